@@ -1,0 +1,1 @@
+//! One column of values to bytes and back, and search on the bytes.

@@ -1,0 +1,1 @@
+//! From keys to row positions: zone maps and sorted search.

@@ -1,0 +1,1 @@
+//! SQL on Taut: parser front, planning rules, scan, load and rewrite.

@@ -1,0 +1,1 @@
+//! The database directory: disk, catalog, block files, cache, recovery.

@@ -1,0 +1,173 @@
+//! Values as the storage rooms compare them: a number of up to 128 bits, or bytes.
+//!
+//! Every type of fixed width maps one to one onto integers whose order is the order of the values, so that
+//! one set of encodings, zone maps and tests serves them all. Floating point maps by IEEE 754 total order
+//! (-NaN < -infinity < ... < -0.0 < 0.0 < ... < infinity < NaN), which is also how Arrow compares.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use arrow_array::{Array, ArrayRef};
+use serde::{Deserialize, Serialize};
+
+use crate::LogicalType;
+
+/// A value that is not null, in the form in which it is compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    /// Booleans (0, 1), integers, unscaled decimals, days, microseconds, and floating point in total order.
+    Number(i128),
+    /// Text (its UTF-8) and bytes.
+    Bytes(Box<[u8]>),
+}
+
+impl Key {
+    /// The number, where this is one.
+    pub fn number(&self) -> Option<i128> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    /// The bytes, where these are some.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Number(_) => None,
+            Self::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
+/// Maps a double onto 64-bit integers, keeping total order; [`f64_from_key`] leads back.
+#[inline]
+pub fn f64_to_key(value: f64) -> i64 {
+    let bits = value.to_bits() as i64;
+    bits ^ (((bits >> 63) as u64) >> 1) as i64
+}
+
+/// The inverse of [`f64_to_key`], bit for bit.
+#[inline]
+pub fn f64_from_key(key: i64) -> f64 {
+    f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
+}
+
+/// Maps a real onto 32-bit integers, keeping total order; [`f32_from_key`] leads back.
+#[inline]
+pub fn f32_to_key(value: f32) -> i32 {
+    let bits = value.to_bits() as i32;
+    bits ^ (((bits >> 31) as u32) >> 1) as i32
+}
+
+/// The inverse of [`f32_to_key`], bit for bit.
+#[inline]
+pub fn f32_from_key(key: i32) -> f32 {
+    f32::from_bits((key ^ (((key >> 31) as u32) >> 1) as i32) as u32)
+}
+
+/// The key at one row of an array in the Arrow type of `logical`; `None` where the row is null.
+///
+/// # Panics
+/// When the array is not of the Arrow type of `logical`, or the row lies outside it.
+pub fn key_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Key> {
+    if array.is_null(row) {
+        return None;
+    }
+    let number = match logical {
+        LogicalType::Boolean => i128::from(array.as_boolean().value(row)),
+        LogicalType::SmallInt => i128::from(array.as_primitive::<Int16Type>().value(row)),
+        LogicalType::Integer => i128::from(array.as_primitive::<Int32Type>().value(row)),
+        LogicalType::BigInt => i128::from(array.as_primitive::<Int64Type>().value(row)),
+        LogicalType::Real => i128::from(f32_to_key(array.as_primitive::<Float32Type>().value(row))),
+        LogicalType::Double => i128::from(f64_to_key(array.as_primitive::<Float64Type>().value(row))),
+        LogicalType::Decimal { .. } => array.as_primitive::<Decimal128Type>().value(row),
+        LogicalType::Date => i128::from(array.as_primitive::<Date32Type>().value(row)),
+        LogicalType::Timestamp | LogicalType::TimestampTz => {
+            i128::from(array.as_primitive::<TimestampMicrosecondType>().value(row))
+        }
+        LogicalType::Varchar => return Some(Key::Bytes(array.as_string_view().value(row).as_bytes().into())),
+        LogicalType::Bytea => return Some(Key::Bytes(array.as_binary_view().value(row).into())),
+    };
+    Some(Key::Number(number))
+}
+
+/// A key as a person reads it: decimals with their point, dates as `2024-02-29`, bytes as `\x00ff`.
+pub fn text_of(key: &Key, logical: LogicalType) -> String {
+    match (key, logical) {
+        (Key::Bytes(bytes), LogicalType::Bytea) => {
+            bytes.iter().fold("\\x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+        }
+        (Key::Bytes(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
+        (Key::Number(number), LogicalType::Boolean) => (*number != 0).to_string(),
+        (Key::Number(number), LogicalType::Real) => f32_from_key(*number as i32).to_string(),
+        (Key::Number(number), LogicalType::Double) => f64_from_key(*number as i64).to_string(),
+        (Key::Number(number), LogicalType::Decimal { scale, .. }) => decimal_text(*number, scale as usize),
+        (Key::Number(number), LogicalType::Date) => date_text(*number as i64),
+        (Key::Number(number), LogicalType::Timestamp) => timestamp_text(*number as i64),
+        (Key::Number(number), LogicalType::TimestampTz) => timestamp_text(*number as i64) + "Z",
+        (Key::Number(number), _) => number.to_string(),
+    }
+}
+
+fn decimal_text(unscaled: i128, scale: usize) -> String {
+    let digits = format!("{:0>width$}", unscaled.unsigned_abs(), width = scale + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    let sign = if unscaled < 0 { "-" } else { "" };
+    if scale == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
+}
+
+/// Days since 1970-01-01 as a proleptic Gregorian date, counting eras of 400 years from March 1st.
+fn date_text(days: i64) -> String {
+    const DAYS_PER_ERA: i64 = 146_097;
+    const DAYS_TO_EPOCH: i64 = 719_468;
+    let shifted = days + DAYS_TO_EPOCH;
+    let era = shifted.div_euclid(DAYS_PER_ERA);
+    let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+fn timestamp_text(microseconds: i64) -> String {
+    const PER_DAY: i64 = 86_400_000_000;
+    let (day, rest) = (microseconds.div_euclid(PER_DAY), microseconds.rem_euclid(PER_DAY));
+    let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
+    let clock = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let fraction = if fraction == 0 { String::new() } else { format!(".{fraction:06}") };
+    format!("{} {clock}{fraction}", date_text(day))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floating_point_keys_keep_total_order_and_lead_back() {
+        let ordered = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, f64::MIN_POSITIVE, 1.5, f64::INFINITY, f64::NAN];
+        for pair in ordered.windows(2) {
+            assert!(f64_to_key(pair[0]) < f64_to_key(pair[1]), "{pair:?}");
+            assert!(f32_to_key(pair[0] as f32) <= f32_to_key(pair[1] as f32), "{pair:?}");
+        }
+        for value in ordered {
+            assert_eq!(f64_from_key(f64_to_key(value)).to_bits(), value.to_bits());
+            assert_eq!(f32_from_key(f32_to_key(value as f32)).to_bits(), (value as f32).to_bits());
+        }
+    }
+
+    #[test]
+    fn keys_are_readable() {
+        let text = |number, logical| text_of(&Key::Number(number), logical);
+        assert_eq!(text(-5, LogicalType::Decimal { precision: 4, scale: 2 }), "-0.05");
+        assert_eq!(text(0, LogicalType::Date), "1970-01-01");
+        assert_eq!(text(19_782, LogicalType::Date), "2024-02-29");
+        assert_eq!(text(-1, LogicalType::Date), "1969-12-31");
+        assert_eq!(text(-1, LogicalType::Timestamp), "1969-12-31 23:59:59.999999");
+        assert_eq!(text_of(&Key::Bytes([0, 255].into()), LogicalType::Bytea), "\\x00ff");
+    }
+}

@@ -1,0 +1,1 @@
+//! SQL logic tests: the runner and the files it runs.
