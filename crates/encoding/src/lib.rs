@@ -1,1 +1,45 @@
 //! One column of values to bytes and back, and search on the bytes.
+//!
+//! A *chunk* is the values of one column for the rows of one segment, encoded. [`encode`] writes one,
+//! [`Chunk::parse`] reads it; a chunk decodes ranges of rows, gathers single rows, and tests rows without
+//! decoding them. Nothing here knows blocks or files.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use arrow_array::{ArrayRef, Int32Array};
+//! use taut_encoding::{Bitmap, Choice, Chunk, encode};
+//! use taut_types::{ColumnIndex, ColumnTest, LogicalType, Test};
+//!
+//! let values: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(9), Some(8)]));
+//! let bytes = encode(&values, LogicalType::Integer, Choice::Auto).unwrap();
+//! let chunk = Chunk::parse(bytes.into(), LogicalType::Integer, 4).unwrap();
+//! assert_eq!(&chunk.decode(0..4), &values);
+//!
+//! let mut selection = Bitmap::all_set(4);
+//! chunk.filter(&ColumnTest::new(ColumnIndex(0), Test::Range { low: 8, high: 9 }), 0..4, &mut selection);
+//! assert_eq!(selection.positions(), [2, 3]);
+//! ```
+
+mod arrays;
+mod bitmap;
+mod bytes;
+mod chunk;
+mod codes;
+mod distinct;
+mod encode;
+mod head;
+mod kernels;
+mod lane_test;
+mod native;
+mod numbers;
+mod run_ends;
+
+pub use bitmap::Bitmap;
+pub use chunk::Chunk;
+pub use encode::{Choice, EncodeError, encode};
+pub use head::CorruptChunk;
+
+/// Rows of a vector: the unit in which numbers are packed, unpacked and tested.
+pub const VECTOR_ROWS: usize = 1024;
+/// The most rows a chunk can have: those of a segment.
+pub const CHUNK_ROWS_MAX: usize = 65_536;

@@ -1,0 +1,198 @@
+//! Prints how fast columns are encoded, decoded, gathered and filtered: millions of values per second on one
+//! thread, on segments of 65,536 rows, and bytes per value.
+//!
+//! `cargo run --release -p taut-encoding --example throughput [part of a name]`
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, StringViewArray};
+use arrow_buffer::MutableBuffer;
+use taut_encoding::{Bitmap, Choice, Chunk, encode};
+use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test, key_at};
+
+/// The allocator of the `taut` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ROWS: usize = 65_536;
+const SECONDS: f64 = 0.1;
+/// Repetitions between two looks at the clock, which costs about a microsecond.
+const REPEATS: usize = 8;
+
+/// A column and how it is encoded.
+struct Case {
+    name: &'static str,
+    logical: LogicalType,
+    array: ArrayRef,
+    choice: Choice,
+}
+
+/// Numbers that repeat from run to run.
+fn random(row: usize) -> u64 {
+    let mut hash = (row as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+fn cases() -> Vec<Case> {
+    let decimal = LogicalType::Decimal { precision: 15, scale: 2 };
+    let i64s =
+        |value: &dyn Fn(usize) -> i64| Arc::new((0..ROWS).map(value).map(Some).collect::<Int64Array>()) as ArrayRef;
+    let i32s =
+        |value: &dyn Fn(usize) -> i32| Arc::new((0..ROWS).map(value).map(Some).collect::<Int32Array>()) as ArrayRef;
+    let texts =
+        |value: &dyn Fn(usize) -> String| Arc::new(StringViewArray::from_iter_values((0..ROWS).map(value))) as ArrayRef;
+    let decimals = |value: &dyn Fn(usize) -> i128| {
+        let array = (0..ROWS).map(value).map(Some).collect::<Decimal128Array>();
+        Arc::new(array.with_precision_and_scale(15, 2).unwrap()) as ArrayRef
+    };
+    let modes = ["AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK"];
+    let instructions = ["COLLECT COD", "DELIVER IN PERSON", "NONE", "TAKE BACK RETURN"];
+    let words =
+        ["carefully", "final", "deposits", "sleep", "furiously", "above", "the", "ironic", "requests", "quickly"];
+    let comment = |row: usize| {
+        (0..3 + random(row) % 4)
+            .map(|word| words[random(row * 8 + word as usize) as usize % 10])
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let case = |name, logical, array, choice| Case { name, logical, array, choice };
+    let forced = Choice::Forced;
+    vec![
+        case("i32 width 20", LogicalType::Integer, i32s(&|row| (random(row) % 1_000_000) as i32), Choice::Auto),
+        case("i64 width 20", LogicalType::BigInt, i64s(&|row| (random(row) % 1_000_000) as i64), Choice::Auto),
+        case("i64 width 40", LogicalType::BigInt, i64s(&|row| (random(row) >> 24) as i64 - 5), Choice::Auto),
+        case("i64 width 6", LogicalType::BigInt, i64s(&|row| (random(row) % 50) as i64), Choice::Auto),
+        case("i64 orderkey", LogicalType::BigInt, i64s(&|row| (row / 4 + 1_000_000) as i64), Choice::Auto),
+        case(
+            "i64 orderkey run_length",
+            LogicalType::BigInt,
+            i64s(&|row| (row / 4) as i64),
+            forced(Encoding::RunLength),
+        ),
+        case("i64 runs of 50", LogicalType::BigInt, i64s(&|row| random(row / 50) as i64 >> 30), Choice::Auto),
+        case("i64 few far apart", LogicalType::BigInt, i64s(&|row| random(row % 77) as i64), Choice::Auto),
+        case("i64 plain", LogicalType::BigInt, i64s(&|row| random(row) as i64), Choice::Plain),
+        case("i64 constant", LogicalType::BigInt, i64s(&|_| 5), Choice::Auto),
+        case(
+            "date",
+            LogicalType::Date,
+            Arc::new((0..ROWS).map(|row| Some(8000 + (random(row) % 2526) as i32)).collect::<Date32Array>()),
+            Choice::Auto,
+        ),
+        case(
+            "double",
+            LogicalType::Double,
+            Arc::new((0..ROWS).map(|row| Some((random(row) % 100_000) as f64 / 100.0)).collect::<Float64Array>()),
+            Choice::Auto,
+        ),
+        case("decimal price", decimal, decimals(&|row| 90_000 + (random(row) % 10_000_000) as i128), Choice::Auto),
+        case("decimal discount", decimal, decimals(&|row| (random(row) % 11) as i128), Choice::Auto),
+        case("decimal plain", decimal, decimals(&|row| (random(row) % 10_000_000) as i128), Choice::Plain),
+        case(
+            "text ship mode",
+            LogicalType::Varchar,
+            texts(&|row| modes[random(row) as usize % 7].into()),
+            Choice::Auto,
+        ),
+        case(
+            "text instruction",
+            LogicalType::Varchar,
+            texts(&|row| instructions[random(row) as usize % 4].into()),
+            Choice::Auto,
+        ),
+        case(
+            "text 10,000 names",
+            LogicalType::Varchar,
+            texts(&|row| format!("Customer#{:09}", random(row) % 10_000)),
+            Choice::Auto,
+        ),
+        case("text comment auto", LogicalType::Varchar, texts(&comment), Choice::Auto),
+        case("text comment plain", LogicalType::Varchar, texts(&comment), Choice::Plain),
+        case("text comment fsst", LogicalType::Varchar, texts(&comment), forced(Encoding::Fsst)),
+        case(
+            "text short plain",
+            LogicalType::Varchar,
+            texts(&|row| format!("{:x}", random(row) as u32)),
+            Choice::Plain,
+        ),
+    ]
+}
+
+/// Millions of rows per second of work that handles `rows` rows.
+fn measure(rows: usize, mut work: impl FnMut()) -> f64 {
+    let origin = Instant::now();
+    work();
+    let (start, mut repeats) = (seconds(origin), 0);
+    loop {
+        (0..REPEATS).for_each(|_| work());
+        repeats += REPEATS;
+        let elapsed = seconds(origin) - start;
+        if elapsed > SECONDS {
+            return (rows * repeats) as f64 / elapsed / 1e6;
+        }
+    }
+}
+
+/// Seconds that this thread has run, where Linux tells; else since `origin`. Other programs on the machine then
+/// disturb the figures less.
+fn seconds(origin: Instant) -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = text.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    nanoseconds.map_or_else(|| origin.elapsed().as_secs_f64(), |nanoseconds| nanoseconds / 1e9)
+}
+
+/// A range that about a tenth of the rows are in.
+fn test_for(case: &Case) -> ColumnTest {
+    let mut keys: Vec<Key> = (0..ROWS).step_by(97).filter_map(|row| key_at(&case.array, case.logical, row)).collect();
+    keys.sort_unstable();
+    let (low, high) = (&keys[keys.len() / 2], &keys[keys.len() * 6 / 10]);
+    let test = match (low, high) {
+        (Key::Number(low), Key::Number(high)) => Test::Range { low: *low, high: *high },
+        (Key::Bytes(low), Key::Bytes(high)) => Test::BytesRange {
+            low: std::ops::Bound::Included(low.clone()),
+            high: std::ops::Bound::Included(high.clone()),
+        },
+        _ => Test::Null,
+    };
+    ColumnTest::new(ColumnIndex(0), test)
+}
+
+fn main() {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    println!(
+        "{:<24} {:<34} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8}",
+        "column", "encoding", "B/value", "encode", "parse us", "decode", "decode8k", "gather1%", "filter"
+    );
+    for case in cases().into_iter().filter(|case| case.name.contains(&wanted)) {
+        let bytes = encode(&case.array, case.logical, case.choice).unwrap();
+        let size = bytes.len() as f64 / ROWS as f64;
+        let encoded = measure(ROWS, || drop(black_box(encode(&case.array, case.logical, case.choice))));
+        let mut aligned = MutableBuffer::with_capacity(bytes.len());
+        aligned.extend_from_slice(&bytes);
+        let buffer: arrow_buffer::Buffer = aligned.into();
+        let chunk = Chunk::parse(buffer.clone(), case.logical, ROWS).unwrap();
+        let parsed = 1.0 / measure(1, || drop(black_box(Chunk::parse(buffer.clone(), case.logical, ROWS))));
+        let whole = measure(ROWS, || drop(black_box(chunk.decode(0..ROWS))));
+        let batch =
+            measure(ROWS, || (0..8).for_each(|part| drop(black_box(chunk.decode(part * 8192..part * 8192 + 8192)))));
+        let positions: Vec<u32> =
+            (0..ROWS as u32).filter(|row| random(*row as usize + 7).is_multiple_of(100)).collect();
+        let gathered = measure(positions.len(), || drop(black_box(chunk.gather(&positions))));
+        let test = test_for(&case);
+        let filtered = measure(ROWS, || {
+            let mut selection = Bitmap::all_set(ROWS);
+            chunk.filter(&test, 0..ROWS, &mut selection);
+            black_box(&selection);
+        });
+        println!(
+            "{:<24} {:<34} {size:>7.2} {encoded:>8.0} {parsed:>8.2} {whole:>8.0} {batch:>9.0} {gathered:>9.0} {filtered:>8.0}",
+            case.name,
+            chunk.description()
+        );
+    }
+}

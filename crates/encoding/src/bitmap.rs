@@ -1,0 +1,286 @@
+//! Which rows of a segment are still selected: one bit a row, row `r` at bit `r % 64` of word `r / 64`.
+
+use std::ops::Range;
+
+use crate::VECTOR_ROWS;
+
+/// One bit per row of a segment. Bits past the last row are zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bitmap {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Bitmap {
+    /// `len` rows, all selected.
+    pub fn all_set(len: usize) -> Self {
+        let mut bitmap = Self { words: vec![u64::MAX; len.div_ceil(64)], len };
+        if let Some(last) = bitmap.words.last_mut()
+            && !len.is_multiple_of(64)
+        {
+            *last = (1 << (len % 64)) - 1;
+        }
+        bitmap
+    }
+
+    /// `len` rows, none selected.
+    pub fn none(len: usize) -> Self {
+        Self { words: vec![0; len.div_ceil(64)], len }
+    }
+
+    /// Number of rows, selected or not.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no rows at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bits, 64 a word.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The bits, 64 a word. Whoever writes leaves the bits past the last row at zero.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.words
+    }
+
+    /// Whether a row is selected.
+    ///
+    /// # Panics
+    /// When the row lies outside.
+    #[inline]
+    pub fn get(&self, row: usize) -> bool {
+        assert!(row < self.len, "row {row} of {}", self.len);
+        self.words[row / 64] >> (row % 64) & 1 != 0
+    }
+
+    /// Selects a row.
+    ///
+    /// # Panics
+    /// When the row lies outside.
+    #[inline]
+    pub fn set(&mut self, row: usize) {
+        assert!(row < self.len, "row {row} of {}", self.len);
+        self.words[row / 64] |= 1 << (row % 64);
+    }
+
+    /// Deselects a row.
+    ///
+    /// # Panics
+    /// When the row lies outside.
+    #[inline]
+    pub fn clear(&mut self, row: usize) {
+        assert!(row < self.len, "row {row} of {}", self.len);
+        self.words[row / 64] &= !(1 << (row % 64));
+    }
+
+    /// Selects the rows of a range.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn set_range(&mut self, rows: Range<usize>) {
+        self.change(rows, |word, mask| word | mask);
+    }
+
+    /// Deselects the rows of a range.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn clear_range(&mut self, rows: Range<usize>) {
+        self.change(rows, |word, mask| word & !mask);
+    }
+
+    /// How many rows are selected.
+    pub fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// How many rows of a range are selected.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn count_range(&self, rows: Range<usize>) -> usize {
+        self.masked(rows).map(|(word, mask)| (word & mask).count_ones() as usize).sum()
+    }
+
+    /// Whether no row of a range is selected; true of an empty range.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn is_range_empty(&self, rows: Range<usize>) -> bool {
+        self.masked(rows).all(|(word, mask)| word & mask == 0)
+    }
+
+    /// Whether every row of a range is selected; true of an empty range.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn is_range_full(&self, rows: Range<usize>) -> bool {
+        self.masked(rows).all(|(word, mask)| word & mask == mask)
+    }
+
+    /// The first selected row at or after `row`.
+    pub fn next_set(&self, row: usize) -> Option<usize> {
+        let first = row / 64;
+        let head = self.words.get(first)? & (u64::MAX << (row % 64));
+        let rest = self.words[first + 1..].iter().copied();
+        let found = std::iter::once(head).chain(rest).enumerate().find(|(_, word)| *word != 0);
+        found.map(|(index, word)| (first + index) * 64 + word.trailing_zeros() as usize)
+    }
+
+    /// The selected rows, ascending.
+    pub fn positions(&self) -> Vec<u32> {
+        let mut positions = vec![];
+        self.append_positions(0..self.len, &mut positions);
+        positions
+    }
+
+    /// Appends the selected rows of a range, ascending.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn append_positions(&self, rows: Range<usize>, positions: &mut Vec<u32>) {
+        positions.reserve(self.count_range(rows.clone()));
+        let first = rows.start / 64;
+        for (index, (word, mask)) in self.masked(rows).enumerate() {
+            let mut word = word & mask;
+            // A segment has at most 2^16 rows.
+            let base = ((first + index) * 64) as u32;
+            while word != 0 {
+                positions.push(base + word.trailing_zeros());
+                word &= word - 1;
+            }
+        }
+    }
+
+    /// Keeps of this selection what another of the same length selects too.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn intersect(&mut self, other: &Self) {
+        assert_eq!(self.len, other.len, "selections of different lengths");
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine &= theirs;
+        }
+    }
+
+    /// Clears the rows of a range, inside one vector, whose bit in the vector's mask is zero.
+    pub(crate) fn intersect_words(&mut self, rows: Range<usize>, mask: &[u64; VECTOR_ROWS / 64]) {
+        let words = self.word_range(&rows);
+        let first = words.start;
+        for (index, word) in self.words[words].iter_mut().enumerate() {
+            let index = first + index;
+            *word &= mask[index % mask.len()] | !word_mask(index, &rows);
+        }
+    }
+
+    /// Clears the rows of a range that lie in one word and whose bit in `mask` is zero.
+    #[inline]
+    pub(crate) fn intersect_word(&mut self, rows: &Range<usize>, index: usize, mask: u64) {
+        self.words[index] &= mask | !word_mask(index, rows);
+    }
+
+    /// Selects what another selection of the same length selects too, in a range.
+    pub(crate) fn unite(&mut self, rows: Range<usize>, other: &Self) {
+        let words = self.word_range(&rows);
+        for index in words {
+            self.words[index] |= other.words[index] & word_mask(index, &rows);
+        }
+    }
+
+    /// Of the selected rows of a range, keeps those that `keep` wants; it is asked once for each, ascending.
+    pub(crate) fn retain(&mut self, rows: Range<usize>, mut keep: impl FnMut(usize) -> bool) {
+        let words = self.word_range(&rows);
+        let first = words.start;
+        for (index, word) in self.words[words].iter_mut().enumerate() {
+            let base = (first + index) * 64;
+            let mut left = *word & word_mask(first + index, &rows);
+            while left != 0 {
+                let bit = left & left.wrapping_neg();
+                if !keep(base + bit.trailing_zeros() as usize) {
+                    *word &= !bit;
+                }
+                left ^= bit;
+            }
+        }
+    }
+
+    /// The words that a range touches, each with the mask of its bits that lie in the range.
+    fn masked(&self, rows: Range<usize>) -> impl Iterator<Item = (u64, u64)> {
+        let words = self.word_range(&rows);
+        let first = words.start;
+        self.words[words].iter().enumerate().map(move |(index, word)| (*word, word_mask(first + index, &rows)))
+    }
+
+    fn change(&mut self, rows: Range<usize>, operation: impl Fn(u64, u64) -> u64) {
+        let words = self.word_range(&rows);
+        let first = words.start;
+        for (index, word) in self.words[words].iter_mut().enumerate() {
+            *word = operation(*word, word_mask(first + index, &rows));
+        }
+    }
+
+    fn word_range(&self, rows: &Range<usize>) -> Range<usize> {
+        assert!(rows.end <= self.len, "rows {rows:?} of {}", self.len);
+        if rows.is_empty() { 0..0 } else { rows.start / 64..rows.end.div_ceil(64) }
+    }
+}
+
+/// The bits of word `index` that belong to `rows`, which must touch that word.
+#[inline]
+pub(crate) fn word_mask(index: usize, rows: &Range<usize>) -> u64 {
+    let low = rows.start.saturating_sub(index * 64);
+    let high = rows.end.saturating_sub(index * 64).min(64);
+    if low >= high {
+        return 0;
+    }
+    (u64::MAX >> (64 - (high - low))) << low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_agree_with_single_bits() {
+        for len in [0, 1, 63, 64, 65, 130, 200] {
+            for start in (0..=len).step_by(3) {
+                for end in (start..=len).step_by(7).chain([len]) {
+                    let mut set = Bitmap::none(len);
+                    set.set_range(start..end);
+                    let mut cleared = Bitmap::all_set(len);
+                    cleared.clear_range(start..end);
+                    for row in 0..len {
+                        assert_eq!(set.get(row), (start..end).contains(&row));
+                        assert_eq!(cleared.get(row), !set.get(row));
+                    }
+                    assert_eq!(set.count(), end - start);
+                    assert_eq!(set.positions(), (start as u32..end as u32).collect::<Vec<_>>());
+                    assert_eq!(set.next_set(0), (start < end).then_some(start));
+                    assert!(set.is_range_full(start..end) && cleared.is_range_empty(start..end));
+                    assert_eq!(set.is_range_empty(0..len), start == end);
+                    assert_eq!(cleared.is_range_full(0..len), start == end);
+                    assert_eq!(set.count_range(len / 2..len), end.saturating_sub(start.max(len / 2)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn single_bits_and_intersection() {
+        let mut bitmap = Bitmap::none(100);
+        for row in [0, 63, 64, 99] {
+            bitmap.set(row);
+        }
+        assert_eq!((bitmap.next_set(1), bitmap.next_set(65), bitmap.next_set(100)), (Some(63), Some(99), None));
+        bitmap.clear(64);
+        let mut other = Bitmap::all_set(100);
+        other.clear(0);
+        bitmap.intersect(&other);
+        assert_eq!(bitmap.positions(), [63, 99]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Which encoding the strings of a segment get, from samples of them.
+
+use arrow_array::{Array, BinaryViewArray};
+use fsst::Compressor;
+use taut_types::Encoding;
+
+use crate::VECTOR_ROWS;
+use crate::bytes::fsst as symbols;
+use crate::distinct::{self, Distinct};
+use crate::encode::EncodeError;
+
+/// Rows whose distinct values are counted before a dictionary is tried on all.
+const SAMPLE_ROWS: usize = 4096;
+/// Rows on which the symbols of fsst are trained and measured.
+const TRAINING_ROWS: usize = 1024;
+/// Fewer bytes than this leave symbols nothing to save.
+const FSST_BYTES_MIN: usize = 16 << 10;
+/// Bytes that plain strings cost per row besides their heap, and that fsst does, about.
+const PLAIN_END_BYTES: usize = 4;
+const FSST_END_BYTES: usize = 2;
+
+/// An encoding, with what was found on the way to it.
+pub(crate) enum Plan {
+    /// The value of this row.
+    Constant(usize),
+    Plain,
+    Dictionary(Distinct<u32>),
+    RunLength(Distinct<u32>),
+    Fsst(Box<Compressor>),
+}
+
+impl Plan {
+    /// Which encoding it is.
+    pub(crate) fn encoding(&self) -> Encoding {
+        match self {
+            Self::Constant(_) => Encoding::Constant,
+            Self::Plain => Encoding::Plain,
+            Self::Dictionary(_) => Encoding::Dictionary,
+            Self::RunLength(_) => Encoding::RunLength,
+            Self::Fsst(_) => Encoding::Fsst,
+        }
+    }
+}
+
+/// The plan for a forced encoding.
+pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan, EncodeError> {
+    let impossible = |reason| EncodeError::Impossible { encoding, reason };
+    let distinct = || distinct::of_bytes(array, array.len()).ok_or(impossible("there are too many distinct values"));
+    Ok(match encoding {
+        Encoding::Plain => Plan::Plain,
+        Encoding::Dictionary => Plan::Dictionary(distinct()?),
+        Encoding::RunLength => Plan::RunLength(distinct()?),
+        Encoding::Fsst => Plan::Fsst(Box::new(symbols::train(array, sample(array.len(), TRAINING_ROWS)))),
+        Encoding::Constant => Plan::Constant(constant_row(array).ok_or(impossible("values differ"))?),
+        Encoding::BitPacked | Encoding::FrameOfReference => return Err(impossible("it is for numbers")),
+    })
+}
+
+/// The smallest encoding, where it saves enough to be worth its decoding: a dictionary two fifths (it also makes
+/// tests and decoding faster), symbols a quarter.
+pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
+    if let Some(row) = constant_row(array) {
+        return Plan::Constant(row);
+    }
+    let plain_bytes = heap_bytes + PLAIN_END_BYTES * array.len();
+    if let Some(distinct) = dictionary(array, heap_bytes, plain_bytes) {
+        return Plan::Dictionary(distinct);
+    }
+    if heap_bytes >= FSST_BYTES_MIN {
+        let compressor = symbols::train(array, sample(array.len(), TRAINING_ROWS));
+        // Measured on other rows than those that the symbols were made from.
+        let others = sample(array.len(), TRAINING_ROWS).map(|row| (row + 1).min(array.len() - 1));
+        let (before, after) = symbols::measure(&compressor, array, others);
+        let ends = (FSST_END_BYTES * array.len().next_multiple_of(VECTOR_ROWS)) as f64;
+        let expected = heap_bytes as f64 * after as f64 / before.max(1) as f64 + ends;
+        if expected < 0.75 * plain_bytes as f64 {
+            return Plan::Fsst(Box::new(compressor));
+        }
+    }
+    Plan::Plain
+}
+
+/// The first row that is not null, if all others have its value or are null.
+fn constant_row(array: &BinaryViewArray) -> Option<usize> {
+    let first = (0..array.len()).find(|row| array.is_valid(*row))?;
+    let (view, value) = (array.views()[first], array.value(first));
+    let is_same =
+        |row: usize| array.is_null(row) || array.views()[row] as u64 == view as u64 && array.value(row) == value;
+    (first + 1..array.len()).all(is_same).then_some(first)
+}
+
+fn dictionary(array: &BinaryViewArray, heap_bytes: usize, plain_bytes: usize) -> Option<Distinct<u32>> {
+    let rows = array.len();
+    let (values, padded) = (rows - array.null_count(), rows.next_multiple_of(VECTOR_ROWS));
+    let value_bytes = heap_bytes.div_ceil(values) + PLAIN_END_BYTES;
+    let sampled = sample(rows, SAMPLE_ROWS).filter(|row| array.is_valid(*row)).count();
+    let found = distinct::count_of_bytes(array, sample(rows, SAMPLE_ROWS));
+    // A sample of 1/16 with nearly all its values distinct comes from more than a quarter of distinct values.
+    if rows > SAMPLE_ROWS && found * 20 > sampled * 17 {
+        return None;
+    }
+    let budget = |code_bits: usize| (plain_bytes * 3 / 5).saturating_sub(padded * code_bits / 8) / value_bytes;
+    let entries_max = (1..=16).map(|code_bits| budget(code_bits).min(1 << code_bits)).max()?;
+    distinct::of_bytes(array, entries_max)
+}
+
+/// About `count` of so many rows, evenly spread.
+fn sample(rows: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..rows).step_by(rows.div_ceil(count).max(1))
+}

@@ -1,0 +1,141 @@
+//! Distinct strings once, and a code per row: encodings `dictionary` and `run_length` of text and bytes.
+//!
+//! ```text
+//! parts: the distinct strings, ascending, as in `strings.rs`
+//! parts: codes, as in `codes.rs`; for `run_length` they are in runs
+//! ```
+//!
+//! Codes have the order of the strings, so that a test on strings is a test on codes. A column decodes to views
+//! of the entries, made once per chunk.
+
+use std::ops::{Bound, Range};
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::BinaryViewArray;
+use taut_types::{Encoding, Test};
+
+use crate::Bitmap;
+use crate::bytes::strings::{self, Strings};
+use crate::codes::{self, Codes};
+use crate::distinct::Distinct;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::Views;
+
+/// Distinct strings, and codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Dictionary {
+    entries: Strings,
+    codes: Codes,
+    in_runs: bool,
+    views: Arc<OnceLock<Views>>,
+}
+
+/// Writes the parts of strings by their distinct ones; sets what the head says.
+pub(crate) fn write(array: &BinaryViewArray, distinct: &Distinct<u32>, head: &mut Head, writer: &mut Writer) {
+    let entries = distinct.entries.iter().map(|row| array.value(*row as usize));
+    let heap_bytes = entries.clone().map(<[u8]>::len).sum();
+    strings::write(entries, heap_bytes, head, writer);
+    let in_runs = (head.encoding == Encoding::RunLength).then_some(true);
+    codes::write(&distinct.codes, distinct.entries.len(), in_runs, head, writer);
+}
+
+impl Dictionary {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.entries == 0 {
+            return Err(CorruptChunk { at: 12, expected: "at least one entry" });
+        }
+        let entries = Strings::parse(head, is_text, head.entries, parts)?;
+        let codes = Codes::parse(head, parts)?;
+        let in_runs = head.encoding == Encoding::RunLength;
+        if in_runs && !matches!(codes, Codes::Runs(..)) {
+            return Err(CorruptChunk { at: 1, expected: "codes in runs" });
+        }
+        Ok(Self { entries, codes, in_runs, views: Arc::default() })
+    }
+
+    /// The encodings as a person reads them.
+    pub(crate) fn description(&self) -> String {
+        let (entries, codes) = (self.entries.len(), self.codes.description());
+        if self.in_runs {
+            format!("{codes} of dictionary({entries})")
+        } else {
+            format!("dictionary({entries}) of {codes}")
+        }
+    }
+
+    /// The distinct strings.
+    pub(crate) fn entries(&self) -> &Strings {
+        &self.entries
+    }
+
+    /// The codes.
+    pub(crate) fn codes(&self) -> &Codes {
+        &self.codes
+    }
+
+    /// Views of the entries.
+    pub(crate) fn table(&self) -> &Views {
+        self.views.get_or_init(|| self.entries.views(0..self.entries.len()).0)
+    }
+
+    /// The strings of a range.
+    pub(crate) fn views(&self, rows: Range<usize>) -> Views {
+        let table = self.table();
+        let mut views = table.empty_like(rows.len());
+        self.codes.visit(rows, |codes| views.append_from(table, codes));
+        views
+    }
+
+    /// The strings of ascending positions.
+    pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
+        let codes = self.codes.at(positions);
+        if self.views.get().is_none() && codes.len() < self.entries.len() {
+            // Few values are wanted: cheaper than views of all entries.
+            let entries: Vec<u32> =
+                codes.iter().map(|code| u32::from(*code).min(self.entries.len() as u32 - 1)).collect();
+            return self.entries.views_at(&entries);
+        }
+        let table = self.table();
+        let mut views = table.empty_like(positions.len());
+        views.append_from(table, &codes);
+        views
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        self.codes.filter(&self.test_on_codes(test), negated, rows, selection);
+    }
+
+    /// The test on codes that says the same as a test on strings.
+    fn test_on_codes(&self, test: &Test) -> Test {
+        let entries = &self.entries;
+        match test {
+            Test::BytesRange { low, high } => {
+                let first = match low {
+                    Bound::Included(low) => entries.partition_point(|entry| entry < &**low),
+                    Bound::Excluded(low) => entries.partition_point(|entry| entry <= &**low),
+                    Bound::Unbounded => 0,
+                };
+                let end = match high {
+                    Bound::Included(high) => entries.partition_point(|entry| entry <= &**high),
+                    Bound::Excluded(high) => entries.partition_point(|entry| entry < &**high),
+                    Bound::Unbounded => entries.len(),
+                };
+                Test::Range { low: first as i128, high: end as i128 - 1 }
+            }
+            Test::BytesOneOf(list) => {
+                let code = |value: &[u8]| {
+                    let place = entries.partition_point(|entry| entry < value);
+                    (place < entries.len() && entries.get(place) == value).then_some(place as i128)
+                };
+                let mut codes: Vec<i128> = list.iter().filter_map(|value| code(value)).collect();
+                // Ascending already, unless the entries are not.
+                codes.sort_unstable();
+                codes.dedup();
+                Test::OneOf(codes.into())
+            }
+            Test::Range { .. } | Test::OneOf(_) | Test::Null => Test::OneOf(Arc::from([])),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Text and bytes by a table of frequent short strings: encoding `fsst` (Boncz, Neumann, Leis, 2020).
+//!
+//! ```text
+//! part: entries * 8    symbols: up to 8 bytes each, padded by zeros
+//! part: entries        their lengths, 1 ..= 8
+//! part: vectors * 4    u32 each: where the first value of each 1,024 begins in the heap
+//! part: packed         per row, where its value ends, counted from there; as in `numbers/packed.rs`
+//! part: heap_bytes     per value its codes: a byte below 255 stands for that symbol, 255 for the byte after it
+//! ```
+//!
+//! Crate `fsst-rs` finds the symbols and compresses. It is not asked to decompress, because it panics on bytes
+//! that it has not written. Decompressing costs about a nanosecond per code, and the bytes must be copied: worth
+//! it only where it saves a good part of the space, and never for values that are mostly looked for by tests.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{Array, BinaryViewArray};
+use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
+use fsst::Compressor;
+use taut_types::Test;
+
+use crate::bytes::test::BytesTest;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::Views;
+use crate::numbers::packed::{self, Packed};
+use crate::{Bitmap, VECTOR_ROWS};
+
+const ESCAPE: u8 = 255;
+/// The ends of more rows of a vector than this are cheaper to get by unpacking all of them.
+const ENDS_EXTRACTED_MAX: usize = 16;
+
+/// Compressed strings.
+#[derive(Clone, Debug)]
+pub(crate) struct Fsst {
+    symbols: Arc<Symbols>,
+    starts: ScalarBuffer<u32>,
+    ends: Packed,
+    heap: Buffer,
+    is_text: bool,
+    /// Decoded bytes of a row, about.
+    row_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Symbols {
+    symbols: [[u8; 8]; 256],
+    lengths: [u8; 256],
+}
+
+/// A compressor for the values at these rows.
+pub(crate) fn train(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> Compressor {
+    Compressor::train(&rows.filter(|row| array.is_valid(*row)).map(|row| array.value(row)).collect())
+}
+
+/// Bytes of the values at these rows, before and after compression.
+pub(crate) fn measure(
+    compressor: &Compressor,
+    array: &BinaryViewArray,
+    rows: impl Iterator<Item = usize>,
+) -> (usize, usize) {
+    let values: Vec<&[u8]> = rows.filter(|row| array.is_valid(*row)).map(|row| array.value(row)).collect();
+    let (mut compressed, mut ends) = (vec![], vec![]);
+    compressor.compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(&values, &mut compressed, &mut ends);
+    (values.iter().map(|value| value.len()).sum(), compressed.len())
+}
+
+/// Writes the parts of values compressed; sets what the head says. Returns whether that was possible: the
+/// compressed values must stay below 2 GiB.
+pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut Head, writer: &mut Writer) -> bool {
+    let value = |row| if array.is_valid(row) { array.value(row) } else { &[] };
+    let values: Vec<&[u8]> = (0..array.len()).map(value).collect();
+    let (mut heap, mut ends) = (vec![], vec![]);
+    compressor.compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(&values, &mut heap, &mut ends);
+    if heap.len() > i32::MAX as usize {
+        return false;
+    }
+    head.decoded_bytes = values.iter().map(|value| value.len()).sum();
+    // All ends were just found to fit 31 bits.
+    let ends: Vec<i64> = ends.into_iter().map(|end| end as i64).collect();
+    let first_end = |vector: usize| if vector == 0 { 0 } else { ends[vector * VECTOR_ROWS - 1] as u32 };
+    let starts: Vec<u32> = (0..array.len().div_ceil(VECTOR_ROWS)).map(first_end).collect();
+    let relative = |(row, end): (usize, &i64)| end - i64::from(starts[row / VECTOR_ROWS]);
+    let ends: Vec<i64> = ends.iter().enumerate().map(relative).collect();
+    let symbols: Vec<u64> = compressor.symbol_table().iter().map(|symbol| symbol.to_u64()).collect();
+    let width = packed::width_of(0, ends.iter().copied().max().unwrap_or(0)).unwrap_or(64);
+    (head.entries, head.width, head.heap_bytes) = (symbols.len(), width, heap.len());
+    writer.part(symbols.as_slice().to_byte_slice());
+    writer.part(compressor.symbol_lengths());
+    writer.part(starts.as_slice().to_byte_slice());
+    packed::write(&ends, 0, width, writer);
+    writer.part(&heap);
+    true
+}
+
+impl Fsst {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.entries > ESCAPE.into() {
+            return Err(CorruptChunk { at: 12, expected: "at most 255 symbols" });
+        }
+        if head.decoded_bytes > 8 * head.heap_bytes {
+            return Err(CorruptChunk { at: 40, expected: "at most 8 bytes per compressed byte" });
+        }
+        // A code without a symbol stands for nothing.
+        let mut symbols = Symbols { symbols: [[0; 8]; 256], lengths: [0; 256] };
+        let bytes = parts.take(8 * head.entries, "symbols")?;
+        for (symbol, bytes) in symbols.symbols.iter_mut().zip(bytes.as_chunks().0) {
+            *symbol = *bytes;
+        }
+        let at = parts.at();
+        let lengths = parts.take(head.entries, "lengths of symbols")?;
+        if lengths.iter().any(|length| *length > 8) {
+            return Err(CorruptChunk { at, expected: "symbols of at most 8 bytes" });
+        }
+        symbols.lengths[..head.entries].copy_from_slice(&lengths);
+        let starts = parts.take(4 * head.rows.div_ceil(VECTOR_ROWS), "starts of vectors")?;
+        let ends = Packed::parse(parts, 0, head.width, head.rows)?;
+        let heap = parts.take(head.heap_bytes, "compressed values")?;
+        let row_bytes = head.decoded_bytes.div_ceil(head.rows.max(1));
+        Ok(Self { symbols: Arc::new(symbols), starts: ScalarBuffer::from(starts), ends, heap, is_text, row_bytes })
+    }
+
+    /// Decoded bytes of a row, about.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Where the compressed value of a row lies, by its end and that of the row before, both in their vectors.
+    #[inline]
+    fn compressed(&self, row: usize, end_before: u64, end: u64) -> &[u8] {
+        let start = if row.is_multiple_of(VECTOR_ROWS) { 0 } else { end_before };
+        let first = u64::from(self.starts[row / VECTOR_ROWS]);
+        let place = |end: u64| usize::try_from(first.saturating_add(end)).unwrap_or(usize::MAX);
+        self.heap.get(place(start)..place(end)).unwrap_or_default()
+    }
+
+    /// The compressed value of a row, given the ends of rows from `first`.
+    #[inline]
+    fn compressed_in(&self, row: usize, ends: &[i64], first: usize) -> &[u8] {
+        let end_before = if row == 0 { 0 } else { ends[row - 1 - first] as u64 };
+        self.compressed(row, end_before, ends[row - first] as u64)
+    }
+
+    fn compressed_at(&self, row: usize) -> &[u8] {
+        // Ends are never negative: their base is zero.
+        let end_before = if row == 0 { 0 } else { self.ends.value(row - 1) as u64 };
+        self.compressed(row, end_before, self.ends.value(row) as u64)
+    }
+
+    /// The strings of a range, and whether all of them are good.
+    pub(crate) fn views(&self, rows: Range<usize>) -> (Views, bool) {
+        let first = rows.start.saturating_sub(1);
+        let mut ends: Vec<i64> = vec![];
+        self.ends.append(first..rows.end, &mut ends);
+        self.decompress(rows.map(|row| self.compressed_in(row, &ends, first)))
+    }
+
+    /// The strings of ascending positions.
+    pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
+        self.decompress(positions.iter().map(|row| self.compressed_at(*row as usize))).0
+    }
+
+    fn decompress<'a>(&'a self, values: impl ExactSizeIterator<Item = &'a [u8]>) -> (Views, bool) {
+        let count = values.len();
+        let mut heap = Heap::with_capacity(count * (self.row_bytes + 1));
+        let mut is_good = true;
+        let mut ends: Vec<u32> = Vec::with_capacity(count);
+        for value in values {
+            is_good &= self.symbols.decompress(value, &mut heap);
+            ends.push(u32::try_from(heap.len).unwrap_or(u32::MAX));
+        }
+        let mut views = Views::new(heap.into(), self.is_text, count);
+        is_good &= views.append(0, &ends);
+        (views, is_good)
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let test = BytesTest::new(test);
+        let mut heap = Heap::with_capacity(self.row_bytes);
+        let mut admits = |codes: &[u8]| {
+            heap.len = 0;
+            self.symbols.decompress(codes, &mut heap);
+            test.admits(&heap.bytes[..heap.len]) != negated
+        };
+        let mut ends: Vec<i64> = Vec::with_capacity(VECTOR_ROWS);
+        let mut first = rows.start;
+        while first < rows.end {
+            let part = first..rows.end.min((first / VECTOR_ROWS + 1) * VECTOR_ROWS);
+            first = part.end;
+            if selection.count_range(part.clone()) <= ENDS_EXTRACTED_MAX {
+                selection.retain(part, |row| admits(self.compressed_at(row)));
+                continue;
+            }
+            ends.clear();
+            let start = part.start.saturating_sub(1);
+            self.ends.append(start..part.end, &mut ends);
+            selection.retain(part, |row| admits(self.compressed_in(row, &ends, start)));
+        }
+    }
+}
+
+/// Decompressed bytes: the first `len`, and room after them for whole symbols.
+struct Heap {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Heap {
+    fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: vec![0; bytes + 64], len: 0 }
+    }
+}
+
+impl From<Heap> for Buffer {
+    fn from(mut heap: Heap) -> Self {
+        heap.bytes.truncate(heap.len);
+        heap.bytes.into()
+    }
+}
+
+impl Symbols {
+    /// Appends what these codes stand for. Returns whether the last of them was whole.
+    #[inline]
+    fn decompress(&self, codes: &[u8], heap: &mut Heap) -> bool {
+        // Each code gives at most eight bytes, and eight are written for it.
+        let room = heap.len + 8 * codes.len() + 8;
+        if heap.bytes.len() < room {
+            heap.bytes.resize(room.max(heap.bytes.len() * 2), 0);
+        }
+        let mut at = heap.len;
+        let mut codes = codes.iter();
+        let mut is_whole = true;
+        while let Some(code) = codes.next() {
+            if *code == ESCAPE {
+                let Some(byte) = codes.next() else {
+                    is_whole = false;
+                    break;
+                };
+                heap.bytes[at] = *byte;
+                at += 1;
+            } else {
+                heap.bytes[at..at + 8].copy_from_slice(&self.symbols[usize::from(*code)]);
+                at += usize::from(self.lengths[usize::from(*code)]);
+            }
+        }
+        heap.len = at;
+        is_whole
+    }
+}

@@ -1,0 +1,182 @@
+//! Text and bytes.
+//!
+//! One file per encoding, each with its byte picture, `write`, and a view with `parse`, `views` (a range),
+//! `views_at` (single positions) and `filter`. [`Bytes`] is the closed set of them.
+
+mod choose;
+mod dictionary;
+mod fsst;
+mod strings;
+mod test;
+
+use std::ops::Range;
+
+use arrow_array::{Array, BinaryViewArray};
+use taut_types::{Encoding, Test};
+
+use crate::Bitmap;
+use crate::codes::Codes;
+use crate::encode::{Choice, EncodeError};
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::Views;
+
+use choose::Plan;
+use dictionary::Dictionary;
+use fsst::Fsst;
+use strings::Strings;
+use test::BytesTest;
+
+/// Strings of a chunk, by their encoding.
+#[derive(Clone, Debug)]
+pub(crate) enum Bytes {
+    /// One string for all rows.
+    Constant(Strings),
+    /// As they are.
+    Plain(Strings),
+    /// `dictionary` and `run_length`.
+    Dictionary(Dictionary),
+    /// Compressed.
+    Fsst(Fsst),
+}
+
+/// Encodes strings, not all of which are null; `head` says the rows and nulls, `writer` has taken the validity.
+pub(crate) fn encode(
+    array: &BinaryViewArray,
+    choice: Choice,
+    mut head: Head,
+    mut writer: Writer,
+) -> Result<Vec<u8>, EncodeError> {
+    // The lower 32 bits of a view are the length.
+    let length = |row: usize| if array.is_valid(row) { array.views()[row] as u32 as usize } else { 0 };
+    let heap_bytes = (0..array.len()).map(length).sum();
+    if heap_bytes > i32::MAX as usize {
+        return Err(EncodeError::TooLong { bytes: heap_bytes });
+    }
+    let plan = match choice {
+        Choice::Auto => choose::plan(array, heap_bytes),
+        Choice::Plain => Plan::Plain,
+        Choice::Forced(encoding) => choose::forced(array, encoding)?,
+    };
+    head.encoding = plan.encoding();
+    match plan {
+        Plan::Constant(row) => {
+            let value = array.value(row);
+            strings::write([value].into_iter(), value.len(), &mut head, &mut writer);
+        }
+        Plan::Plain => {
+            let value = |row| if array.is_valid(row) { array.value(row) } else { &[] };
+            strings::write((0..array.len()).map(value), heap_bytes, &mut head, &mut writer);
+        }
+        Plan::Dictionary(distinct) | Plan::RunLength(distinct) => {
+            dictionary::write(array, &distinct, &mut head, &mut writer);
+        }
+        Plan::Fsst(compressor) => {
+            if !fsst::write(&compressor, array, &mut head, &mut writer) {
+                let reason = "the compressed values are longer than 2 GiB";
+                return Err(EncodeError::Impossible { encoding: Encoding::Fsst, reason });
+            }
+        }
+    }
+    Ok(writer.finish(head))
+}
+
+impl Bytes {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        Ok(match head.encoding {
+            Encoding::Constant => Self::Constant(Strings::parse(head, is_text, 1, parts)?),
+            Encoding::Plain => Self::Plain(Strings::parse(head, is_text, head.rows, parts)?),
+            Encoding::Dictionary | Encoding::RunLength => Self::Dictionary(Dictionary::parse(head, is_text, parts)?),
+            Encoding::Fsst => Self::Fsst(Fsst::parse(head, is_text, parts)?),
+            Encoding::BitPacked | Encoding::FrameOfReference => {
+                return Err(CorruptChunk { at: 0, expected: "an encoding of text and bytes" });
+            }
+        })
+    }
+
+    /// The encodings as a person reads them.
+    pub(crate) fn description(&self) -> String {
+        match self {
+            Self::Constant(_) => "constant".to_owned(),
+            Self::Plain(_) => "plain".to_owned(),
+            Self::Dictionary(dictionary) => dictionary.description(),
+            Self::Fsst(_) => "fsst".to_owned(),
+        }
+    }
+
+    /// The strings of a range.
+    pub(crate) fn views(&self, rows: Range<usize>) -> Views {
+        match self {
+            Self::Constant(strings) => repeated(strings, rows.len()),
+            Self::Plain(strings) => strings.views(rows).0,
+            Self::Dictionary(dictionary) => dictionary.views(rows),
+            Self::Fsst(fsst) => fsst.views(rows).0,
+        }
+    }
+
+    /// The strings of ascending positions.
+    pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
+        match self {
+            Self::Constant(strings) => repeated(strings, positions.len()),
+            Self::Plain(strings) => strings.views_at(positions),
+            Self::Dictionary(dictionary) => dictionary.views_at(positions),
+            Self::Fsst(fsst) => fsst.views_at(positions),
+        }
+    }
+
+    /// Clears the rows of a range that fail a test other than [`Test::Null`].
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        match self {
+            Self::Constant(strings) => {
+                if BytesTest::new(test).admits(strings.get(0)) == negated {
+                    selection.clear_range(rows);
+                }
+            }
+            Self::Plain(strings) => strings.filter(test, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.filter(test, negated, rows, selection),
+            Self::Fsst(fsst) => fsst.filter(test, negated, rows, selection),
+        }
+    }
+
+    /// The distinct strings, where there is a dictionary.
+    pub(crate) fn entries(&self) -> Option<Views> {
+        match self {
+            Self::Constant(strings) => Some(strings.views(0..1).0),
+            Self::Dictionary(dictionary) => Some(dictionary.table().clone()),
+            _ => None,
+        }
+    }
+
+    /// The codes, where there is a dictionary.
+    pub(crate) fn codes(&self) -> Option<&Codes> {
+        match self {
+            Self::Dictionary(dictionary) => Some(dictionary.codes()),
+            _ => None,
+        }
+    }
+
+    /// Whether every string is read as it was written, as far as that can be seen.
+    pub(crate) fn is_good(&self, rows: usize) -> bool {
+        match self {
+            Self::Constant(strings) | Self::Plain(strings) => strings.views(0..strings.len()).1,
+            Self::Dictionary(dictionary) => dictionary.entries().views(0..dictionary.entries().len()).1,
+            Self::Fsst(fsst) => fsst.views(0..rows).1,
+        }
+    }
+
+    /// Decoded bytes of a row, about: its view, and its share of the heap where that is not shared by rows.
+    pub(crate) fn row_bytes(&self, rows: usize) -> usize {
+        let view = size_of::<u128>();
+        match self {
+            Self::Constant(_) | Self::Dictionary(_) => view,
+            Self::Plain(strings) => view + strings.heap_bytes() / rows.max(1),
+            Self::Fsst(fsst) => view + fsst.row_bytes(),
+        }
+    }
+}
+
+fn repeated(strings: &Strings, count: usize) -> Views {
+    let mut views = strings.views(0..1).0;
+    views.repeat_last(count);
+    views
+}

@@ -1,0 +1,109 @@
+//! Strings of bytes end to end: encodings `plain` and `constant`, and the entries of a dictionary.
+//!
+//! ```text
+//! part: count * 4    u32 each: where the value ends in the heap; it begins where the one before ends
+//! part: heap_bytes   the bytes of all values
+//! ```
+//!
+//! Ends and UTF-8 are checked as values are read, so that reading few of them does not cost reading all.
+
+use std::ops::Range;
+
+use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
+use taut_types::Test;
+
+use crate::Bitmap;
+use crate::bytes::test::BytesTest;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::Views;
+
+/// Strings side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct Strings {
+    ends: ScalarBuffer<u32>,
+    heap: Buffer,
+    is_text: bool,
+}
+
+/// Writes the parts of strings, which together have `heap_bytes`, less than 2 GiB; sets what the head says.
+pub(crate) fn write<'a>(
+    values: impl ExactSizeIterator<Item = &'a [u8]>,
+    heap_bytes: usize,
+    head: &mut Head,
+    writer: &mut Writer,
+) {
+    let mut ends: Vec<u32> = Vec::with_capacity(values.len());
+    let mut heap = Vec::with_capacity(heap_bytes);
+    for value in values {
+        heap.extend_from_slice(value);
+        ends.push(heap.len() as u32);
+    }
+    head.heap_bytes = heap.len();
+    writer.part(ends.as_slice().to_byte_slice());
+    writer.part(&heap);
+}
+
+impl Strings {
+    /// Takes so many strings.
+    pub(crate) fn parse(head: &Head, is_text: bool, count: usize, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let ends = parts.take(4 * count, "ends of values")?;
+        let heap = parts.take(head.heap_bytes, "bytes of values")?;
+        Ok(Self { ends: ScalarBuffer::from(ends), heap, is_text })
+    }
+
+    /// Number of strings.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of all strings.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.heap.len()
+    }
+
+    fn start(&self, index: usize) -> u32 {
+        if index == 0 { 0 } else { self.ends[index - 1] }
+    }
+
+    fn range(&self, index: usize) -> Range<usize> {
+        self.start(index) as usize..self.ends[index] as usize
+    }
+
+    /// One string; an empty one where its ends are impossible.
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        self.heap.get(self.range(index)).unwrap_or_default()
+    }
+
+    /// The strings of a range, and whether all of them are good.
+    pub(crate) fn views(&self, range: Range<usize>) -> (Views, bool) {
+        let mut views = Views::new(self.heap.clone(), self.is_text, range.len());
+        let start = if range.is_empty() { 0 } else { self.start(range.start) };
+        let is_good = views.append(start, &self.ends[range]);
+        (views, is_good)
+    }
+
+    /// The strings of ascending positions.
+    pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
+        let mut views = Views::new(self.heap.clone(), self.is_text, positions.len());
+        for position in positions {
+            views.push(self.range(*position as usize));
+        }
+        views
+    }
+
+    /// Of ascending strings, the place of the first for which `is_before` does not hold.
+    pub(crate) fn partition_point(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_before(self.get(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let test = BytesTest::new(test);
+        selection.retain(rows, |row| test.admits(self.get(row)) != negated);
+    }
+}

@@ -1,0 +1,114 @@
+//! A test on strings, prepared once for many values.
+
+use std::ops::Bound;
+
+use taut_types::Test;
+
+use crate::distinct::prefix;
+
+/// A test on strings. Of most values the first eight bytes decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BytesTest<'a> {
+    /// No value passes; so ends a test on numbers.
+    Nothing,
+    /// This value.
+    Equal(&'a [u8]),
+    /// Any value between bounds whose prefixes are given.
+    Range { low: &'a Bound<Box<[u8]>>, high: &'a Bound<Box<[u8]>>, prefixes: (u64, u64) },
+    /// One of these, ascending.
+    OneOf(&'a [Box<[u8]>]),
+}
+
+impl<'a> BytesTest<'a> {
+    /// Prepares a test.
+    pub(crate) fn new(test: &'a Test) -> Self {
+        let bound = |bound: &Bound<Box<[u8]>>, unbounded| match bound {
+            Bound::Included(value) | Bound::Excluded(value) => prefix(value),
+            Bound::Unbounded => unbounded,
+        };
+        match test {
+            Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+                Self::Equal(low)
+            }
+            Test::BytesRange { low, high } => {
+                Self::Range { low, high, prefixes: (bound(low, 0), bound(high, u64::MAX)) }
+            }
+            Test::BytesOneOf(list) => match &**list {
+                [value] => Self::Equal(value),
+                list => Self::OneOf(list),
+            },
+            Test::Range { .. } | Test::OneOf(_) | Test::Null => Self::Nothing,
+        }
+    }
+
+    /// Whether a value passes.
+    #[inline]
+    pub(crate) fn admits(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Equal(equal) => value == *equal,
+            Self::Range { low, high, prefixes } => {
+                let prefix = prefix(value);
+                if prefix < prefixes.0 || prefix > prefixes.1 {
+                    return false;
+                }
+                (prefix > prefixes.0 || is_above(value, low)) && (prefix < prefixes.1 || is_below(value, high))
+            }
+            Self::OneOf(list) => list.binary_search_by(|item| (**item).cmp(value)).is_ok(),
+        }
+    }
+}
+
+fn is_above(value: &[u8], low: &Bound<Box<[u8]>>) -> bool {
+    match low {
+        Bound::Included(low) => value >= &**low,
+        Bound::Excluded(low) => value > &**low,
+        Bound::Unbounded => true,
+    }
+}
+
+fn is_below(value: &[u8], high: &Bound<Box<[u8]>>) -> bool {
+    match high {
+        Bound::Included(high) => value <= &**high,
+        Bound::Excluded(high) => value < &**high,
+        Bound::Unbounded => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taut_types::Key;
+
+    /// All short strings of three bytes around the edges of prefixes, against the definition.
+    #[test]
+    fn prefixes_decide_rightly() {
+        let mut values: Vec<Vec<u8>> = vec![vec![]];
+        for length in [1, 2, 7, 8, 9, 10] {
+            for end in [0, 1, 255] {
+                for fill in [0, b'a', 255] {
+                    let mut value = vec![fill; length];
+                    value[length - 1] = end;
+                    values.push(value);
+                }
+            }
+        }
+        let bounds = |value: &Vec<u8>| {
+            let value: Box<[u8]> = value.as_slice().into();
+            [Bound::Included(value.clone()), Bound::Excluded(value), Bound::Unbounded]
+        };
+        for low in &values {
+            for high in &values {
+                for (low, high) in bounds(low).into_iter().flat_map(|low| bounds(high).map(|high| (low.clone(), high)))
+                {
+                    let test = Test::BytesRange { low, high };
+                    let prepared = BytesTest::new(&test);
+                    for value in &values {
+                        let expected = test.admits(&Key::Bytes(value.as_slice().into()));
+                        assert_eq!(prepared.admits(value), expected, "{test:?} {value:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Codes of a dictionary: one number per row, packed or in runs.
+//!
+//! ```text
+//! inner encoding bit_packed:   part: packed codes, as in `numbers/packed.rs`
+//! inner encoding run_length:   part: ends of runs, as in `run_ends.rs`
+//!                              part: one packed code per run
+//! ```
+//!
+//! Codes are of at most 16 bits. Nothing checks them against the dictionary: whoever looks up a code that is none
+//! finds some entry, or the empty string.
+
+use std::ops::Range;
+
+use taut_types::{Encoding, Test};
+
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::lane_test::LaneTest;
+use crate::numbers::packed::{self, Packed};
+use crate::run_ends::{self, RunEnds, run_starts};
+use crate::{Bitmap, VECTOR_ROWS};
+
+/// A code per row.
+#[derive(Clone, Debug)]
+pub(crate) enum Codes {
+    /// A packed code per row.
+    Packed(Packed),
+    /// A packed code per run.
+    Runs(RunEnds, Packed),
+}
+
+/// Fewer rows per run than this are not worth being found by binary search.
+const RUN_ROWS_MIN: usize = 8;
+
+/// Writes the parts of codes, in runs if that is asked for or pays; sets what the head says. `entries` is one
+/// more than the greatest code can be.
+pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: &mut Head, writer: &mut Writer) {
+    // A dictionary has at most 2^16 entries.
+    let width = packed::width_of(0, entries as i32 - 1).unwrap_or(16);
+    head.width = width;
+    head.entries = entries;
+    let runs = 1 + codes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let pays = runs * RUN_ROWS_MIN <= codes.len() && runs * (16 + width) * 2 < codes.len() * width;
+    if in_runs.unwrap_or(pays) {
+        let starts = run_starts(codes);
+        let values: Vec<i32> = starts.iter().map(|row| codes[*row]).collect();
+        (head.inner, head.runs) = (Some(Encoding::RunLength), starts.len());
+        writer.part(&run_ends::write(&starts, codes.len()));
+        packed::write(&values, 0, width, writer);
+    } else {
+        head.inner = Some(Encoding::BitPacked);
+        packed::write(codes, 0, width, writer);
+    }
+}
+
+impl Codes {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.width > 16 {
+            return Err(CorruptChunk { at: 2, expected: "codes of at most 16 bits" });
+        }
+        match head.inner {
+            Some(Encoding::BitPacked) => Ok(Self::Packed(Packed::parse(parts, 0, head.width, head.rows)?)),
+            Some(Encoding::RunLength) => {
+                let ends = RunEnds::parse(parts, head.runs)?;
+                Ok(Self::Runs(ends, Packed::parse(parts, 0, head.width, head.runs)?))
+            }
+            _ => Err(CorruptChunk { at: 1, expected: "codes that are packed or in runs" }),
+        }
+    }
+
+    /// The encoding as a person reads it.
+    pub(crate) fn description(&self) -> String {
+        match self {
+            Self::Packed(packed) => format!("bit_packed({})", packed.width()),
+            Self::Runs(ends, _) => format!("run_length({})", ends.len()),
+        }
+    }
+
+    /// Visits the codes of a range, up to a vector at a time.
+    pub(crate) fn visit(&self, rows: Range<usize>, mut visit: impl FnMut(&[u16])) {
+        match self {
+            Self::Packed(packed) => packed.visit_codes(rows, visit),
+            Self::Runs(ends, packed) => {
+                let mut buffer = [0; VECTOR_ROWS];
+                let mut filled = 0;
+                visit_runs(ends, packed, rows, |code, rows| {
+                    let mut left = rows.len();
+                    while left > 0 {
+                        let part = left.min(VECTOR_ROWS - filled);
+                        buffer[filled..filled + part].fill(code);
+                        (filled, left) = (filled + part, left - part);
+                        if filled == VECTOR_ROWS {
+                            visit(&buffer);
+                            filled = 0;
+                        }
+                    }
+                });
+                visit(&buffer[..filled]);
+            }
+        }
+    }
+
+    /// The codes at ascending positions.
+    pub(crate) fn at(&self, positions: &[u32]) -> Vec<u16> {
+        let mut codes: Vec<i32> = Vec::with_capacity(positions.len());
+        match self {
+            Self::Packed(packed) => packed.append_at(positions, &mut codes),
+            Self::Runs(ends, packed) => {
+                let mut last = (usize::MAX, 0);
+                ends.visit_at(positions, |run| {
+                    if last.0 != run {
+                        last = (run, packed.value(run) as i32);
+                    }
+                    codes.push(last.1);
+                });
+            }
+        }
+        // `parse` admits codes of at most 16 bits.
+        codes.into_iter().map(|code| code as u16).collect()
+    }
+
+    /// Clears the rows of a range whose code fails a test on numbers.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        match self {
+            Self::Packed(packed) => packed.filter(test, negated, rows, selection),
+            Self::Runs(ends, packed) => {
+                let test = LaneTest::<u16>::new(test, negated, (0, u16::MAX.into()), 0);
+                filter_runs(ends, packed, &test, rows, selection);
+            }
+        }
+    }
+
+    /// Clears the rows of a range whose code has no flag that is set.
+    pub(crate) fn filter_flags(
+        &self,
+        flags: impl ExactSizeIterator<Item = bool>,
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+    ) {
+        match self {
+            Self::Packed(packed) => packed.filter_flags(flags, rows, selection),
+            Self::Runs(ends, packed) => {
+                filter_runs(ends, packed, &LaneTest::<u16>::of_flags(flags), rows, selection);
+            }
+        }
+    }
+}
+
+fn visit_runs(ends: &RunEnds, packed: &Packed, rows: Range<usize>, mut visit: impl FnMut(u16, Range<usize>)) {
+    let runs = ends.runs_of(&rows);
+    let mut codes: Vec<i32> = vec![];
+    packed.append(runs.clone(), &mut codes);
+    // `parse` admits codes of at most 16 bits.
+    ends.visit(rows, |run, rows| visit(codes[run - runs.start] as u16, rows));
+}
+
+fn filter_runs(ends: &RunEnds, packed: &Packed, test: &LaneTest<u16>, rows: Range<usize>, selection: &mut Bitmap) {
+    visit_runs(ends, packed, rows, |code, rows| {
+        if !test.admits(code) {
+            selection.clear_range(rows);
+        }
+    });
+}

@@ -1,0 +1,245 @@
+//! The distinct values of a column, sorted, and the place of each row's value among them.
+//!
+//! Values are found by hashing into a table of open addressing; whoever asks says how many distinct values are
+//! still of use, and the search gives up beyond.
+
+use arrow_array::{Array, BinaryViewArray};
+
+use crate::native::Native;
+
+/// Sorted distinct values, and for each row the place of its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Distinct<T> {
+    pub(crate) entries: Vec<T>,
+    pub(crate) codes: Vec<i32>,
+}
+
+/// Odd, with bits spread evenly: the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+const INLINE_MAX: u32 = 12;
+
+/// Both halves of a product of 128 bits, folded: every bit of the factors reaches every bit of the result.
+#[inline(always)]
+fn fold(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// A hash table of places in a list of entries, kept by the caller.
+struct Places {
+    /// One more than the place; 0 where free. A power of two of them.
+    slots: Vec<u32>,
+    hashes: Vec<u64>,
+}
+
+impl Places {
+    fn new() -> Self {
+        Self { slots: vec![0; 1024], hashes: vec![] }
+    }
+
+    /// The place of the entry of this hash for which `is_same` holds, or `None` after taking in a new one.
+    #[inline(always)]
+    fn find_or_insert(&mut self, hash: u64, is_same: impl Fn(usize) -> bool) -> Option<usize> {
+        let mask = self.slots.len() - 1;
+        let mut slot = (hash >> 20) as usize & mask;
+        loop {
+            match self.slots[slot] {
+                0 => break,
+                place => {
+                    let place = place as usize - 1;
+                    if self.hashes[place] == hash && is_same(place) {
+                        return Some(place);
+                    }
+                }
+            }
+            slot = (slot + 1) & mask;
+        }
+        self.hashes.push(hash);
+        // A column has at most 2^16 rows.
+        self.slots[slot] = self.hashes.len() as u32;
+        if self.hashes.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+        None
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mask = self.slots.len() * 4 - 1;
+        self.slots = vec![0; mask + 1];
+        for (place, hash) in self.hashes.iter().enumerate() {
+            let mut slot = (hash >> 20) as usize & mask;
+            while self.slots[slot] != 0 {
+                slot = (slot + 1) & mask;
+            }
+            self.slots[slot] = place as u32 + 1;
+        }
+    }
+}
+
+/// The distinct numbers, if there are at most `entries_max`.
+pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<Distinct<N>> {
+    let (mut entries, mut codes) = (Vec::<N>::new(), Vec::with_capacity(values.len()));
+    let mut places = Places::new();
+    let mut last: Option<(N, i32)> = None;
+    for value in values {
+        let code = match last {
+            Some((last_value, code)) if last_value == *value => code,
+            _ => {
+                let number = value.to_number();
+                let hash = fold(number as u64 ^ MIX, (number >> 64) as u64 ^ MIX);
+                let place = places.find_or_insert(hash, |place| entries[place] == *value).unwrap_or_else(|| {
+                    entries.push(*value);
+                    entries.len() - 1
+                });
+                place as i32
+            }
+        };
+        if entries.len() > entries_max {
+            return None;
+        }
+        last = Some((*value, code));
+        codes.push(code);
+    }
+    Some(sorted(entries, codes, |left, right| left.cmp(right)))
+}
+
+/// The distinct values of the rows that are not null, each by its first row, if there are at most `entries_max`.
+/// A null row has the code of the row before it; not all rows are null.
+pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
+    let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
+    let mut places = Places::new();
+    let views = array.views();
+    let mut last = (0, 0);
+    for (row, view) in views.iter().enumerate() {
+        if array.is_null(row) {
+            codes.push(last.1);
+            continue;
+        }
+        if last.0 != *view || entries.is_empty() {
+            let is_same = |place: usize| is_same(array, *view, row, entries[place] as usize);
+            let place = places.find_or_insert(hash_of(array, *view, row), is_same).unwrap_or_else(|| {
+                entries.push(row as u32);
+                entries.len() - 1
+            });
+            last = (*view, place as i32);
+        }
+        if entries.len() > entries_max {
+            return None;
+        }
+        codes.push(last.1);
+    }
+    let value = |row: &u32| array.value(*row as usize);
+    // Most comparisons are decided by the eight bytes after those that all entries share.
+    let first = entries.first().map_or(&[][..], value);
+    let shared =
+        entries.iter().map(|row| first.iter().zip(value(row)).take_while(|(left, right)| left == right).count());
+    let shared = shared.min().unwrap_or(0);
+    let keyed: Vec<(u64, u32)> = entries.iter().map(|row| (prefix(&value(row)[shared..]), *row)).collect();
+    let compare =
+        |left: &(u64, u32), right: &(u64, u32)| left.0.cmp(&right.0).then_with(|| value(&left.1).cmp(value(&right.1)));
+    let Distinct { entries, codes } = sorted(keyed, codes, compare);
+    Some(Distinct { entries: entries.into_iter().map(|(_, row)| row).collect(), codes })
+}
+
+/// The first eight bytes, padded by zeros, as a number: where two of them differ, they have the order of the
+/// values.
+#[inline(always)]
+pub(crate) fn prefix(value: &[u8]) -> u64 {
+    match value.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => value.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
+    }
+}
+
+/// How many of these rows, at most, differ from all others of them. Null rows count as one value.
+pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> usize {
+    let mut places = Places::new();
+    let mut entries: Vec<usize> = vec![];
+    for row in rows.filter(|row| !array.is_null(*row)) {
+        let view = array.views()[row];
+        let is_same = |place: usize| is_same(array, view, row, entries[place]);
+        if places.find_or_insert(hash_of(array, view, row), is_same).is_none() {
+            entries.push(row);
+        }
+    }
+    entries.len()
+}
+
+#[inline(always)]
+fn is_same(array: &BinaryViewArray, view: u128, row: usize, other: usize) -> bool {
+    let other_view = array.views()[other];
+    if view as u32 <= INLINE_MAX {
+        return view == other_view;
+    }
+    // Length and the first four bytes are the lower half of a view.
+    view as u64 == other_view as u64 && array.value(row) == array.value(other)
+}
+
+#[inline(always)]
+fn hash_of(array: &BinaryViewArray, view: u128, row: usize) -> u64 {
+    if view as u32 <= INLINE_MAX {
+        return fold(view as u64 ^ MIX, (view >> 64) as u64 ^ MIX.rotate_left(32));
+    }
+    let bytes = array.value(row);
+    let mut hash = bytes.len() as u64 ^ MIX;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        hash = fold(u64::from_le_bytes(*word) ^ hash, MIX.rotate_left(32));
+    }
+    // There are more than twelve bytes: the last eight overlap those before instead of being padded.
+    match bytes.last_chunk::<8>() {
+        Some(last) if !rest.is_empty() => fold(u64::from_le_bytes(*last) ^ hash, MIX.rotate_left(17)),
+        _ => hash,
+    }
+}
+
+/// Sorts the entries and moves the codes along.
+fn sorted<T: Copy>(
+    entries: Vec<T>,
+    mut codes: Vec<i32>,
+    mut compare: impl FnMut(&T, &T) -> std::cmp::Ordering,
+) -> Distinct<T> {
+    let mut order: Vec<u32> = (0..entries.len() as u32).collect();
+    order.sort_unstable_by(|left, right| compare(&entries[*left as usize], &entries[*right as usize]));
+    let mut ranks = vec![0_i32; entries.len()];
+    for (rank, place) in order.iter().enumerate() {
+        ranks[*place as usize] = rank as i32;
+    }
+    codes.iter_mut().for_each(|code| *code = ranks[*code as usize]);
+    Distinct { entries: order.iter().map(|place| entries[*place as usize]).collect(), codes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_lead_back_to_numbers() {
+        let values: Vec<i64> = (0..20_000).map(|row: i64| (row * 7919) % 3001 - 1500).collect();
+        let distinct = of_numbers(&values, 3001).unwrap();
+        assert_eq!(distinct.entries, (-1500..=1500).collect::<Vec<i64>>());
+        for (value, code) in values.iter().zip(&distinct.codes) {
+            assert_eq!(distinct.entries[*code as usize], *value);
+        }
+        assert!(of_numbers(&values, 3000).is_none());
+    }
+
+    #[test]
+    fn codes_lead_back_to_bytes() {
+        let text = |row: usize| format!("{}{}", "long enough not to be inline "[..row % 29].to_owned(), row % 37);
+        let values: Vec<Option<Vec<u8>>> =
+            (0..9000).map(|row| (row % 11 != 0).then(|| text(row).into_bytes())).collect();
+        let array = BinaryViewArray::from_iter(values.iter().map(|value| value.as_deref()));
+        let distinct = of_bytes(&array, 9000).unwrap();
+        let entries: Vec<&[u8]> = distinct.entries.iter().map(|row| array.value(*row as usize)).collect();
+        assert!(entries.is_sorted_by(|left, right| left < right));
+        for (row, value) in values.iter().enumerate() {
+            if let Some(value) = value {
+                assert_eq!(entries[distinct.codes[row] as usize], value, "row {row}");
+            }
+        }
+        assert_eq!(count_of_bytes(&array, 0..array.len()), entries.len());
+        assert!(of_bytes(&array, entries.len() - 1).is_none());
+    }
+}

@@ -1,0 +1,193 @@
+//! From an Arrow array to the bytes of a chunk.
+
+use std::borrow::Cow;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use arrow_array::{Array, ArrayRef};
+use arrow_buffer::NullBuffer;
+use taut_types::{Encoding, LogicalType, f32_to_key, f64_to_key};
+
+use crate::head::{Head, Writer};
+use crate::kernels::wide;
+use crate::native::Native;
+use crate::{CHUNK_ROWS_MAX, bytes, numbers};
+
+/// How an encoding is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// By size and cost of decoding, estimated from the values.
+    Auto,
+    /// Plain values.
+    Plain,
+    /// This one.
+    Forced(Encoding),
+}
+
+/// Why an array cannot be encoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The forced encoding cannot hold these values.
+    #[error("encoding {} is impossible: {reason}", encoding.name())]
+    Impossible {
+        /// The encoding.
+        encoding: Encoding,
+        /// What stands against it.
+        reason: &'static str,
+    },
+    /// The array is not of the Arrow type of the column.
+    #[error("a {logical} column takes arrays of {}, not {found}", logical.arrow())]
+    WrongType {
+        /// Type of the column.
+        logical: LogicalType,
+        /// Type of the array, as Arrow writes it.
+        found: String,
+    },
+    /// A chunk has between 1 and 65,536 rows.
+    #[error("a chunk has 1 to {} rows, not {found}", crate::CHUNK_ROWS_MAX)]
+    Rows {
+        /// How many there are.
+        found: usize,
+    },
+    /// A decimal has more digits than its type.
+    #[error("a value does not fit {logical}")]
+    OutOfRange {
+        /// Type of the column.
+        logical: LogicalType,
+    },
+    /// Text or bytes of one chunk reach past 2 GiB.
+    #[error("{bytes} bytes of text in one chunk; at most {} are possible", i32::MAX)]
+    TooLong {
+        /// How many there are.
+        bytes: usize,
+    },
+}
+
+/// Encodes an array of 1 to 65,536 rows in the Arrow type of `logical`. Rows that are all null become one
+/// `constant`, whatever the choice.
+///
+/// # Errors
+/// When a forced encoding cannot hold the values, or the array is not one of this type.
+pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<Vec<u8>, EncodeError> {
+    let rows = array.len();
+    if !(1..=CHUNK_ROWS_MAX).contains(&rows) {
+        return Err(EncodeError::Rows { found: rows });
+    }
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+    let head = Head {
+        plain_bytes: logical.plain_bytes().unwrap_or(0),
+        rows,
+        nulls: nulls.map_or(0, NullBuffer::null_count),
+        ..Head::new(Encoding::Constant)
+    };
+    let mut writer = Writer::with_capacity(rows * head.plain_bytes);
+    if head.nulls == rows {
+        return Ok(writer.finish(head));
+    }
+    if let Some(nulls) = nulls {
+        writer.part(&nulls.inner().sliced());
+    }
+    let wrong = || EncodeError::WrongType { logical, found: array.data_type().to_string() };
+    let frame = Frame { nulls, choice, head, writer };
+    match logical {
+        LogicalType::Boolean => {
+            let array = array.as_boolean_opt().ok_or_else(wrong)?;
+            let bits: Vec<u8> = array.values().iter().map(u8::from).collect();
+            frame.numbers(bits, false)
+        }
+        LogicalType::SmallInt => frame.numbers(values::<Int16Type>(array).ok_or_else(wrong)?, false),
+        LogicalType::Integer => frame.numbers(values::<Int32Type>(array).ok_or_else(wrong)?, false),
+        LogicalType::BigInt => frame.numbers(values::<Int64Type>(array).ok_or_else(wrong)?, false),
+        LogicalType::Date => frame.numbers(values::<Date32Type>(array).ok_or_else(wrong)?, false),
+        LogicalType::Timestamp | LogicalType::TimestampTz => {
+            frame.numbers(values::<TimestampMicrosecondType>(array).ok_or_else(wrong)?, false)
+        }
+        LogicalType::Real => {
+            let values = values::<Float32Type>(array).ok_or_else(wrong)?;
+            frame.numbers(values.iter().map(|value| f32_to_key(*value)).collect::<Vec<_>>(), true)
+        }
+        LogicalType::Double => {
+            let values = values::<Float64Type>(array).ok_or_else(wrong)?;
+            frame.numbers(values.iter().map(|value| f64_to_key(*value)).collect::<Vec<_>>(), true)
+        }
+        LogicalType::Decimal { .. } => frame.decimals(values::<Decimal128Type>(array).ok_or_else(wrong)?, logical),
+        LogicalType::Varchar => {
+            let array = array.as_string_view_opt().ok_or_else(wrong)?;
+            bytes::encode(&array.clone().to_binary_view(), frame.choice, frame.head, frame.writer)
+        }
+        LogicalType::Bytea => {
+            let array = array.as_binary_view_opt().ok_or_else(wrong)?;
+            bytes::encode(array, frame.choice, frame.head, frame.writer)
+        }
+    }
+}
+
+/// The native values of an array of this Arrow type.
+fn values<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<&[T::Native]> {
+    array.as_primitive_opt::<T>().map(|array| &**array.values())
+}
+
+/// What the numbers of a column are encoded with.
+struct Frame<'a> {
+    nulls: Option<&'a NullBuffer>,
+    choice: Choice,
+    head: Head,
+    writer: Writer,
+}
+
+impl Frame<'_> {
+    fn numbers<'v, N: Native>(self, values: impl Into<Cow<'v, [N]>>, is_float: bool) -> Result<Vec<u8>, EncodeError> {
+        let mut values = values.into();
+        if let Some(nulls) = self.nulls {
+            fill_nulls(values.to_mut(), nulls);
+        }
+        numbers::encode(&values, is_float, self.choice, self.head, self.writer)
+    }
+
+    /// Decimals are narrowed to 64 bits where all of them fit, which is so for most columns of any precision.
+    fn decimals(self, values: &[i128], logical: LogicalType) -> Result<Vec<u8>, EncodeError> {
+        let plain_bytes = self.head.plain_bytes;
+        if let Some(narrow) = narrowed(values).filter(|_| plain_bytes == 8) {
+            return self.numbers(narrow, false);
+        }
+        // What lies under nulls may not fit.
+        let mut values = values.to_vec();
+        if let Some(nulls) = self.nulls {
+            fill_nulls(&mut values, nulls);
+        }
+        let bound = i128::MAX >> (128 - 8 * plain_bytes);
+        if values.iter().any(|value| !(-bound - 1..=bound).contains(value)) {
+            return Err(EncodeError::OutOfRange { logical });
+        }
+        match narrowed(&values) {
+            Some(narrow) => numbers::encode(&narrow, false, self.choice, self.head, self.writer),
+            None => numbers::encode(&values, false, self.choice, self.head, self.writer),
+        }
+    }
+}
+
+/// The numbers in 64 bits, if all fit.
+fn narrowed(values: &[i128]) -> Option<Vec<i64>> {
+    wide(move || {
+        let mut fit = true;
+        let narrow = values.iter().map(|value| {
+            fit &= i128::from(*value as i64) == *value;
+            *value as i64
+        });
+        let narrow = narrow.collect();
+        fit.then_some(narrow)
+    })
+}
+
+/// Gives each null the value before it, or the first value there is, so that it costs nothing.
+fn fill_nulls<N: Native>(values: &mut [N], nulls: &NullBuffer) {
+    let Some(mut last) = nulls.valid_indices().next().map(|row| values[row]) else { return };
+    for (value, is_valid) in values.iter_mut().zip(nulls.iter()) {
+        last = if is_valid { *value } else { last };
+        *value = last;
+    }
+}

@@ -1,0 +1,269 @@
+//! Packing of 1,024 numbers into a fixed number of bits each, in the transposed layout of FastLanes.
+//!
+//! With lanes of `T` bits a vector is `1024 / T` lanes of `T` rows. Row `r` of all lanes lies side by side in
+//! the values, at `first_index(r)`, so that one instruction works on as many lanes as fit its register; in the
+//! packed words, each lane is a stream of `T * width` bits, and words of all lanes are interleaved:
+//!
+//! ```text
+//! packed word w of lane l, at w * lanes + l:   bits w*T .. (w+1)*T of the lane's stream
+//! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
+//! ```
+//!
+//! The bytes are those of crate `fastlanes`, which the tests hold against these loops. They are written anew
+//! because here the width is an ordinary variable, so that one loop serves all widths and can be fused with
+//! what follows (adding a base, widening, comparing) and compiled for wider vectors.
+
+use std::mem::MaybeUninit;
+
+use arrow_buffer::ArrowNativeType;
+
+use crate::VECTOR_ROWS;
+use crate::kernels::wide;
+
+/// An unsigned integer in which packed numbers are unpacked.
+pub(crate) trait Lane: ArrowNativeType + Ord {
+    /// Bits of the integer.
+    const BITS: usize;
+    /// Lanes of a vector.
+    const LANES: usize = VECTOR_ROWS / Self::BITS;
+    /// Greatest number.
+    const MAX: Self;
+    /// The low bits of a number.
+    fn from_i128(number: i128) -> Self;
+    /// The low bits of a number.
+    fn from_u64(number: u64) -> Self;
+    /// The low 64 bits.
+    fn to_u64(self) -> u64;
+    /// The number.
+    fn to_u128(self) -> u128;
+    /// `self - other`, modulo the lane.
+    fn minus(self, other: Self) -> Self;
+    /// The bits of `self` from `shift`, which is less than the bits of the lane.
+    fn down(self, shift: usize) -> Self;
+    /// The bits of `self` moved up by `shift`, which is less than the bits of the lane.
+    fn up(self, shift: usize) -> Self;
+    /// Bits in both.
+    fn and(self, other: Self) -> Self;
+    /// Bits in either.
+    fn or(self, other: Self) -> Self;
+}
+
+macro_rules! lane {
+    ($native:ty) => {
+        impl Lane for $native {
+            const BITS: usize = <$native>::BITS as usize;
+            const MAX: Self = <$native>::MAX;
+            #[inline(always)]
+            fn from_i128(number: i128) -> Self {
+                number as Self
+            }
+            #[inline(always)]
+            fn from_u64(number: u64) -> Self {
+                number as Self
+            }
+            #[inline(always)]
+            fn to_u64(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn to_u128(self) -> u128 {
+                self.into()
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn down(self, shift: usize) -> Self {
+                self.wrapping_shr(shift as u32)
+            }
+            #[inline(always)]
+            fn up(self, shift: usize) -> Self {
+                self.wrapping_shl(shift as u32)
+            }
+            #[inline(always)]
+            fn and(self, other: Self) -> Self {
+                self & other
+            }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self {
+                self | other
+            }
+        }
+    };
+}
+lane!(u8);
+lane!(u16);
+lane!(u32);
+lane!(u64);
+lane!(u128);
+
+/// Place in the vector of lane 0 in each row; the other lanes follow it. Over all rows, these are the multiples
+/// of the number of lanes, each once.
+#[inline(always)]
+fn first_index<L: Lane>(row: usize) -> usize {
+    const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+    ORDER[row / 8] * 16 + row % 8 * 128
+}
+
+/// The greatest number of `width` bits.
+#[inline(always)]
+fn mask<L: Lane>(width: usize) -> L {
+    if width == 0 { L::default() } else { L::MAX.down(L::BITS - width) }
+}
+
+/// Bytes of a packed vector.
+pub(crate) fn packed_bytes(width: usize) -> usize {
+    VECTOR_ROWS / 8 * width
+}
+
+/// Packs a vector into its `packed_bytes(width)`, which must be zero at first.
+///
+/// # Panics
+/// When the width is greater than the lane, or the output shorter than the packed vector.
+pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
+    assert!(width <= L::BITS && packed.len() >= width * L::LANES, "no room for a packed vector");
+    if width > 0 {
+        wide(move || pack_rows(width, values, packed));
+    }
+}
+
+#[inline(always)]
+fn pack_rows<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
+    let mask = mask::<L>(width);
+    for row in 0..L::BITS {
+        let first = first_index::<L>(row);
+        let values = &values[first..first + L::LANES];
+        let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
+        let (low, high) = packed[word * L::LANES..].split_at_mut(L::LANES);
+        for (low, value) in low.iter_mut().zip(values) {
+            *low = low.or(value.and(mask).up(shift));
+        }
+        if shift + width > L::BITS {
+            for (high, value) in high[..L::LANES].iter_mut().zip(values) {
+                *high = value.and(mask).down(L::BITS - shift);
+            }
+        }
+    }
+}
+
+/// Unpacks a vector, passing each number through `map`.
+///
+/// # Panics
+/// When the width is greater than the lane, or the input shorter than the packed vector.
+#[inline]
+pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O; VECTOR_ROWS], map: impl Fn(L) -> O) {
+    let cells = out.as_mut_ptr().cast::<[MaybeUninit<O>; VECTOR_ROWS]>();
+    // SAFETY: `MaybeUninit<O>` has the layout of `O`, and `unpack_into` only writes values of `O` through it.
+    unpack_into(width, packed, unsafe { &mut *cells }, map);
+}
+
+/// Unpacks a vector to the end of `out`, passing each number through `map`.
+///
+/// # Panics
+/// As [`unpack`].
+#[inline]
+pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut Vec<O>, map: impl Fn(L) -> O) {
+    out.reserve(VECTOR_ROWS);
+    unpack_into(width, packed, &mut out.spare_capacity_mut()[..VECTOR_ROWS], map);
+    // SAFETY: the capacity was reserved, and `unpack_into` has written all 1,024 cells after the old length.
+    unsafe { out.set_len(out.len() + VECTOR_ROWS) };
+}
+
+/// Writes every cell of `out`, which are those of one vector.
+#[inline(always)]
+fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
+    assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
+    assert_eq!(out.len(), VECTOR_ROWS, "a vector has its fixed length");
+    if width == 0 {
+        out.fill(MaybeUninit::new(map(L::default())));
+    } else {
+        wide(move || unpack_rows(width, packed, out, map));
+    }
+}
+
+#[inline(always)]
+fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
+    let mask = mask::<L>(width);
+    for row in 0..L::BITS {
+        let first = first_index::<L>(row);
+        let out = &mut out[first..first + L::LANES];
+        let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
+        let low = &packed[word * L::LANES..][..L::LANES];
+        if shift + width <= L::BITS {
+            for (out, low) in out.iter_mut().zip(low) {
+                out.write(map(low.down(shift).and(mask)));
+            }
+        } else {
+            let high = &packed[(word + 1) * L::LANES..][..L::LANES];
+            for ((out, low), high) in out.iter_mut().zip(low).zip(high) {
+                out.write(map(low.down(shift).or(high.up(L::BITS - shift)).and(mask)));
+            }
+        }
+    }
+}
+
+/// One number of a packed vector.
+///
+/// # Panics
+/// When the index is no row of a vector, the width greater than the lane, or the input cut off.
+#[inline]
+pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
+    const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+    if width == 0 {
+        return L::default();
+    }
+    let within = index % 128;
+    let lane = within % L::LANES;
+    let row = ORDER[(within - lane) / 16] * 8 + index / 128;
+    let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
+    let low = packed[word * L::LANES + lane].down(shift);
+    if shift + width <= L::BITS {
+        return low.and(mask(width));
+    }
+    low.or(packed[(word + 1) * L::LANES + lane].up(L::BITS - shift)).and(mask(width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastlanes::BitPacking;
+
+    /// Every width of a lane type against crate `fastlanes`: pack, unpack, append and extract.
+    fn check<L: Lane>(reference: unsafe fn(usize, &[L], &mut [L])) {
+        let mut state = 7_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            L::from_i128((state >> 11).into()).or(L::from_i128((state >> 5).into()).up(L::BITS / 2))
+        };
+        for width in 0..=L::BITS {
+            let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| next());
+            let mut expected = vec![L::default(); width * L::LANES];
+            // SAFETY: the lengths are those that `unchecked_pack` asks for.
+            unsafe { reference(width, &values, &mut expected) };
+            let mut packed = vec![L::default(); width * L::LANES];
+            pack(width, &values, &mut packed);
+            assert!(packed == expected, "pack, width {width} of {}", L::BITS);
+
+            let masked = values.map(|value| value.and(mask(width)));
+            let mut unpacked = [L::default(); VECTOR_ROWS];
+            unpack(width, &packed, &mut unpacked, |lane| lane);
+            assert!(unpacked == masked, "unpack, width {width} of {}", L::BITS);
+            let mut appended = vec![7_i64];
+            append_unpacked(width, &packed, &mut appended, |lane| lane.to_u64() as i64);
+            let wide: Vec<i64> = std::iter::once(7).chain(masked.iter().map(|lane| lane.to_u64() as i64)).collect();
+            assert_eq!(appended, wide, "append, width {width} of {}", L::BITS);
+            for (index, value) in masked.iter().enumerate() {
+                assert!(extract(width, &packed, index) == *value, "extract {index}, width {width} of {}", L::BITS);
+            }
+        }
+    }
+
+    #[test]
+    fn loops_agree_with_fastlanes() {
+        check::<u8>(BitPacking::unchecked_pack);
+        check::<u16>(BitPacking::unchecked_pack);
+        check::<u32>(BitPacking::unchecked_pack);
+        check::<u64>(BitPacking::unchecked_pack);
+    }
+}

@@ -1,0 +1,14 @@
+//! Inner loops, and the only room of this crate in which `unsafe` is allowed.
+//!
+//! Each file wraps its unsafe lines in functions that are safe for any argument; the notes say why.
+#![allow(unsafe_code)]
+
+mod bit_packing;
+mod masks;
+mod views;
+mod wide;
+
+pub(crate) use bit_packing::{Lane, append_unpacked, extract, pack, packed_bytes, unpack};
+pub(crate) use masks::{MASK_WORDS, mask_of_bytes};
+pub(crate) use views::Views;
+pub(crate) use wide::wide;

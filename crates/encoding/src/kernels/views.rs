@@ -1,0 +1,206 @@
+//! Views of text and bytes: what Arrow holds per value of a `Utf8View` or `BinaryView`.
+//!
+//! ```text
+//! bits of the view   up to 12 bytes long        longer
+//! 0..32              length                     length
+//! 32..64             the bytes,                 the first four bytes
+//! 64..96               padded by zeros          number of the heap, here always 0
+//! 96..128                                       offset in the heap
+//! ```
+//!
+//! [`Views`] keeps the promise on which Arrow's unchecked constructors rest: every view lies in the heap, and in
+//! a column of text is UTF-8. Bytes from disk are checked when a view is made; a value that breaks the promise
+//! becomes the empty string.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray};
+use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
+
+const INLINE_MAX: usize = 12;
+
+/// Views of values in one heap, each checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Views {
+    views: Vec<u128>,
+    heap: Buffer,
+    is_text: bool,
+}
+
+impl Views {
+    /// No views yet, into this heap. What lies past 2 GiB in it cannot be viewed.
+    pub(crate) fn new(heap: Buffer, is_text: bool, capacity: usize) -> Self {
+        Self { views: Vec::with_capacity(capacity), heap, is_text }
+    }
+
+    /// No views yet, into the same heap.
+    pub(crate) fn empty_like(&self, capacity: usize) -> Self {
+        Self::new(self.heap.clone(), self.is_text, capacity)
+    }
+
+    /// Views of values that lie end to end in the heap from `start`; ends that go back or past the heap are moved
+    /// to where they do not. Returns whether all values were good.
+    pub(crate) fn append(&mut self, start: u32, ends: &[u32]) -> bool {
+        let bound = self.heap.len().min(i32::MAX as usize);
+        let heap = &self.heap.as_slice()[..bound];
+        let start = (start as usize).min(bound);
+        let end = ends.last().map_or(start, |end| (*end as usize).clamp(start, bound));
+        let (views, values) = (&mut self.views, &heap[start..end]);
+        if !self.is_text || values.is_ascii() {
+            append_views(views, heap, start..end, ends, |_| true)
+        } else if str::from_utf8(values).is_ok() {
+            append_views(views, heap, start..end, ends, |value| {
+                is_boundary(heap, value.start) && is_boundary(heap, value.end)
+            })
+        } else {
+            append_views(views, heap, start..end, ends, |value| str::from_utf8(&heap[value]).is_ok())
+        }
+    }
+
+    /// A view of one value, or of the empty string where it is not UTF-8 or reaches outside the heap. Returns
+    /// whether the value was good.
+    pub(crate) fn push(&mut self, value: Range<usize>) -> bool {
+        let bound = self.heap.len().min(i32::MAX as usize);
+        let heap = &self.heap.as_slice()[..bound];
+        let is_good = heap.get(value.clone()).is_some_and(|bytes| !self.is_text || str::from_utf8(bytes).is_ok());
+        self.views.push(if is_good { view(heap, value) } else { 0 });
+        is_good
+    }
+
+    /// Appends the views of `table`, which has the same heap, at these places; past its last stands the empty
+    /// string.
+    pub(crate) fn append_from(&mut self, table: &Self, places: &[u16]) {
+        assert!(
+            self.heap.as_ptr() == table.heap.as_ptr()
+                && self.heap.len() == table.heap.len()
+                && self.is_text == table.is_text,
+            "views are only of use with their heap"
+        );
+        let view = |place: &u16| table.views.get(usize::from(*place)).copied().unwrap_or(0);
+        self.views.extend(places.iter().map(view));
+    }
+
+    /// Repeats the last view until there are `count` of them in all.
+    pub(crate) fn repeat_last(&mut self, count: usize) {
+        let last = self.views.last().copied().unwrap_or(0);
+        self.views.resize(count, last);
+    }
+
+    /// The array of these values.
+    ///
+    /// # Panics
+    /// When `nulls` has another length.
+    pub(crate) fn into_array(self, nulls: Option<NullBuffer>) -> ArrayRef {
+        assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == self.views.len()), "one null bit per view");
+        let (views, heaps) = (ScalarBuffer::from(self.views), vec![self.heap]);
+        if self.is_text {
+            // SAFETY: every view lies in heap 0 and is UTF-8, by the promise of this type.
+            Arc::new(unsafe { StringViewArray::new_unchecked(views, heaps, nulls) })
+        } else {
+            // SAFETY: every view lies in heap 0, by the promise of this type.
+            Arc::new(unsafe { BinaryViewArray::new_unchecked(views, heaps, nulls) })
+        }
+    }
+}
+
+/// Appends a view per end; values lie end to end in `values`. Returns whether all ends and values were good.
+#[inline(always)]
+fn append_views(
+    views: &mut Vec<u128>,
+    heap: &[u8],
+    values: Range<usize>,
+    ends: &[u32],
+    is_good: impl Fn(Range<usize>) -> bool,
+) -> bool {
+    let mut start = values.start;
+    let mut all_good = true;
+    views.extend(ends.iter().map(|end| {
+        let value = start..(*end as usize).clamp(start, values.end);
+        let good = is_good(value.clone());
+        all_good &= good && value.end == *end as usize;
+        start = value.end;
+        if good { view(heap, value) } else { 0 }
+    }));
+    all_good
+}
+
+/// Whether no character of valid UTF-8 reaches over this place.
+#[inline(always)]
+fn is_boundary(heap: &[u8], at: usize) -> bool {
+    heap.get(at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000)
+}
+
+/// The view of bytes in heap 0, which lie inside it and below 2 GiB.
+#[inline(always)]
+fn view(heap: &[u8], value: Range<usize>) -> u128 {
+    let length = value.len();
+    if length > INLINE_MAX {
+        let prefix = heap[value.clone()].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        return length as u128 | u128::from(prefix) << 32 | (value.start as u128) << 96;
+    }
+    // Sixteen bytes are loaded wherever they exist, which is nearly always, and those of the value kept.
+    let bytes = match heap[value.start..].first_chunk() {
+        Some(bytes) => u128::from_le_bytes(*bytes) & ((1 << (8 * length)) - 1),
+        None => {
+            let mut bytes = [0; 16];
+            bytes[..length].copy_from_slice(&heap[value]);
+            u128::from_le_bytes(bytes)
+        }
+    };
+    bytes << 32 | length as u128
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::cast::AsArray;
+
+    /// The texts of `count` values that these ends cut out of a heap, after Arrow has validated them in full.
+    fn texts(heap: &[u8], start: u32, ends: &[u32]) -> (Vec<String>, bool) {
+        let mut views = Views::new(Buffer::from(heap), true, 0);
+        let good = views.append(start, ends);
+        let array = views.into_array(None);
+        let array = array.as_string_view();
+        StringViewArray::try_new(array.views().clone(), array.data_buffers().to_vec(), None).unwrap();
+        (array.iter().map(|text| text.unwrap().to_owned()).collect(), good)
+    }
+
+    #[test]
+    fn good_values_are_kept() {
+        let heap = "shortexactly12bytthirteen byteswith naïve→ characters".as_bytes();
+        let ends = [0, 5, 17, 31, 31, heap.len() as u32];
+        let (texts, good) = texts(heap, 0, &ends);
+        assert!(good);
+        assert_eq!(texts, ["", "short", "exactly12byt", "thirteen bytes", "", "with naïve→ characters"]);
+    }
+
+    #[test]
+    fn bad_values_become_empty_and_never_reach_arrow() {
+        let cut = "aé".as_bytes();
+        assert_eq!(texts(cut, 0, &[2, 3]), (vec![String::new(), String::new()], false));
+        assert_eq!(texts(b"ab\xffcd", 0, &[2, 3, 5]), (vec!["ab".into(), String::new(), "cd".into()], false));
+        assert_eq!(texts(b"abc", 0, &[2, 1, 9]), (vec!["ab".into(), String::new(), "c".into()], false));
+        assert_eq!(texts(b"abc", 9, &[1]), (vec![String::new()], false));
+        for first in 0..=255_u8 {
+            for ends in [[0, 1, 2], [1, 2, 3], [3, 0, 1], [1, 1, 3]] {
+                texts(&[first, 0xc3, 0xa9], 0, &ends);
+                texts(&[0xf0, 0x9f, first, 0x80], 1, &ends);
+            }
+        }
+    }
+
+    #[test]
+    fn pushed_values_are_checked_one_by_one() {
+        let mut views = Views::new(Buffer::from("aéb".as_bytes()), true, 0);
+        assert!(views.push(0..1) && views.push(1..3) && !views.push(0..2) && !views.push(3..9));
+        #[expect(clippy::reversed_empty_ranges, reason = "hostile")]
+        let reversed = 3..1;
+        assert!(!views.push(reversed));
+        let mut repeated = views.empty_like(0);
+        repeated.append_from(&views, &[1, 0, 77]);
+        repeated.repeat_last(4);
+        let array = repeated.into_array(None);
+        assert_eq!(array.as_string_view().iter().flatten().collect::<Vec<_>>(), ["é", "a", "", ""]);
+    }
+}

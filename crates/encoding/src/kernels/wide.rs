@@ -1,0 +1,24 @@
+//! Runs a loop with the widest vectors that this machine has.
+//!
+//! Taut is compiled for any x86-64 machine, so the compiler may use 16-byte vectors only. A loop that passes
+//! through [`wide`] is compiled a second time with 32-byte vectors, and the machine picks.
+
+/// Runs `work`, compiled for the vectors of this machine.
+///
+/// What `work` calls must be inlined to gain from it, and what its loops only read must be moved into it: behind
+/// a reference it could change with every write, and the compiler gives up on vectors.
+#[inline]
+pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+        // SAFETY: the machine has just been found to have the features of `with_avx2`.
+        return unsafe { with_avx2(work) };
+    }
+    work()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}

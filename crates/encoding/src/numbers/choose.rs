@@ -1,0 +1,129 @@
+//! Which encoding the numbers of a segment get, from one pass over them and a sample.
+
+use taut_types::Encoding;
+
+use crate::VECTOR_ROWS;
+use crate::distinct::{self, Distinct};
+use crate::kernels::wide;
+use crate::native::Native;
+use crate::numbers::packed::width_of;
+
+/// Runs shorter than this on average are not worth a binary search per lookup.
+const RUN_ROWS_MIN: usize = 8;
+/// Rows whose distinct values are counted before a dictionary is tried on all.
+const SAMPLE_ROWS: usize = 1024;
+
+/// What one pass over the numbers finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Profile<N> {
+    pub(crate) min: N,
+    pub(crate) max: N,
+    /// Runs of equal numbers.
+    pub(crate) runs: usize,
+}
+
+impl<N: Native> Profile<N> {
+    /// The profile of at least one number.
+    pub(crate) fn of(values: &[N]) -> Self {
+        let first = values.first().copied().unwrap_or_default();
+        wide(move || {
+            let (mut min, mut max, mut runs) = (first, first, 1);
+            for value in values {
+                min = min.min(*value);
+                max = max.max(*value);
+            }
+            // Counted in parts, so that the count fits the lanes of a vector.
+            for part in 0..values.len().div_ceil(128) {
+                let left = &values[part * 128..values.len().min(part * 128 + 128)];
+                let right = &values[part * 128 + 1..values.len().min(part * 128 + 129)];
+                runs += left.iter().zip(right).map(|(left, right)| u8::from(left != right)).sum::<u8>() as usize;
+            }
+            Self { min, max, runs }
+        })
+    }
+
+    /// The encoding of fewest bits per row, held against what decoding costs: packed numbers decode as fast as
+    /// memory, runs and dictionaries must be half as large to be taken, and plain is kept unless packing saves
+    /// a fifth. Leaves the distinct values behind where it had to find them.
+    pub(crate) fn choose(&self, values: &[N], plain_bytes: usize, found: &mut Option<Distinct<N>>) -> Encoding {
+        if self.runs == 1 {
+            return Encoding::Constant;
+        }
+        let rows = values.len();
+        let plain_bits = 8 * plain_bytes;
+        // The last vector of packed numbers is padded, which decides where there are few rows.
+        let padded = rows.next_multiple_of(VECTOR_ROWS);
+        let packed_bits = width_of(self.min, self.max).filter(|width| padded * width * 5 <= rows * plain_bits * 4);
+        let best_bits = packed_bits.unwrap_or(plain_bits);
+        let value_bits = width_of(self.min, self.max).unwrap_or(plain_bits).min(plain_bits);
+        if self.runs * RUN_ROWS_MIN <= rows && self.runs * (16 + value_bits) * 2 <= rows * best_bits {
+            return Encoding::RunLength;
+        }
+        if best_bits > 8 && self.dictionary_pays(values, plain_bits, best_bits, found) {
+            return Encoding::Dictionary;
+        }
+        let least_bits = width_of(N::from_number(0), self.max).filter(|_| self.min.to_number() >= 0);
+        match packed_bits {
+            None => Encoding::Plain,
+            Some(bits) if least_bits == Some(bits) => Encoding::BitPacked,
+            Some(_) => Encoding::FrameOfReference,
+        }
+    }
+
+    fn dictionary_pays(
+        &self,
+        values: &[N],
+        plain_bits: usize,
+        best_bits: usize,
+        found: &mut Option<Distinct<N>>,
+    ) -> bool {
+        let rows = values.len();
+        let pays = |entries: usize| {
+            let code_bits = (usize::BITS - entries.saturating_sub(1).leading_zeros()) as usize;
+            (entries * plain_bits + rows.next_multiple_of(VECTOR_ROWS) * code_bits) * 2 <= rows * best_bits
+        };
+        let step = rows.div_ceil(SAMPLE_ROWS);
+        let sample: Vec<N> = values.iter().step_by(step).copied().collect();
+        // A sample with half its values distinct comes from far more than pay.
+        match distinct::of_numbers(&sample, sample.len() / 2) {
+            Some(sample) if pays(sample.entries.len()) => {}
+            _ => return false,
+        }
+        let entries_max = (1..=16).map(|bits| 1 << bits).take_while(|entries| pays(*entries)).last().unwrap_or(1);
+        *found = distinct::of_numbers(values, entries_max);
+        found.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(values: &[i64]) -> Encoding {
+        Profile::of(values).choose(values, 8, &mut None)
+    }
+
+    #[test]
+    fn runs_are_counted() {
+        for rows in [1, 2, 127, 128, 129, 130, 1000] {
+            for length in [1, 2, 3, 64, 128, 500] {
+                let values: Vec<i32> = (0..rows).map(|row| row / length).collect();
+                let profile = Profile::of(&values);
+                assert_eq!(profile.runs, (rows as usize).div_ceil(length as usize), "{rows} rows, runs of {length}");
+                assert_eq!((profile.min, profile.max), (0, (rows - 1) / length));
+            }
+        }
+    }
+
+    #[test]
+    fn each_encoding_has_its_data() {
+        let mixed = |row: i64| (row * 7_919).rem_euclid(4_001);
+        let values = |value: &dyn Fn(i64) -> i64| (0..65_536).map(value).collect::<Vec<i64>>();
+        assert_eq!(choose(&values(&|_| 5)), Encoding::Constant);
+        assert_eq!(choose(&values(&mixed)), Encoding::BitPacked);
+        assert_eq!(choose(&values(&|row| mixed(row) - 7)), Encoding::FrameOfReference);
+        assert_eq!(choose(&values(&|row| mixed(row) % 7 * (i64::MAX / 7))), Encoding::Dictionary);
+        assert_eq!(choose(&values(&|row| row / 100)), Encoding::RunLength);
+        assert_eq!(choose(&values(&|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))), Encoding::Plain);
+    }
+}

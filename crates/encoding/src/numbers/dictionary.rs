@@ -1,0 +1,99 @@
+//! Distinct numbers once, and a code per row: encoding `dictionary` of numbers.
+//!
+//! ```text
+//! part: entries * plain_bytes   the distinct numbers, ascending; floating point as keys
+//! parts: codes, as in `codes.rs`
+//! ```
+//!
+//! Codes have the order of the numbers, so that a test on numbers is a test on codes. Entries that do not ascend
+//! give wrong answers to tests, nothing worse.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use taut_types::Test;
+
+use crate::Bitmap;
+use crate::codes::{self, Codes};
+use crate::distinct::Distinct;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::native::Native;
+use crate::numbers::plain::{self, Plain};
+
+/// Distinct numbers, and codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Dictionary {
+    entries: Plain,
+    codes: Codes,
+}
+
+/// Writes the parts of numbers by their distinct ones; sets what the head says.
+pub(crate) fn write<N: Native>(distinct: &Distinct<N>, head: &mut Head, writer: &mut Writer) {
+    plain::write(&distinct.entries, head.plain_bytes, false, writer);
+    codes::write(&distinct.codes, distinct.entries.len(), None, head, writer);
+}
+
+impl Dictionary {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.entries == 0 {
+            return Err(CorruptChunk { at: 12, expected: "at least one entry" });
+        }
+        let entries = Plain::parse(parts, head.plain_bytes, false, head.entries)?;
+        Ok(Self { entries, codes: Codes::parse(head, parts)? })
+    }
+
+    /// The encodings as a person reads them.
+    pub(crate) fn description(&self) -> String {
+        format!("dictionary({}) of {}", self.entries.len(), self.codes.description())
+    }
+
+    /// The distinct numbers.
+    pub(crate) fn entries(&self) -> &Plain {
+        &self.entries
+    }
+
+    /// The codes.
+    pub(crate) fn codes(&self) -> &Codes {
+        &self.codes
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        out.reserve(rows.len());
+        self.codes.visit(rows, |codes| self.entries.append_codes(codes, out));
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        self.entries.append_codes(&self.codes.at(positions), out);
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        self.codes.filter(&self.test_on_codes(test), negated, rows, selection);
+    }
+
+    /// The test on codes that says the same as a test on numbers.
+    fn test_on_codes(&self, test: &Test) -> Test {
+        let code = |number: i128| self.entries.lower_bound(number) as i128;
+        match test {
+            Test::Range { low, high } => {
+                let end = high.checked_add(1).map_or(self.entries.len() as i128, code);
+                Test::Range { low: code(*low), high: end - 1 }
+            }
+            Test::OneOf(numbers) => {
+                let is_entry = |number: i128| {
+                    let place = self.entries.lower_bound(number);
+                    (place < self.entries.len() && self.entries.value(place) == number).then_some(place as i128)
+                };
+                let mut codes: Vec<i128> = numbers.iter().filter_map(|number| is_entry(*number)).collect();
+                // Ascending already, unless the entries are not.
+                codes.sort_unstable();
+                codes.dedup();
+                Test::OneOf(codes.into())
+            }
+            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Test::OneOf(Arc::from([])),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Numbers: every type of fixed width, as the integers of `taut_types::key`.
+//!
+//! One file per encoding, each with its byte picture, `write`, and a view with `parse`, `append` (a range),
+//! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of them.
+
+mod choose;
+mod dictionary;
+pub(crate) mod packed;
+mod plain;
+mod run_length;
+
+use std::ops::Range;
+
+use arrow_buffer::Buffer;
+use taut_types::{Encoding, Test};
+
+use crate::codes::Codes;
+use crate::encode::{Choice, EncodeError};
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::lane_test::LaneTest;
+use crate::native::Native;
+use crate::{Bitmap, distinct};
+
+use choose::Profile;
+use dictionary::Dictionary;
+use packed::Packed;
+use plain::Plain;
+use run_length::RunLength;
+
+/// Numbers of a chunk, by their encoding.
+#[derive(Clone, Debug)]
+pub(crate) enum Numbers {
+    /// One number for all rows, which is in the head.
+    Constant(i128),
+    /// As they are.
+    Plain(Plain),
+    /// `bit_packed` and `frame_of_reference`.
+    Packed(Packed),
+    /// Distinct numbers and codes.
+    Dictionary(Dictionary),
+    /// Runs.
+    RunLength(RunLength),
+}
+
+/// Encodes numbers; `head` says the rows, nulls and plain width, `writer` has taken the validity.
+pub(crate) fn encode<N: Native>(
+    values: &[N],
+    is_float: bool,
+    choice: Choice,
+    mut head: Head,
+    mut writer: Writer,
+) -> Result<Vec<u8>, EncodeError> {
+    let profile = Profile::of(values);
+    let mut found = None;
+    head.encoding = match choice {
+        Choice::Auto => profile.choose(values, head.plain_bytes, &mut found),
+        Choice::Plain => Encoding::Plain,
+        Choice::Forced(encoding) => encoding,
+    };
+    let impossible = |reason| EncodeError::Impossible { encoding: head.encoding, reason };
+    match head.encoding {
+        Encoding::Constant if profile.runs > 1 => return Err(impossible("values differ")),
+        Encoding::Constant => head.base = profile.min.to_number(),
+        Encoding::Plain => plain::write(values, head.plain_bytes, is_float, &mut writer),
+        Encoding::BitPacked if profile.min.to_number() < 0 => return Err(impossible("a number is negative")),
+        Encoding::BitPacked | Encoding::FrameOfReference => {
+            let base = if head.encoding == Encoding::BitPacked { N::from_number(0) } else { profile.min };
+            let Some(width) = packed::width_of(base, profile.max) else {
+                return Err(impossible("numbers are more than 64 bits apart"));
+            };
+            (head.base, head.width) = (base.to_number(), width);
+            packed::write(values, base, width, &mut writer);
+        }
+        Encoding::Dictionary => {
+            let Some(distinct) = found.or_else(|| distinct::of_numbers(values, values.len())) else {
+                return Err(impossible("there are too many distinct values"));
+            };
+            dictionary::write(&distinct, &mut head, &mut writer);
+        }
+        Encoding::RunLength => run_length::write(values, (profile.min, profile.max), &mut head, &mut writer),
+        Encoding::Fsst => return Err(impossible("it is for text and bytes")),
+    }
+    Ok(writer.finish(head))
+}
+
+impl Numbers {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, is_float: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        Ok(match head.encoding {
+            Encoding::Constant => Self::Constant(head.base),
+            Encoding::Plain => Self::Plain(Plain::parse(parts, head.plain_bytes, is_float, head.rows)?),
+            Encoding::BitPacked | Encoding::FrameOfReference => {
+                Self::Packed(Packed::parse(parts, head.base, head.width, head.rows)?)
+            }
+            Encoding::Dictionary => Self::Dictionary(Dictionary::parse(head, parts)?),
+            Encoding::RunLength => Self::RunLength(RunLength::parse(head, parts)?),
+            Encoding::Fsst => return Err(CorruptChunk { at: 0, expected: "an encoding of numbers" }),
+        })
+    }
+
+    /// The encodings as a person reads them.
+    pub(crate) fn description(&self) -> String {
+        match self {
+            Self::Constant(_) => "constant".to_owned(),
+            Self::Plain(_) => "plain".to_owned(),
+            Self::Packed(packed) if packed.base() == 0 => format!("bit_packed({})", packed.width()),
+            Self::Packed(packed) => format!("frame_of_reference({})", packed.width()),
+            Self::Dictionary(dictionary) => dictionary.description(),
+            Self::RunLength(runs) => runs.description(),
+        }
+    }
+
+    /// The bytes of plain numbers.
+    pub(crate) fn plain_buffer(&self) -> Option<&Buffer> {
+        match self {
+            Self::Plain(plain) => Some(plain.buffer()),
+            _ => None,
+        }
+    }
+
+    /// The numbers of a range; floating point as keys.
+    pub(crate) fn decode<O: Native>(&self, rows: Range<usize>) -> Vec<O> {
+        if let Self::Constant(number) = self {
+            return vec![O::from_number(*number); rows.len()];
+        }
+        let mut numbers = Vec::with_capacity(rows.len());
+        match self {
+            Self::Constant(_) => {}
+            Self::Plain(plain) => plain.append(rows, &mut numbers),
+            Self::Packed(packed) => packed.append(rows, &mut numbers),
+            Self::Dictionary(dictionary) => dictionary.append(rows, &mut numbers),
+            Self::RunLength(runs) => runs.append(rows, &mut numbers),
+        }
+        numbers
+    }
+
+    /// The numbers at ascending positions; floating point as keys.
+    pub(crate) fn gather<O: Native>(&self, positions: &[u32]) -> Vec<O> {
+        if let Self::Constant(number) = self {
+            return vec![O::from_number(*number); positions.len()];
+        }
+        let mut numbers = Vec::with_capacity(positions.len());
+        match self {
+            Self::Constant(_) => {}
+            Self::Plain(plain) => plain.append_at(positions, &mut numbers),
+            Self::Packed(packed) => packed.append_at(positions, &mut numbers),
+            Self::Dictionary(dictionary) => dictionary.append_at(positions, &mut numbers),
+            Self::RunLength(runs) => runs.append_at(positions, &mut numbers),
+        }
+        numbers
+    }
+
+    /// Clears the rows of a range that fail a test other than [`Test::Null`].
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        match self {
+            Self::Constant(number) => {
+                let test = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
+                if !test.admits(*number as u128) {
+                    selection.clear_range(rows);
+                }
+            }
+            Self::Plain(plain) => plain.filter(test, negated, rows, selection),
+            Self::Packed(packed) => packed.filter(test, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.filter(test, negated, rows, selection),
+            Self::RunLength(runs) => runs.filter(test, negated, rows, selection),
+        }
+    }
+
+    /// The distinct numbers, where there is a dictionary; floating point as keys.
+    pub(crate) fn entries<O: Native>(&self) -> Option<Vec<O>> {
+        match self {
+            Self::Constant(number) => Some(vec![O::from_number(*number)]),
+            Self::Dictionary(dictionary) => {
+                let mut entries = vec![];
+                dictionary.entries().append(0..dictionary.entries().len(), &mut entries);
+                Some(entries)
+            }
+            _ => None,
+        }
+    }
+
+    /// The codes, where there is a dictionary.
+    pub(crate) fn codes(&self) -> Option<&Codes> {
+        match self {
+            Self::Dictionary(dictionary) => Some(dictionary.codes()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Bit-packed numbers: encodings `bit_packed` and `frame_of_reference`, codes, and values of runs.
+//!
+//! ```text
+//! part: per vector of 1,024 numbers, the last one padded by zeros:
+//!   128 * width bytes   number - base, in `width` bits, laid out as in `kernels/bit_packing.rs`
+//! ```
+//!
+//! `base` is in the head: the least number for `frame_of_reference`, zero for `bit_packed`, which therefore
+//! cannot hold negative numbers. `width` is that of the greatest distance: one outlier widens every number, and
+//! the choice of an encoding then rightly falls on another. A distance of more than 64 bits cannot be packed.
+
+use std::ops::Range;
+
+use arrow_buffer::{Buffer, ToByteSlice};
+use taut_types::Test;
+
+use crate::head::{CorruptChunk, Parts, Writer};
+use crate::kernels::{Lane, append_unpacked, extract, pack, packed_bytes, unpack, wide};
+use crate::lane_test::{LaneTest, filter_vectors};
+use crate::native::{Native, with_lane};
+use crate::{Bitmap, VECTOR_ROWS};
+
+/// Bit-packed numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    base: i128,
+    width: usize,
+    data: Buffer,
+}
+
+/// Bits of the distance between two numbers, `None` where 64 are not enough.
+pub(crate) fn width_of<N: Native>(base: N, max: N) -> Option<usize> {
+    let distance = max.to_number().checked_sub(base.to_number())?;
+    let distance = u64::try_from(distance).ok()?;
+    Some((u64::BITS - distance.leading_zeros()) as usize)
+}
+
+/// Writes the part of numbers packed by their distances from a base, which fit the width.
+pub(crate) fn write<N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
+    with_lane!(width, L => write_lanes::<L, N>(values, base, width, writer));
+}
+
+fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
+    let words = L::LANES * width;
+    let mut packed = vec![L::default(); values.len().div_ceil(VECTOR_ROWS) * words];
+    if width > 0 {
+        let mut lanes = [L::default(); VECTOR_ROWS];
+        for (packed, values) in packed.chunks_exact_mut(words).zip(values.chunks(VECTOR_ROWS)) {
+            let target = &mut lanes;
+            wide(move || {
+                for (lane, value) in target.iter_mut().zip(values) {
+                    *lane = L::from_u64(value.minus(base));
+                }
+            });
+            lanes[values.len()..].fill(L::default());
+            pack(width, &lanes, packed);
+        }
+    }
+    writer.part(packed.as_slice().to_byte_slice());
+}
+
+impl Packed {
+    /// Takes the packed numbers of this many rows.
+    pub(crate) fn parse(parts: &mut Parts, base: i128, width: usize, rows: usize) -> Result<Self, CorruptChunk> {
+        let bytes = rows.div_ceil(VECTOR_ROWS) * packed_bytes(width);
+        Ok(Self { base, width, data: parts.take(bytes, "packed numbers")? })
+    }
+
+    /// Bits of a number.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// What numbers are counted from.
+    pub(crate) fn base(&self) -> i128 {
+        self.base
+    }
+
+    /// Least and greatest number that the packed form can hold.
+    fn domain(&self) -> (i128, i128) {
+        let distance = if self.width == 0 { 0 } else { u64::MAX >> (64 - self.width) };
+        (self.base, self.base.saturating_add(distance.into()))
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        out.reserve(rows.len());
+        let base = O::from_number(self.base);
+        if let Some(base) = self.base_of_widened::<O>() {
+            let map = move |distance: u64| O::from_number(base.wrapping_add(distance as i64).into());
+            with_lane!(self.width, L => self.append_lanes::<L, O>(rows, out, move |lane| map(lane.to_u64())));
+        } else {
+            with_lane!(self.width, L => self.append_lanes::<L, O>(rows, out, move |lane| base.plus(lane.to_u64())));
+        }
+    }
+
+    /// The base, where numbers are widened to 128 bits but can be computed in 64, which is faster.
+    fn base_of_widened<O: Native>(&self) -> Option<i64> {
+        let (low, high) = self.domain();
+        if size_of::<O>() < 16 || i64::try_from(high).is_err() {
+            return None;
+        }
+        i64::try_from(low).ok()
+    }
+
+    fn append_lanes<L: Lane, O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>, map: impl Fn(L) -> O + Copy) {
+        self.vectors::<L>(rows, |packed, part| {
+            if part.len() == VECTOR_ROWS {
+                append_unpacked(self.width, packed, out, map);
+            } else {
+                let mut vector = [O::default(); VECTOR_ROWS];
+                unpack(self.width, packed, &mut vector, map);
+                out.extend_from_slice(&vector[part]);
+            }
+        });
+    }
+
+    /// Visits the packed vectors of a range, each with the part of it that lies in the range.
+    #[inline(always)]
+    fn vectors<L: Lane>(&self, rows: Range<usize>, mut visit: impl FnMut(&[L], Range<usize>)) {
+        let mut row = rows.start;
+        while row < rows.end {
+            let first = row - row % VECTOR_ROWS;
+            let end = rows.end.min(first + VECTOR_ROWS);
+            visit(self.vector(row / VECTOR_ROWS), row - first..end - first);
+            row = end;
+        }
+    }
+
+    #[inline(always)]
+    fn vector<L: Lane>(&self, vector: usize) -> &[L] {
+        let words = L::LANES * self.width;
+        &self.data.typed_data()[vector * words..][..words]
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        out.reserve(positions.len());
+        with_lane!(self.width, L => self.append_lanes_at::<L, O>(positions, out));
+    }
+
+    fn append_lanes_at<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
+        let base = O::from_number(self.base);
+        let mut lanes = [L::default(); VECTOR_ROWS];
+        while let Some(first) = positions.first() {
+            let vector = *first as usize / VECTOR_ROWS;
+            let is_past = |row: &u32| *row as usize / VECTOR_ROWS != vector;
+            let (these, rest) = positions.split_at(positions.iter().position(is_past).unwrap_or(positions.len()));
+            let packed = self.vector::<L>(vector);
+            // Unpacking a vector takes time in proportion to the lane, and about that of so many single numbers.
+            if these.len() > L::BITS {
+                unpack(self.width, packed, &mut lanes, |lane| lane);
+                out.extend(these.iter().map(|row| base.plus(lanes[*row as usize % VECTOR_ROWS].to_u64())));
+            } else {
+                let number = |row: &u32| extract(self.width, packed, *row as usize % VECTOR_ROWS).to_u64();
+                out.extend(these.iter().map(|row| base.plus(number(row))));
+            }
+            positions = rest;
+        }
+    }
+
+    /// One number.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        let (vector, index) = (row / VECTOR_ROWS, row % VECTOR_ROWS);
+        let distance = with_lane!(self.width, L => extract(self.width, self.vector::<L>(vector), index).to_u64());
+        self.base.wrapping_add(distance.into())
+    }
+
+    /// Visits the numbers of a range, which fit 16 bits, up to a vector at a time.
+    pub(crate) fn visit_codes(&self, rows: Range<usize>, mut visit: impl FnMut(&[u16])) {
+        let mut codes = [0; VECTOR_ROWS];
+        if self.width <= 8 {
+            self.vectors::<u8>(rows, |packed, part| {
+                unpack(self.width, packed, &mut codes, u16::from);
+                visit(&codes[part]);
+            });
+        } else {
+            with_lane!(self.width, L => self.vectors::<L>(rows, |packed, part| {
+                unpack(self.width, packed, &mut codes, |lane| lane.to_u64() as u16);
+                visit(&codes[part]);
+            }));
+        }
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        with_lane!(self.width, L => {
+            self.filter_lanes(&LaneTest::<L>::new(test, negated, self.domain(), self.base), rows, selection);
+        });
+    }
+
+    /// Clears the rows of a range whose number, as an index, has no flag that is set.
+    pub(crate) fn filter_flags(
+        &self,
+        flags: impl ExactSizeIterator<Item = bool>,
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+    ) {
+        with_lane!(self.width, L => self.filter_lanes(&LaneTest::<L>::of_flags(flags), rows, selection));
+    }
+
+    fn filter_lanes<L: Lane>(&self, test: &LaneTest<L>, rows: Range<usize>, selection: &mut Bitmap) {
+        match test.constant() {
+            Some(true) => {}
+            Some(false) => selection.clear_range(rows),
+            None => filter_vectors(rows, selection, |vector| test.mask_packed(self.width, self.vector(vector))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widths_are_those_of_the_distance() {
+        assert_eq!(width_of(5_i64, 5), Some(0));
+        assert_eq!(width_of(-1_i64, 0), Some(1));
+        assert_eq!(width_of(i64::MIN, i64::MAX), Some(64));
+        assert_eq!(width_of(0_i128, 1 << 63), Some(64));
+        assert_eq!(width_of(-1_i128, i128::from(u64::MAX)), None);
+        assert_eq!(width_of(i128::MIN, i128::MAX), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! Numbers as they are: encoding `plain`, and the entries of a dictionary.
+//!
+//! ```text
+//! part: rows * plain_bytes   native integers, little-endian; floating point as its IEEE 754 bits
+//! ```
+//!
+//! Where the native integer is Arrow's, which is so for all types but booleans and decimals of up to 18 digits,
+//! a column decodes without copying.
+
+use std::ops::Range;
+
+use arrow_buffer::{Buffer, ToByteSlice};
+use taut_types::Test;
+
+use crate::head::{CorruptChunk, Parts, Writer};
+use crate::kernels::{Lane, wide};
+use crate::lane_test::{LaneTest, filter_vectors};
+use crate::native::{Native, with_native};
+use crate::{Bitmap, VECTOR_ROWS};
+
+/// Native integers side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain {
+    bytes: usize,
+    is_float: bool,
+    values: Buffer,
+}
+
+/// Writes the part of numbers, which fit `bytes` bytes; of keys where they stand for floating point.
+pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, writer: &mut Writer) {
+    if size_of::<N>() == bytes && !is_float {
+        writer.part(values.to_byte_slice());
+        return;
+    }
+    with_native!(bytes, T => {
+        let native = |value: &N| T::from_number(value.to_number());
+        let native = |value: &N| if is_float { native(value).flipped() } else { native(value) };
+        let values: Vec<T> = values.iter().map(native).collect();
+        writer.part(values.as_slice().to_byte_slice());
+    });
+}
+
+impl Plain {
+    /// Takes this many numbers of so many bytes.
+    pub(crate) fn parse(parts: &mut Parts, bytes: usize, is_float: bool, rows: usize) -> Result<Self, CorruptChunk> {
+        Ok(Self { bytes, is_float, values: parts.take(rows * bytes, "plain numbers")? })
+    }
+
+    /// The numbers, as Arrow would hold them if its native type is as wide.
+    pub(crate) fn buffer(&self) -> &Buffer {
+        &self.values
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len() / self.bytes
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        with_native!(self.bytes, N => {
+            let values = &self.values.typed_data::<N>()[rows];
+            let is_float = self.is_float;
+            wide(move || if is_float {
+                out.extend(values.iter().map(|value| O::from_number(value.flipped().to_number())));
+            } else {
+                out.extend(values.iter().map(|value| O::from_number(value.to_number())));
+            });
+        });
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        with_native!(self.bytes, N => {
+            let values = self.values.typed_data::<N>();
+            let number = |row: &u32| values[*row as usize];
+            if self.is_float {
+                out.extend(positions.iter().map(|row| O::from_number(number(row).flipped().to_number())));
+            } else {
+                out.extend(positions.iter().map(|row| O::from_number(number(row).to_number())));
+            }
+        });
+    }
+
+    /// Appends, for each code, the number of that place; codes past the last number count as the last.
+    pub(crate) fn append_codes<O: Native>(&self, codes: &[u16], out: &mut Vec<O>) {
+        with_native!(self.bytes, N => {
+            let values = self.values.typed_data::<N>();
+            if let Some(last) = values.len().checked_sub(1) {
+                let number = |code: &u16| values[usize::from(*code).min(last)];
+                out.extend(codes.iter().map(|code| O::from_number(number(code).to_number())));
+            }
+        });
+    }
+
+    /// One number.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        with_native!(self.bytes, N => {
+            let value = self.values.typed_data::<N>()[row];
+            if self.is_float { value.flipped().to_number() } else { value.to_number() }
+        })
+    }
+
+    /// Of ascending numbers, the place of the first that is not less than `number`.
+    pub(crate) fn lower_bound(&self, number: i128) -> usize {
+        with_native!(self.bytes, N => {
+            self.values.typed_data::<N>().partition_point(|value| value.to_number() < number)
+        })
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        match self.bytes {
+            1 => self.filter_lanes::<u8, u8>(test, negated, rows, selection),
+            2 => self.filter_lanes::<i16, u16>(test, negated, rows, selection),
+            4 => self.filter_lanes::<i32, u32>(test, negated, rows, selection),
+            8 => self.filter_lanes::<i64, u64>(test, negated, rows, selection),
+            _ => self.filter_lanes::<i128, u128>(test, negated, rows, selection),
+        }
+    }
+
+    fn filter_lanes<N: Native, L: Lane>(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let test = LaneTest::<L>::new(test, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
+        match test.constant() {
+            Some(true) => {}
+            Some(false) => selection.clear_range(rows),
+            None if self.is_float => {
+                let values = self.values.typed_data::<N>();
+                let mut keys = [L::default(); VECTOR_ROWS];
+                filter_vectors(rows, selection, |vector| {
+                    let values = &values[vector * VECTOR_ROWS..];
+                    let target = &mut keys;
+                    wide(move || {
+                        for (key, value) in target.iter_mut().zip(values) {
+                            *key = L::from_i128(value.flipped().to_number());
+                        }
+                    });
+                    test.mask(&keys)
+                });
+            }
+            None => {
+                let lanes = self.values.typed_data::<L>();
+                filter_vectors(rows, selection, |vector| {
+                    let lanes = &lanes[vector * VECTOR_ROWS..];
+                    test.mask(&lanes[..lanes.len().min(VECTOR_ROWS)])
+                });
+            }
+        }
+    }
+}

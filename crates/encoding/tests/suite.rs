@@ -1,0 +1,242 @@
+//! One suite for every encoding: each column of each generated table is encoded in every way its type allows,
+//! and everything a chunk can be asked is held against the dumb model.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use arrow_array::ArrayRef;
+use arrow_buffer::{BooleanBuffer, Buffer};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, encode};
+use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
+use taut_types::{ColumnIndex, Encoding, GroupKind, LogicalType, key_at};
+
+const COLUMN: [ColumnIndex; 1] = [ColumnIndex(0)];
+
+/// The columns of a table, each as one array of at most a segment's rows; every other one is a slice that does
+/// not begin at its buffers' begin.
+fn columns(table: &TestTable) -> Vec<(String, LogicalType, ArrayRef)> {
+    let model = Model::of(table);
+    let rows = model.rows.len().min(CHUNK_ROWS_MAX);
+    let column = |(index, column): (usize, &taut_types::Column)| {
+        let skip = if index % 2 == 0 { 0 } else { rows.min(5) };
+        let padding = (0..skip).map(|_| None);
+        let values: Vec<_> = padding.chain(model.rows[..rows].iter().map(|row| row[index].clone())).collect();
+        let array = array_of(&values, column.logical_type).slice(skip, rows);
+        (format!("{}.{}", table.name, column.name), column.logical_type, array)
+    };
+    table.schema.columns().iter().enumerate().map(column).collect()
+}
+
+fn choices(logical: LogicalType) -> impl Iterator<Item = Choice> {
+    let forced = Encoding::ALL.into_iter().filter(move |encoding| encoding.is_allowed(logical, GroupKind::Column));
+    [Choice::Auto, Choice::Plain].into_iter().chain(forced.map(Choice::Forced))
+}
+
+/// Ranges of rows around the vectors' ends.
+fn ranges(rows: usize, random: &mut StdRng) -> Vec<std::ops::Range<usize>> {
+    let mut ranges = vec![0..rows, 0..0, rows..rows, 0..1, rows - 1..rows, 0..rows.min(1024)];
+    for _ in 0..4 {
+        let start = random.random_range(0..rows);
+        ranges.push(start..random.random_range(start..=rows));
+    }
+    ranges
+}
+
+fn check_reads(chunk: &Chunk, model: &Model, random: &mut StdRng) {
+    let rows = model.rows.len();
+    for range in ranges(rows, random) {
+        let array = chunk.decode(range.clone());
+        array.to_data().validate_full().unwrap();
+        agree(model, &range.collect::<Vec<_>>(), &COLUMN, &[array]);
+    }
+    for share in [1.0, 0.3, 0.01] {
+        let positions: Vec<u32> = (0..rows as u32).filter(|_| random.random_bool(share)).collect();
+        let array = chunk.gather(&positions);
+        array.to_data().validate_full().unwrap();
+        agree(model, &positions.iter().map(|row| *row as usize).collect::<Vec<_>>(), &COLUMN, &[array]);
+    }
+}
+
+/// A selection of a random part of the rows, in stretches.
+fn some_rows(rows: usize, random: &mut StdRng) -> Bitmap {
+    let mut selection = Bitmap::none(rows);
+    let mut row = 0;
+    while row < rows {
+        let end = rows.min(row + random.random_range(1..3000));
+        match random.random_range(0..3) {
+            0 => selection.set_range(row..end),
+            1 => (row..end).filter(|_| random.random_bool(0.5)).for_each(|row| selection.set(row)),
+            _ => {}
+        }
+        row = end;
+    }
+    selection
+}
+
+fn check_filters(chunk: &Chunk, model: &Model, random: &mut StdRng) {
+    let rows = model.rows.len();
+    for test in tests_for(model, random) {
+        let range = ranges(rows, random)[random.random_range(0..7)].clone();
+        let before = some_rows(rows, random);
+        let mut selection = before.clone();
+        chunk.filter(&test, range.clone(), &mut selection);
+        let passing = model.filter(std::slice::from_ref(&test));
+        let mut expected = before.clone();
+        expected.clear_range(range.clone());
+        passing.iter().filter(|row| range.contains(row) && before.get(**row)).for_each(|row| expected.set(*row));
+        assert_eq!(selection.positions(), expected.positions(), "{test:?} on {range:?}");
+    }
+}
+
+fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: &mut StdRng) {
+    let Some(entries) = chunk.dictionary() else { return };
+    entries.to_data().validate_full().unwrap();
+    let rows = model.rows.len();
+    let flags: Vec<bool> = (0..entries.len()).map(|_| random.random_bool(0.5)).collect();
+    let flag_of: std::collections::HashMap<_, _> =
+        flags.iter().enumerate().map(|(entry, flag)| (key_at(&entries, logical, entry), *flag)).collect();
+    for null_passes in [false, true] {
+        let range = ranges(rows, random)[random.random_range(0..7)].clone();
+        let before = some_rows(rows, random);
+        let mut selection = before.clone();
+        chunk.filter_codes(&BooleanBuffer::from(flags.clone()), null_passes, range.clone(), &mut selection);
+        for row in 0..rows {
+            let passes = match model.value(row, COLUMN[0]) {
+                None => null_passes,
+                value => flag_of[&value.cloned()],
+            };
+            let expected = before.get(row) && (passes || !range.contains(&row));
+            assert_eq!(selection.get(row), expected, "row {row} of {range:?}, nulls {null_passes}");
+        }
+    }
+}
+
+#[test]
+fn every_encoding_agrees_with_the_model() {
+    let mut random = StdRng::seed_from_u64(11);
+    let mut seen = std::collections::HashMap::<Encoding, usize>::new();
+    for table in tables(11) {
+        for (name, logical, array) in columns(&table) {
+            let model = Model::of_array(&array, logical);
+            for choice in choices(logical) {
+                let bytes = match encode(&array, logical, choice) {
+                    Ok(bytes) => bytes,
+                    Err(EncodeError::Impossible { .. }) => continue,
+                    Err(error) => panic!("{name} {choice:?}: {error}"),
+                };
+                let chunk = Chunk::parse(bytes.into(), logical, array.len()).unwrap();
+                *seen.entry(chunk.encoding()).or_default() += 1;
+                if let Choice::Forced(encoding) = choice
+                    && array.null_count() < array.len()
+                {
+                    assert_eq!(chunk.encoding(), encoding, "{name}");
+                }
+                assert_eq!((chunk.rows(), chunk.nulls()), (array.len(), array.null_count()));
+                assert_eq!(chunk.check(), Ok(()));
+                assert!(!chunk.description().is_empty() && chunk.decoded_bytes_per_row() > 0);
+                check_reads(&chunk, &model, &mut random);
+                check_filters(&chunk, &model, &mut random);
+                check_dictionary(&chunk, logical, &model, &mut random);
+            }
+        }
+    }
+    assert!(Encoding::ALL.iter().all(|encoding| seen.get(encoding).is_some_and(|count| *count > 10)), "{seen:?}");
+}
+
+#[test]
+fn automatic_encodings_are_never_much_larger_than_plain() {
+    for table in tables(12) {
+        for (name, logical, array) in columns(&table) {
+            let size = |choice| encode(&array, logical, choice).unwrap().len();
+            let (automatic, plain) = (size(Choice::Auto), size(Choice::Plain));
+            assert!(automatic <= plain + 256, "{name}: {automatic} bytes, plain {plain}");
+        }
+    }
+}
+
+/// Asks a chunk everything; the answers may be wrong, but nothing may panic, and Arrow must accept the arrays.
+fn ask(bytes: &[u8], logical: LogicalType, model: &Model, tests: &[taut_types::ColumnTest]) {
+    let rows = model.rows.len();
+    let Ok(chunk) = Chunk::parse(Buffer::from(bytes), logical, rows) else { return };
+    let _ = (chunk.check(), chunk.description(), chunk.decoded_bytes_per_row());
+    let positions: Vec<u32> = (0..rows as u32).step_by(3).collect();
+    for array in [chunk.decode(0..rows), chunk.decode(rows / 3..rows / 2), chunk.gather(&positions), chunk.gather(&[0])]
+    {
+        if logical.is_bytes() {
+            array.to_data().validate_full().unwrap();
+        }
+    }
+    for test in tests {
+        chunk.filter(test, rows / 5..rows, &mut Bitmap::all_set(rows));
+    }
+    if let Some(entries) = chunk.dictionary() {
+        entries.to_data().validate_full().unwrap();
+        let flags = BooleanBuffer::collect_bool(entries.len(), |entry| entry % 3 == 0);
+        chunk.filter_codes(&flags, true, 0..rows, &mut Bitmap::all_set(rows));
+    }
+}
+
+#[test]
+fn hostile_bytes_do_no_harm() {
+    let mut random = StdRng::seed_from_u64(13);
+    for (turn, table) in tables(13).iter().enumerate() {
+        for (_, logical, array) in columns(table) {
+            // Of some small chunks every byte is damaged, of the others the head and some of the rest.
+            let is_small = turn % 6 == 0;
+            let array = array.slice(0, array.len().min(if is_small { 9 } else { 1100 }));
+            let model = Model::of_array(&array, logical);
+            let tests: Vec<_> = tests_for(&model, &mut random).into_iter().take(8).collect();
+            for choice in choices(logical) {
+                let Ok(bytes) = encode(&array, logical, choice) else { continue };
+                let every = if is_small { 1 } else { bytes.len().div_ceil(40) };
+                let first = random.random_range(0..every);
+                for at in (0..64).chain((64 + first..bytes.len()).step_by(every)) {
+                    let mut damaged = bytes.clone();
+                    damaged[at] ^= 1 << random.random_range(0..8);
+                    ask(&damaged, logical, &model, &tests);
+                    damaged[at] = [0, 255, random.random()][at % 3];
+                    ask(&damaged, logical, &model, &tests);
+                }
+                for _ in 0..5 {
+                    ask(&bytes[..random.random_range(0..bytes.len())], logical, &model, &tests);
+                    let mut damaged = bytes.clone();
+                    damaged[64..].iter_mut().for_each(|byte| *byte = random.random());
+                    ask(&damaged, logical, &model, &tests);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn text_that_is_none_is_found_and_reads_as_empty() {
+    let texts: Vec<String> = (0..2000).map(|row| format!("{:03} some text that repeats itself", row % 300)).collect();
+    let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values(&texts));
+    for encoding in [Encoding::Plain, Encoding::Dictionary] {
+        let mut bytes = encode(&array, LogicalType::Varchar, Choice::Forced(encoding)).unwrap();
+        let at = bytes.windows(4).position(|window| window == b"005 ").unwrap();
+        bytes[at] = 0xff;
+        let chunk = Chunk::parse(bytes.into(), LogicalType::Varchar, texts.len()).unwrap();
+        assert!(chunk.check().is_err());
+        let values = chunk.decode(0..texts.len());
+        let text = |row: u32| key_at(&values, LogicalType::Varchar, row as usize).unwrap();
+        assert_eq!(text(5).bytes(), Some(&b""[..]), "{encoding:?}");
+        assert_eq!(text(6).bytes(), Some(texts[6].as_bytes()));
+        assert_eq!(&chunk.gather(&[4, 5, 6]).slice(1, 1), &values.slice(5, 1));
+    }
+}
+
+#[test]
+fn arrays_that_are_none_of_the_type_are_refused() {
+    let numbers: ArrayRef = std::sync::Arc::new(arrow_array::Int32Array::from(vec![1, 2]));
+    assert!(matches!(encode(&numbers, LogicalType::BigInt, Choice::Auto), Err(EncodeError::WrongType { .. })));
+    assert_eq!(encode(&numbers.slice(0, 0), LogicalType::Integer, Choice::Auto), Err(EncodeError::Rows { found: 0 }));
+    let negative: ArrayRef = std::sync::Arc::new(arrow_array::Int32Array::from(vec![1, -2]));
+    let error = encode(&negative, LogicalType::Integer, Choice::Forced(Encoding::BitPacked)).unwrap_err();
+    assert_eq!(error.to_string(), "encoding bit_packed is impossible: a number is negative");
+    let decimals: ArrayRef = std::sync::Arc::new(arrow_array::Decimal128Array::from(vec![1_i128 << 90]));
+    assert!(matches!(
+        encode(&decimals, LogicalType::Decimal { precision: 12, scale: 2 }, Choice::Auto),
+        Err(EncodeError::OutOfRange { .. })
+    ));
+}

@@ -1,0 +1,149 @@
+//! Sets of rows of one segment as ranges: sorted, disjoint, never empty, never touching.
+
+use std::ops::Range;
+
+/// Rows of a segment, as ascending ranges with gaps between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowRanges {
+    ranges: Vec<Range<u32>>,
+}
+
+impl RowRanges {
+    /// No rows.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The rows `0..rows`.
+    pub fn full(rows: u32) -> Self {
+        let mut all = Self::none();
+        all.push(0..rows);
+        all
+    }
+
+    /// Adds rows behind all others. An empty range adds nothing; a range that touches the last one extends it.
+    ///
+    /// # Panics
+    /// When the range begins before the end of the last one.
+    pub fn push(&mut self, range: Range<u32>) {
+        if range.is_empty() {
+            return;
+        }
+        match self.ranges.last_mut() {
+            Some(last) => {
+                assert!(range.start >= last.end, "row ranges are pushed in order");
+                if range.start == last.end { last.end = range.end } else { self.ranges.push(range) }
+            }
+            None => self.ranges.push(range),
+        }
+    }
+
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        self.ranges.iter().cloned()
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> u64 {
+        self.ranges.iter().map(|range| u64::from(range.end - range.start)).sum()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether any of the rows lies in a range.
+    pub fn overlaps(&self, range: &Range<u32>) -> bool {
+        let first = self.ranges.partition_point(|own| own.end <= range.start);
+        self.ranges.get(first).is_some_and(|own| own.start < range.end) && !range.is_empty()
+    }
+
+    /// The rows of a range that are in this set.
+    pub fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let first = self.ranges.partition_point(|own| own.end <= range.start);
+        let clipped = self.ranges[first..].iter().take_while({
+            let end = range.end;
+            move |own| own.start < end
+        });
+        clipped.map(move |own| own.start.max(range.start)..own.end.min(range.end)).filter(|part| !part.is_empty())
+    }
+
+    /// Keeps only rows that the other set has too.
+    pub fn intersect(&mut self, other: &Self) {
+        let mut both = Self::none();
+        for range in other.iter() {
+            for part in self.within(range) {
+                both.push(part);
+            }
+        }
+        *self = both;
+    }
+
+    /// The rows that the other set does not have.
+    pub fn without(&self, other: &Self) -> Self {
+        let mut left = Self::none();
+        for range in self.iter() {
+            let mut start = range.start;
+            for part in other.within(range.clone()) {
+                left.push(start..part.start);
+                start = part.end;
+            }
+            left.push(start..range.end);
+        }
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ROWS: u32 = 40;
+
+    fn of_rows(rows: &[bool]) -> RowRanges {
+        let mut ranges = RowRanges::none();
+        for (row, _) in rows.iter().enumerate().filter(|(_, member)| **member) {
+            ranges.push(row as u32..row as u32 + 1);
+        }
+        ranges
+    }
+
+    fn rows_of(ranges: &RowRanges) -> Vec<bool> {
+        (0..ROWS).map(|row| ranges.iter().any(|range| range.contains(&row))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_sets_of_rows(
+            left in proptest::collection::vec(any::<bool>(), ROWS as usize),
+            right in proptest::collection::vec(any::<bool>(), ROWS as usize),
+            window in (0..ROWS, 0..=ROWS),
+        ) {
+            let (a, b) = (of_rows(&left), of_rows(&right));
+            prop_assert_eq!(rows_of(&a), left.clone());
+            prop_assert_eq!(a.rows(), left.iter().filter(|member| **member).count() as u64);
+            let mut both = a.clone();
+            both.intersect(&b);
+            let expected: Vec<_> = left.iter().zip(&right).map(|(l, r)| *l && *r).collect();
+            prop_assert_eq!(&both, &of_rows(&expected));
+            let expected: Vec<_> = left.iter().zip(&right).map(|(l, r)| *l && !*r).collect();
+            prop_assert_eq!(a.without(&b), of_rows(&expected));
+            let window = window.0..window.1;
+            let expected = (0..ROWS).any(|row| window.contains(&row) && left[row as usize]);
+            prop_assert_eq!(a.overlaps(&window), expected);
+            prop_assert_eq!(a.within(window).count() > 0, expected);
+        }
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let mut ranges = RowRanges::none();
+        ranges.push(0..3);
+        ranges.push(3..3);
+        ranges.push(3..5);
+        assert_eq!(ranges, RowRanges::full(5));
+        assert!(RowRanges::full(0).is_empty());
+    }
+}

@@ -1,0 +1,428 @@
+//! Zone maps: bounds and null counts of consecutive row ranges of one column of one segment.
+//!
+//! A zone map is an array of records of one size, ordered by row. The form follows from the column's type:
+//! `narrow` (numbers of at most 64 bits), `wide` (decimals of more than 18 digits) or `bytes`.
+//!
+//! ```text
+//! offset  size   field
+//! 0       4      rows_end   u32; the zone covers rows from the end of the one before
+//! 4       4      word       bits 0..17 nulls, 17..22 bytes of min, 22..27 bytes of max, 27 unbounded, 28 has bounds
+//! 8       8|16   min        i64 | i128 | prefix of up to 16 bytes, then zeros
+//! 16|24   8|16   max        i64 | i128 | prefix of up to 16 bytes, rounded up where cut, then zeros
+//! ```
+//!
+//! A cut `min` lies below the least value and a cut `max` above the greatest. A greatest value that begins with
+//! 16 bytes of `0xff` has no such bound: the zone is unbounded. A zone of nulls alone has no bounds.
+
+use taut_types::{ColumnTest, Key, LogicalType, Test};
+
+use crate::RowRanges;
+
+/// Bytes of text and bytes that a zone keeps.
+pub const BYTES_PREFIX: usize = 16;
+
+const NULLS_BITS: u32 = 17;
+const LENGTH_BITS: u32 = 5;
+const MIN_LENGTH_SHIFT: u32 = NULLS_BITS;
+const MAX_LENGTH_SHIFT: u32 = MIN_LENGTH_SHIFT + LENGTH_BITS;
+const UNBOUNDED: u32 = 1 << 27;
+const HAS_BOUNDS: u32 = 1 << 28;
+const RECORD_HEAD: usize = 8;
+
+/// Consecutive rows of one column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// The row behind its last, counted in the segment.
+    pub rows_end: u32,
+    /// How many of its rows are null.
+    pub nulls: u32,
+    /// A bound below and one above all values that are not null; `None` above where there is no short one.
+    /// `None` where all rows are null.
+    pub bounds: Option<(Key, Option<Key>)>,
+}
+
+/// How a zone map stores bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneForm {
+    /// Numbers of at most 64 bits.
+    Narrow,
+    /// Numbers of up to 128 bits.
+    Wide,
+    /// Prefixes of bytes.
+    Bytes,
+}
+
+/// A zone map's bytes hold what no builder writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {at}: expected {expected}")]
+pub struct CorruptZoneMap {
+    /// Offset in the zone map's bytes.
+    pub at: usize,
+    /// What should be there.
+    pub expected: &'static str,
+}
+
+/// The zones of one column of one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneMap {
+    zones: Vec<Zone>,
+}
+
+impl ZoneForm {
+    /// The form for a type.
+    pub fn of(logical: LogicalType) -> Self {
+        match logical.plain_bytes() {
+            Some(..=8) => Self::Narrow,
+            Some(_) => Self::Wide,
+            None => Self::Bytes,
+        }
+    }
+
+    /// Bytes of one zone.
+    pub fn record_bytes(self) -> usize {
+        RECORD_HEAD + 2 * self.bound_bytes()
+    }
+
+    fn bound_bytes(self) -> usize {
+        match self {
+            Self::Narrow => 8,
+            Self::Wide | Self::Bytes => BYTES_PREFIX,
+        }
+    }
+}
+
+/// The greatest bound below `bytes` that a zone can hold.
+pub fn lower_prefix(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(BYTES_PREFIX)]
+}
+
+/// The least bound above `bytes` that a zone can hold, or `None` where there is none.
+pub fn upper_prefix(bytes: &[u8]) -> Option<Box<[u8]>> {
+    if bytes.len() <= BYTES_PREFIX {
+        return Some(bytes.into());
+    }
+    let last = bytes[..BYTES_PREFIX].iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut bound: Box<[u8]> = bytes[..=last].into();
+    bound[last] += 1;
+    Some(bound)
+}
+
+impl Zone {
+    /// Whether some row may pass a test.
+    pub fn may_admit(&self, test: &ColumnTest) -> bool {
+        match (&self.bounds, &test.test) {
+            (Some((_, None)), Test::Null) => test.negated || self.nulls > 0,
+            (Some((_, None)), _) => true,
+            (Some((min, Some(max))), _) => test.may_admit(Some((min, max)), self.nulls > 0),
+            (None, _) => test.may_admit(None, self.nulls > 0),
+        }
+    }
+
+    /// Whether every row is known to pass a test; `rows` is how many the zone has.
+    pub fn admits_all(&self, test: &ColumnTest, rows: u32) -> bool {
+        match (&self.bounds, &test.test) {
+            (None, Test::Null) => !test.negated && self.nulls == rows,
+            (Some((min, Some(max))), _) if self.nulls == 0 => test.admits_all(min, max),
+            (Some((_, None)), Test::Null) => self.nulls == 0 && test.negated,
+            _ => false,
+        }
+    }
+}
+
+impl ZoneMap {
+    /// A zone map of these zones, which are in order of rows.
+    pub fn new(zones: Vec<Zone>) -> Self {
+        Self { zones }
+    }
+
+    /// The zones, in order of rows.
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
+    }
+
+    /// Takes rows out of `ranges` that no zone lets pass. Returns how many zones are ruled out.
+    pub fn candidates(&self, test: &ColumnTest, ranges: &mut RowRanges) -> usize {
+        let (mut kept, mut start, mut ruled_out) = (RowRanges::none(), 0, 0);
+        for zone in &self.zones {
+            if zone.may_admit(test) {
+                kept.push(start..zone.rows_end)
+            } else {
+                ruled_out += 1
+            }
+            start = zone.rows_end;
+        }
+        if ruled_out > 0 {
+            ranges.intersect(&kept);
+        }
+        ruled_out
+    }
+
+    /// The rows that are known to pass a test without looking at them.
+    pub fn certain(&self, test: &ColumnTest) -> RowRanges {
+        let (mut certain, mut start) = (RowRanges::none(), 0);
+        for zone in &self.zones {
+            if zone.admits_all(test, zone.rows_end - start) {
+                certain.push(start..zone.rows_end);
+            }
+            start = zone.rows_end;
+        }
+        certain
+    }
+
+    /// Appends the bytes of all zones.
+    ///
+    /// # Panics
+    /// When a bound is not of the form, or does not fit it: longer than 16 bytes, or beyond 64 bits where narrow.
+    pub fn write(&self, form: ZoneForm, bytes: &mut Vec<u8>) {
+        for zone in &self.zones {
+            write_zone(zone, form, bytes);
+        }
+    }
+
+    /// Reads the zones of a segment of `rows` rows; they must cover it exactly.
+    ///
+    /// # Errors
+    /// When the bytes are not what [`ZoneMap::write`] writes.
+    pub fn parse(bytes: &[u8], form: ZoneForm, rows: u32) -> Result<Self, CorruptZoneMap> {
+        let size = form.record_bytes();
+        if !bytes.len().is_multiple_of(size) {
+            return Err(CorruptZoneMap { at: 0, expected: "whole zone records" });
+        }
+        let mut zones = Vec::with_capacity(bytes.len() / size);
+        let mut start = 0;
+        for (index, record) in bytes.chunks_exact(size).enumerate() {
+            let zone =
+                parse_zone(record, form, start).map_err(|expected| CorruptZoneMap { at: index * size, expected })?;
+            start = zone.rows_end;
+            zones.push(zone);
+        }
+        if start != rows {
+            return Err(CorruptZoneMap { at: bytes.len(), expected: "zones up to the last row of the segment" });
+        }
+        Ok(Self { zones })
+    }
+}
+
+fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
+    assert!(zone.nulls < 1 << NULLS_BITS, "a zone has at most as many rows as a segment");
+    let mut word = zone.nulls;
+    let (mut min, mut max) = ([0; BYTES_PREFIX], [0; BYTES_PREFIX]);
+    if let Some((low, high)) = &zone.bounds {
+        word |= HAS_BOUNDS | write_bound(low, form, &mut min) << MIN_LENGTH_SHIFT;
+        word |= match high {
+            Some(high) => write_bound(high, form, &mut max) << MAX_LENGTH_SHIFT,
+            None => UNBOUNDED,
+        };
+    }
+    bytes.extend_from_slice(&zone.rows_end.to_le_bytes());
+    bytes.extend_from_slice(&word.to_le_bytes());
+    bytes.extend_from_slice(&min[..form.bound_bytes()]);
+    bytes.extend_from_slice(&max[..form.bound_bytes()]);
+}
+
+/// Writes one bound and returns its length where it is of bytes.
+fn write_bound(key: &Key, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
+    match (key, form) {
+        (Key::Number(number), ZoneForm::Narrow | ZoneForm::Wide) => {
+            let narrow = i64::try_from(*number).is_ok();
+            assert!(narrow || form == ZoneForm::Wide, "a number of a narrow type fits 64 bits");
+            *field = number.to_le_bytes();
+            0
+        }
+        (Key::Bytes(prefix), ZoneForm::Bytes) => {
+            field[..prefix.len()].copy_from_slice(prefix);
+            prefix.len() as u32
+        }
+        _ => unreachable!("a bound has the kind of its column"),
+    }
+}
+
+fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'static str> {
+    let (head, bounds) = record.split_at(RECORD_HEAD);
+    let (min, max) = bounds.split_at(form.bound_bytes());
+    let rows_end = u32_at(head, 0);
+    let word = u32_at(head, 4);
+    let nulls = word & ((1 << NULLS_BITS) - 1);
+    if rows_end <= start {
+        return Err("zones in order of rows");
+    }
+    if nulls > rows_end - start {
+        return Err("no more nulls than rows in a zone");
+    }
+    if word >= HAS_BOUNDS << 1 {
+        return Err("zero in reserved bits of a zone");
+    }
+    if word & HAS_BOUNDS == 0 {
+        if nulls != rows_end - start {
+            return Err("bounds in a zone that has values");
+        }
+        if word != nulls || bounds.iter().any(|byte| *byte != 0) {
+            return Err("zeros in place of bounds");
+        }
+        return Ok(Zone { rows_end, nulls, bounds: None });
+    }
+    let low = parse_bound(min, form, word >> MIN_LENGTH_SHIFT)?;
+    let high = match word & UNBOUNDED {
+        0 => Some(parse_bound(max, form, word >> MAX_LENGTH_SHIFT)?),
+        _ => None,
+    };
+    if high.as_ref().is_some_and(|high| low > *high) {
+        return Err("a lower bound at most as great as the upper one");
+    }
+    Ok(Zone { rows_end, nulls, bounds: Some((low, high)) })
+}
+
+fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Key, &'static str> {
+    let length = (length & ((1 << LENGTH_BITS) - 1)) as usize;
+    if form == ZoneForm::Bytes {
+        let (Some(prefix), Some(rest)) = (field.get(..length), field.get(length..)) else {
+            return Err("a bound of at most 16 bytes");
+        };
+        return if rest.iter().all(|byte| *byte == 0) {
+            Ok(Key::Bytes(prefix.into()))
+        } else {
+            Err("zeros after a bound")
+        };
+    }
+    if length != 0 {
+        return Err("no length of a number");
+    }
+    // Sign-extends eight bytes to sixteen.
+    let sign = if field[field.len() - 1] & 0x80 == 0 { 0 } else { u8::MAX };
+    let mut number = [sign; BYTES_PREFIX];
+    number[..field.len()].copy_from_slice(field);
+    Ok(Key::Number(i128::from_le_bytes(number)))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Bound;
+
+    use proptest::prelude::*;
+    use taut_types::ColumnIndex;
+
+    use super::*;
+
+    fn number_zone(values: &[Option<i128>], rows_end: u32) -> Zone {
+        let present = || values.iter().flatten();
+        let bounds = present().min().zip(present().max());
+        Zone {
+            rows_end,
+            nulls: values.iter().filter(|value| value.is_none()).count() as u32,
+            bounds: bounds.map(|(min, max)| (Key::Number(*min), Some(Key::Number(*max)))),
+        }
+    }
+
+    fn bytes_zone(values: &[Option<Vec<u8>>], rows_end: u32) -> Zone {
+        let present = || values.iter().flatten();
+        let bounds = present().min().zip(present().max());
+        Zone {
+            rows_end,
+            nulls: values.iter().filter(|value| value.is_none()).count() as u32,
+            bounds: bounds.map(|(min, max)| (Key::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Key::Bytes))),
+        }
+    }
+
+    /// Nothing that passes is ruled out, nothing that fails is certain, and the bytes lead back.
+    fn check(zones: Vec<(Zone, Vec<Option<Key>>)>, form: ZoneForm, test: Test) {
+        let values: Vec<Option<Key>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
+        let map = ZoneMap::new(zones.into_iter().map(|(zone, _)| zone).collect());
+        let mut bytes = Vec::new();
+        map.write(form, &mut bytes);
+        assert_eq!(ZoneMap::parse(&bytes, form, values.len() as u32), Ok(map.clone()));
+        assert!(ZoneMap::parse(&bytes, form, values.len() as u32 + 1).is_err());
+        for negated in [false, true] {
+            let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+            let mut candidates = RowRanges::full(values.len() as u32);
+            map.candidates(&test, &mut candidates);
+            let certain = map.certain(&test);
+            for (row, value) in values.iter().enumerate() {
+                let row = row as u32..row as u32 + 1;
+                let passes = test.admits(value.as_ref());
+                assert!(!passes || candidates.overlaps(&row), "{test:?} loses {value:?}");
+                assert!(passes || !certain.overlaps(&row), "{test:?} admits {value:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_agree_with_values(
+            zones in proptest::collection::vec(
+                proptest::collection::vec(proptest::option::of(-6i128..6), 1..5), 1..6),
+            low in -8i128..8, span in 0i128..6, wide in any::<bool>(),
+        ) {
+            let scale = if wide { i128::MAX / 20 } else { 1 };
+            let form = if wide { ZoneForm::Wide } else { ZoneForm::Narrow };
+            let mut rows_end = 0;
+            let zones: Vec<_> = zones.into_iter().map(|values| {
+                let values: Vec<_> = values.into_iter().map(|value| value.map(|number| number * scale)).collect();
+                rows_end += values.len() as u32;
+                (number_zone(&values, rows_end), values.into_iter().map(|value| value.map(Key::Number)).collect())
+            }).collect();
+            for test in [
+                Test::Range { low: low * scale, high: (low + span) * scale },
+                Test::Range { low: i128::MIN, high: low * scale },
+                Test::OneOf([low * scale, (low + span + 1) * scale].into()),
+                Test::Null,
+            ] {
+                check(zones.clone(), form, test);
+            }
+        }
+
+        #[test]
+        fn bytes_agree_with_values(
+            zones in proptest::collection::vec(
+                proptest::collection::vec(proptest::option::of((0..4u8, 0..20usize, 0..3u8)), 1..5), 1..6),
+            low in (0..4u8, 0..20usize, 0..3u8), high in (0..4u8, 0..20usize, 0..3u8),
+        ) {
+            // Long runs of one byte, so that values meet around the cut of a prefix.
+            let value = |(byte, length, last): (u8, usize, u8)| {
+                let mut bytes = vec![[0, 1, 0x61, 0xff][byte as usize]; length];
+                bytes.push([0, 0x7f, 0xff][last as usize]);
+                bytes
+            };
+            let mut rows_end = 0;
+            let zones: Vec<_> = zones.into_iter().map(|values| {
+                let values: Vec<_> = values.into_iter().map(|parts| parts.map(value)).collect();
+                rows_end += values.len() as u32;
+                let keys = values.iter().map(|v| v.as_ref().map(|v| Key::Bytes(v.as_slice().into()))).collect();
+                (bytes_zone(&values, rows_end), keys)
+            }).collect();
+            let (low, high) = (value(low), value(high));
+            let mut pair = vec![low.clone().into_boxed_slice(), high.clone().into_boxed_slice()];
+            pair.sort();
+            pair.dedup();
+            for test in [
+                Test::BytesRange { low: Bound::Included(low.clone().into()), high: Bound::Excluded(high.into()) },
+                Test::BytesRange { low: Bound::Excluded(low.clone().into()), high: Bound::Unbounded },
+                Test::BytesRange { low: Bound::Unbounded, high: Bound::Included(low.into()) },
+                Test::BytesOneOf(pair.into()),
+                Test::Null,
+            ] {
+                check(zones.clone(), ZoneForm::Bytes, test);
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), rows in any::<u32>()) {
+            for form in [ZoneForm::Narrow, ZoneForm::Wide, ZoneForm::Bytes] {
+                let _ = ZoneMap::parse(&bytes, form, rows);
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_bound_what_they_cut() {
+        assert_eq!(upper_prefix(b"short").as_deref(), Some(&b"short"[..]));
+        assert_eq!(upper_prefix(b"0123456789abcdefg").as_deref(), Some(&b"0123456789abcdeg"[..]));
+        assert_eq!(upper_prefix(&[0xff; 17]), None);
+        let mut tail_full = [0xff; 17];
+        tail_full[0] = 7;
+        assert_eq!(upper_prefix(&tail_full).as_deref(), Some(&[8][..]));
+    }
+}

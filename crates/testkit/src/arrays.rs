@@ -1,0 +1,91 @@
+//! Arrow arrays from keys: the way back from `taut_types::key_at`.
+
+use std::sync::Arc;
+
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, PrimitiveArray, StringViewArray};
+use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use taut_types::{Key, LogicalType, f32_from_key, f64_from_key};
+
+/// The array of these values in the Arrow type of `logical`.
+///
+/// Under nulls lies a value that no reader may use: the greatest that the native type holds.
+///
+/// # Panics
+/// When a key is not of this type.
+pub fn array_of(values: &[Option<Key>], logical: LogicalType) -> ArrayRef {
+    match logical {
+        LogicalType::Boolean => {
+            let bits = BooleanBuffer::collect_bool(values.len(), |row| number(&values[row]).is_none_or(|bit| bit != 0));
+            Arc::new(BooleanArray::new(bits, nulls_of(values)))
+        }
+        LogicalType::SmallInt => primitive::<Int16Type>(values, logical, i16::MAX, |key| key as i16),
+        LogicalType::Integer => primitive::<Int32Type>(values, logical, i32::MAX, |key| key as i32),
+        LogicalType::BigInt => primitive::<Int64Type>(values, logical, i64::MAX, |key| key as i64),
+        LogicalType::Real => primitive::<Float32Type>(values, logical, f32::NAN, |key| f32_from_key(key as i32)),
+        LogicalType::Double => primitive::<Float64Type>(values, logical, f64::NAN, |key| f64_from_key(key as i64)),
+        LogicalType::Decimal { .. } => primitive::<Decimal128Type>(values, logical, i128::MAX, |key| key),
+        LogicalType::Date => primitive::<Date32Type>(values, logical, i32::MAX, |key| key as i32),
+        LogicalType::Timestamp | LogicalType::TimestampTz => {
+            primitive::<TimestampMicrosecondType>(values, logical, i64::MAX, |key| key as i64)
+        }
+        LogicalType::Varchar => {
+            let text =
+                |key: &Option<Key>| key.as_ref().map(|key| str::from_utf8(key.bytes().unwrap()).unwrap().to_owned());
+            Arc::new(values.iter().map(text).collect::<StringViewArray>())
+        }
+        LogicalType::Bytea => {
+            let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.bytes().unwrap().to_vec());
+            Arc::new(values.iter().map(bytes).collect::<BinaryViewArray>())
+        }
+    }
+}
+
+fn number(value: &Option<Key>) -> Option<i128> {
+    value.as_ref().map(|key| key.number().expect("a number"))
+}
+
+fn nulls_of(values: &[Option<Key>]) -> Option<NullBuffer> {
+    let nulls = NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |row| values[row].is_some()));
+    (nulls.null_count() > 0).then_some(nulls)
+}
+
+fn primitive<T: ArrowPrimitiveType>(
+    values: &[Option<Key>],
+    logical: LogicalType,
+    under_null: T::Native,
+    native: impl Fn(i128) -> T::Native,
+) -> ArrayRef {
+    let numbers: Vec<T::Native> = values.iter().map(|value| number(value).map_or(under_null, &native)).collect();
+    let array = PrimitiveArray::<T>::new(ScalarBuffer::from(numbers), nulls_of(values));
+    Arc::new(array.with_data_type(logical.arrow()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Nulls, Shape, TYPES, keys};
+    use arrow_array::Array;
+    use rand::SeedableRng;
+    use taut_types::key_at;
+
+    #[test]
+    fn keys_lead_back() {
+        let mut random = rand::rngs::StdRng::seed_from_u64(1);
+        for logical in TYPES {
+            for shape in Shape::ALL {
+                for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+                    let values = keys(logical, shape, nulls, 300, &mut random);
+                    let array = array_of(&values, logical);
+                    assert_eq!(array.data_type(), &logical.arrow());
+                    for (row, value) in values.iter().enumerate() {
+                        assert_eq!(&key_at(&array, logical, row), value, "{logical} {shape:?} row {row}");
+                    }
+                }
+            }
+        }
+    }
+}

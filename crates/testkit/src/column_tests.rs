@@ -1,0 +1,136 @@
+//! Tests drawn from the data: some that many rows pass, some that few pass, and the edges of both.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use taut_types::{ColumnIndex, ColumnTest, Key, Test};
+
+use crate::Model;
+
+/// Tests of every kind on every column, each of them plain or negated.
+pub fn tests_for(model: &Model, random: &mut impl Rng) -> Vec<ColumnTest> {
+    let mut tests = vec![];
+    for (index, column) in model.schema.columns().iter().enumerate() {
+        let column_index = ColumnIndex::from(index);
+        let mut kinds = if column.logical_type.is_bytes() {
+            bytes_tests(&draw(model, column_index, random), random)
+        } else {
+            number_tests(&draw(model, column_index, random), random)
+        };
+        kinds.push(Test::Null);
+        for test in kinds {
+            let negated = random.random_bool(0.3);
+            tests.push(ColumnTest { column: column_index, test, negated });
+        }
+        tests.push(ColumnTest { column: column_index, test: Test::Null, negated: true });
+    }
+    tests
+}
+
+/// Up to 40 values of a column, ascending and distinct.
+fn draw(model: &Model, column: ColumnIndex, random: &mut impl Rng) -> Vec<Key> {
+    let mut keys: Vec<Key> = (0..40)
+        .filter(|_| !model.rows.is_empty())
+        .filter_map(|_| model.value(random.random_range(0..model.rows.len()), column).cloned())
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn number_tests(keys: &[Key], random: &mut impl Rng) -> Vec<Test> {
+    let numbers: Vec<i128> = keys.iter().filter_map(Key::number).collect();
+    let mut near = |spread: i128| {
+        let value = numbers.choose(random).copied().unwrap_or(0);
+        value.saturating_add(random.random_range(-spread..=spread))
+    };
+    let point = near(0);
+    let (first, second) = (near(1), near(1));
+    let (low, high) = (near(1000), near(1000));
+    let missing = near(5);
+    let few = list([near(0), near(0), near(3)]);
+    let many = list((0..30).map(|_| near(2)));
+    vec![
+        Test::Range { low: point, high: point },
+        Test::Range { low: missing, high: missing },
+        Test::Range { low: first.min(second), high: first.max(second) },
+        Test::Range { low: low.min(high), high: low.max(high) },
+        Test::Range { low: i128::MIN, high: first },
+        Test::Range { low: second, high: i128::MAX },
+        Test::Range { low: i128::MIN, high: i128::MAX },
+        Test::Range { low: i64::MIN.into(), high: i64::MAX.into() },
+        Test::Range { low: 1, high: 0 },
+        Test::OneOf(few),
+        Test::OneOf(many),
+        Test::OneOf(Arc::from([i128::MIN, i128::MAX])),
+        Test::OneOf(Arc::from([])),
+        Test::BytesRange { low: Bound::Unbounded, high: Bound::Unbounded },
+    ]
+}
+
+fn bytes_tests(keys: &[Key], random: &mut impl Rng) -> Vec<Test> {
+    let values: Vec<&[u8]> = keys.iter().filter_map(Key::bytes).collect();
+    let mut near = |change: bool| {
+        let mut value = values.choose(random).map_or_else(Vec::new, |bytes| bytes.to_vec());
+        if change {
+            match random.random_range(0..4) {
+                0 => value.push(0),
+                1 => value.truncate(value.len() / 2),
+                2 => drop(value.pop()),
+                _ => value.push(b'z'),
+            }
+        }
+        value.into_boxed_slice()
+    };
+    let point = near(false);
+    let missing = near(true);
+    let (first, second) = (near(false), near(false));
+    let (low, high) = (near(true), near(true));
+    let few = list([near(false), near(false), near(true)]);
+    let many = list((0..30).map(|index| near(index % 2 == 0)));
+    vec![
+        Test::BytesRange { low: Bound::Included(point.clone()), high: Bound::Included(point) },
+        Test::BytesRange { low: Bound::Included(missing.clone()), high: Bound::Included(missing) },
+        Test::BytesRange {
+            low: Bound::Included(first.clone().min(second.clone())),
+            high: Bound::Excluded(first.clone().max(second.clone())),
+        },
+        Test::BytesRange { low: Bound::Excluded(low.clone().min(high.clone())), high: Bound::Included(low.max(high)) },
+        Test::BytesRange { low: Bound::Unbounded, high: Bound::Excluded(first) },
+        Test::BytesRange { low: Bound::Included(second), high: Bound::Unbounded },
+        Test::BytesRange { low: Bound::Unbounded, high: Bound::Unbounded },
+        Test::BytesRange { low: Bound::Included([0].into()), high: Bound::Excluded([0].into()) },
+        Test::BytesOneOf(few),
+        Test::BytesOneOf(many),
+        Test::BytesOneOf(Arc::from([Box::default()])),
+        Test::BytesOneOf(Arc::from([])),
+        Test::OneOf(Arc::from([0])),
+    ]
+}
+
+/// A list as tests want it: ascending and distinct.
+fn list<T: Ord>(values: impl IntoIterator<Item = T>) -> Arc<[T]> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable();
+    values.dedup();
+    values.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables;
+    use rand::SeedableRng;
+
+    #[test]
+    fn tests_pass_none_some_and_all_rows() {
+        let mut random = rand::rngs::StdRng::seed_from_u64(9);
+        let model = Model::of(&tables(9)[0]);
+        let passing: Vec<usize> =
+            tests_for(&model, &mut random).into_iter().map(|test| model.filter(&[test]).len()).collect();
+        assert!(passing.contains(&0) && passing.contains(&model.rows.len()));
+        assert!(passing.iter().filter(|rows| (1..model.rows.len()).contains(rows)).count() > passing.len() / 4);
+    }
+}

@@ -1,0 +1,131 @@
+//! The dumb model: rows as vectors of keys, tests by their definition.
+
+use std::ops::Range;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Schema, key_at, text_of};
+
+use crate::TestTable;
+
+/// A table as rows of keys.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its columns.
+    pub schema: Schema,
+    /// Its rows; within a row one value per column, `None` for null.
+    pub rows: Vec<Vec<Option<Key>>>,
+}
+
+impl Model {
+    /// The model of a generated table.
+    pub fn of(table: &TestTable) -> Self {
+        Self::from_batches(&table.schema, &table.batches)
+    }
+
+    /// The model of the rows of these batches.
+    pub fn from_batches(schema: &Schema, batches: &[RecordBatch]) -> Self {
+        let row_of = |batch: &RecordBatch, row| {
+            let columns = schema.columns().iter().zip(batch.columns());
+            columns.map(|(column, array)| key_at(array, column.logical_type, row)).collect()
+        };
+        let rows = batches.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| row_of(batch, row))).collect();
+        Self { schema: schema.clone(), rows }
+    }
+
+    /// The model of one array as a table of one column.
+    pub fn of_array(array: &ArrayRef, logical: LogicalType) -> Self {
+        let schema = Schema::new(vec![taut_types::Column::new("value", logical, true)]).unwrap();
+        let rows = (0..array.len()).map(|row| vec![key_at(array, logical, row)]).collect();
+        Self { schema, rows }
+    }
+
+    /// The model of some of the rows.
+    pub fn slice(&self, rows: Range<usize>) -> Self {
+        Self { schema: self.schema.clone(), rows: self.rows[rows].to_vec() }
+    }
+
+    /// One value.
+    pub fn value(&self, row: usize, column: ColumnIndex) -> Option<&Key> {
+        self.rows[row][column.index()].as_ref()
+    }
+
+    /// The positions of the rows that pass all tests, ascending.
+    pub fn filter(&self, tests: &[ColumnTest]) -> Vec<usize> {
+        let passes = |row: &usize| tests.iter().all(|test| test.admits(self.value(*row, test.column)));
+        (0..self.rows.len()).filter(passes).collect()
+    }
+}
+
+/// Checks that `arrays` hold the model's `columns` at `positions`, in that order, in the right Arrow types.
+///
+/// # Panics
+/// When they do not, naming the first difference.
+#[track_caller]
+pub fn agree(model: &Model, positions: &[usize], columns: &[ColumnIndex], arrays: &[ArrayRef]) {
+    if let Some(difference) = disagreement(model, positions, columns, arrays) {
+        panic!("{difference}");
+    }
+}
+
+/// The first difference between `arrays` and the model's `columns` at `positions`, as text.
+pub fn disagreement(
+    model: &Model,
+    positions: &[usize],
+    columns: &[ColumnIndex],
+    arrays: &[ArrayRef],
+) -> Option<String> {
+    if columns.len() != arrays.len() {
+        return Some(format!("expected {} columns, found {}", columns.len(), arrays.len()));
+    }
+    for (index, array) in columns.iter().zip(arrays) {
+        let column = model.schema.column(*index);
+        let (name, logical) = (&column.name, column.logical_type);
+        if array.data_type() != &logical.arrow() {
+            return Some(format!("column {name}: expected {}, found {}", logical.arrow(), array.data_type()));
+        }
+        if array.len() != positions.len() {
+            return Some(format!("column {name}: expected {} rows, found {}", positions.len(), array.len()));
+        }
+        for (row, position) in positions.iter().enumerate() {
+            let (expected, found) = (model.value(*position, *index), key_at(array, logical, row));
+            if expected != found.as_ref() {
+                let (expected, found) = (describe(expected, logical), describe(found.as_ref(), logical));
+                return Some(format!(
+                    "column {name}, result row {row}, table row {position}: expected {expected}, found {found}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn describe(value: Option<&Key>, logical: LogicalType) -> String {
+    let Some(key) = value else { return "null".to_owned() };
+    let text = text_of(key, logical);
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{:?}... ({} bytes)", &text[..end], text.len()),
+        None => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables;
+
+    #[test]
+    fn a_difference_is_found_and_named() {
+        let table = &tables(5)[0];
+        let model = Model::of(table);
+        let columns: Vec<_> = (0..table.schema.len()).map(ColumnIndex::from).collect();
+        let rows = table.batches[0].num_rows();
+        let positions: Vec<usize> = (0..rows).collect();
+        agree(&model, &positions, &columns, table.batches[0].columns());
+        let mut changed = model.clone();
+        changed.rows[0][2] = None;
+        let message = disagreement(&changed, &positions, &columns, table.batches[0].columns()).unwrap();
+        assert!(message.starts_with("column 2_integer, result row 0, table row 0: expected null"), "{message}");
+        assert!(disagreement(&model, &positions[1..], &columns, table.batches[0].columns()).is_some());
+        assert!(disagreement(&model, &positions, &columns[1..], table.batches[0].columns()).is_some());
+    }
+}
