@@ -1,1 +1,64 @@
 //! Sealed, self-describing blocks of rows in every layout, and selection on them.
+//!
+//! A block is a header and sections (`docs/format.md`). [`BlockBuilder`] makes the bytes, [`Block`] reads them. Rows
+//! are cut into *segments* of at most [`SEGMENT_ROWS`]; one group of columns of one segment is a *piece*, stored as
+//! one encoded column, as pages of packed rows or as pages of slotted rows. Each column has *zones*: ranges of rows
+//! with bounds. This room never opens a file: sections reach it through [`Sections`].
+//!
+//! ```
+//! use std::sync::Arc;
+//! use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+//! use taut_block::{Block, BlockBuilder, ScanReport, SectionError, Sections};
+//! use taut_types::{Column, ColumnIndex, ColumnTest, LogicalType, Predicate, Schema, TableDesign, Test};
+//!
+//! struct InMemory(Vec<Vec<u8>>);
+//! impl Sections for InMemory {
+//!     fn section(&self, index: u32) -> Result<arrow_buffer::Buffer, SectionError> {
+//!         Ok(arrow_buffer::Buffer::from(self.0[index as usize].as_slice()))
+//!     }
+//! }
+//!
+//! let schema = Arc::new(Schema::new(vec![Column::new("a", LogicalType::Integer, false)]).unwrap());
+//! let mut builder = BlockBuilder::new(schema.clone(), Arc::new(TableDesign::default()));
+//! let column: ArrayRef = Arc::new(Int32Array::from(vec![5, 6, 7]));
+//! builder.push(&RecordBatch::try_new(schema.arrow(), vec![column]).unwrap()).unwrap();
+//! let image = builder.finish().unwrap();
+//!
+//! let block = Block::parse(image.header.into()).unwrap();
+//! let sections = InMemory(image.sections);
+//! let mut reader = block.open_segment(&sections, 0);
+//! let mut report = ScanReport::default();
+//! let test = ColumnTest::new(ColumnIndex(0), Test::Range { low: 6, high: i128::MAX });
+//! let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+//! let selection = reader.filter(&predicate, &mut report).unwrap();
+//! assert_eq!(selection.len(), 2);
+//! let columns = reader.project(&selection, 0..2, &[ColumnIndex(0)], &mut report).unwrap();
+//! assert_eq!(columns[0].len(), 2);
+//! ```
+
+mod block;
+mod builder;
+mod error;
+mod groups;
+mod header;
+mod order;
+mod report;
+mod section;
+mod segment;
+mod selection;
+mod statistics;
+mod values;
+
+pub use block::{Block, PieceStorage};
+pub use builder::{BlockBuilder, BlockImage};
+pub use error::{BlockError, BuildError, CorruptBlock, SectionError};
+pub use report::ScanReport;
+pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};
+pub use segment::SegmentReader;
+pub use selection::Selection;
+pub use statistics::ColumnSummary;
+
+/// The most rows of a segment: positions in a segment fit 16 bits, counts 32.
+pub const SEGMENT_ROWS: usize = 65_536;
+/// Bytes of a page of rows, unless tuples are too long for it.
+pub const PAGE_BYTES: usize = 32 << 10;

@@ -1,0 +1,300 @@
+//! A sealed block: its parsed header, and what it answers about itself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arrow_buffer::Buffer;
+use taut_types::{ColumnIndex, ColumnStatistics, ColumnTest, Encoding, Group, LogicalType, Schema, TableDesign};
+
+use crate::builder::Description;
+use crate::error::Corrupt;
+use crate::groups::Piece;
+use crate::header::{DESCRIPTION, Header};
+use crate::segment::SegmentReader;
+use crate::selection::Rows;
+use crate::statistics::ColumnSummary;
+use crate::values::{ColumnValues, ExactBounds};
+use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections};
+
+/// A block whose header is parsed. Its sections come from a [`Sections`] when they are needed.
+///
+/// It keeps the parsed statistics of columns that were asked for; everything else is read anew by each
+/// [`SegmentReader`].
+#[derive(Debug)]
+pub struct Block {
+    pub(crate) header: Header,
+    summaries: RwLock<HashMap<u32, Arc<ColumnSummary>>>,
+}
+
+/// How one column is stored in one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PieceStorage {
+    /// The segment.
+    pub segment: usize,
+    /// Its rows.
+    pub rows: usize,
+    /// How many of them are null.
+    pub nulls: u64,
+    /// The outermost encoding.
+    pub encoding: Encoding,
+    /// The encoding in words, such as `dictionary(25) of bit_packed(5)`.
+    pub description: String,
+    /// Bytes in the file; for rows, the share of the column.
+    pub stored_bytes: u64,
+    /// Bytes of the values in their plain form.
+    pub plain_bytes: u64,
+}
+
+impl Block {
+    /// How long the header is that begins with these 64 bytes.
+    ///
+    /// # Errors
+    /// When they are not the beginning of a block.
+    pub fn header_length(first_64_bytes: &[u8]) -> Result<u64, CorruptBlock> {
+        Header::length(first_64_bytes)
+    }
+
+    /// Checks a header completely: checksum, every count, offset, kind and type.
+    ///
+    /// # Errors
+    /// When anything in it is wrong.
+    pub fn parse(header: Buffer) -> Result<Self, CorruptBlock> {
+        Ok(Self { header: Header::parse(header)?, summaries: RwLock::default() })
+    }
+
+    /// Rows of the block.
+    pub fn rows(&self) -> u64 {
+        self.header.rows()
+    }
+
+    /// Bytes of the values in their plain form.
+    pub fn plain_bytes(&self) -> u64 {
+        self.header.plain_bytes()
+    }
+
+    /// Bytes of the file.
+    pub fn file_length(&self) -> u64 {
+        self.header.file_length()
+    }
+
+    /// Number of segments.
+    pub fn segments(&self) -> usize {
+        self.header.segments()
+    }
+
+    /// Rows of a segment: 1 to [`crate::SEGMENT_ROWS`].
+    ///
+    /// # Panics
+    /// When there is no such segment.
+    pub fn segment_rows(&self, segment: usize) -> usize {
+        // At most 65,536.
+        let rows = self.header.segment(segment);
+        (rows.end - rows.start) as usize
+    }
+
+    /// The row of the block with which a segment begins.
+    ///
+    /// # Panics
+    /// When there is no such segment.
+    pub fn segment_start(&self, segment: usize) -> u64 {
+        self.header.segment(segment).start
+    }
+
+    /// Number of columns.
+    pub fn columns(&self) -> usize {
+        self.header.columns()
+    }
+
+    /// The type of a column.
+    ///
+    /// # Panics
+    /// When there is no such column.
+    pub fn column_type(&self, column: ColumnIndex) -> LogicalType {
+        self.header.column_type(column.index())
+    }
+
+    /// The groups in which columns are stored.
+    pub fn groups(&self) -> Vec<Group> {
+        (0..self.header.groups()).map(|group| self.header.group(group)).collect()
+    }
+
+    /// Number of sections.
+    pub fn section_count(&self) -> u32 {
+        self.header.sections() as u32
+    }
+
+    /// Where a section lies, and its checksum.
+    ///
+    /// # Panics
+    /// When there is no such section.
+    pub fn section(&self, index: u32) -> SectionEntry {
+        self.header.section(index as usize)
+    }
+
+    /// The sections that hold a column in a segment, with the other columns of its group.
+    ///
+    /// # Panics
+    /// When there is no such segment or column.
+    pub fn sections_of(&self, segment: usize, column: ColumnIndex) -> std::ops::Range<u32> {
+        self.header.piece(segment, self.header.place(column.index()).0)
+    }
+
+    /// Whether the columns of a schema are those of this block, names aside.
+    pub fn fits(&self, schema: &Schema) -> bool {
+        self.header.fits(schema)
+    }
+
+    /// Schema and design that the block was built for.
+    ///
+    /// # Errors
+    /// When the section cannot be read, or does not describe this block.
+    pub fn description(&self, sections: &dyn Sections) -> Result<(Schema, TableDesign), BlockError> {
+        let bytes = sections.section(DESCRIPTION)?;
+        let corrupt = |expected| Corrupt { at: 0, expected }.in_section(DESCRIPTION);
+        let description: Description =
+            serde_json::from_slice(&bytes).map_err(|_| corrupt("schema and design as JSON"))?;
+        if !self.header.fits(&description.schema) {
+            return Err(corrupt("the columns of the header"));
+        }
+        Ok((description.schema, description.design))
+    }
+
+    /// The parsed statistics section of a column, which the block keeps.
+    ///
+    /// # Errors
+    /// When the section cannot be read or parsed.
+    pub fn summary(&self, sections: &dyn Sections, column: ColumnIndex) -> Result<Arc<ColumnSummary>, BlockError> {
+        let kept = self.summaries.read().unwrap_or_else(PoisonError::into_inner).get(&column.0).cloned();
+        if let Some(summary) = kept {
+            return Ok(summary);
+        }
+        let logical = self.column_type(column);
+        let section = statistics_section(column);
+        let segment_rows = (0..self.segments()).map(|segment| self.segment_rows(segment));
+        let summary = ColumnSummary::parse(sections.section(section)?, logical, segment_rows)
+            .map_err(|corrupt| corrupt.in_section(section))?;
+        let mut summaries = self.summaries.write().unwrap_or_else(PoisonError::into_inner);
+        summaries.insert(column.0, summary.clone());
+        Ok(summary)
+    }
+
+    /// Statistics of a column over the whole block.
+    ///
+    /// # Errors
+    /// When the section cannot be read or parsed.
+    pub fn statistics(&self, sections: &dyn Sections, column: ColumnIndex) -> Result<ColumnStatistics, BlockError> {
+        let summary = self.summary(sections, column)?;
+        summary.statistics().map_err(|corrupt| corrupt.in_section(statistics_section(column)))
+    }
+
+    /// Whether some row may pass all tests, as far as bounds of columns tell.
+    ///
+    /// # Errors
+    /// When statistics cannot be read or parsed.
+    pub fn may_match(&self, sections: &dyn Sections, tests: &[ColumnTest]) -> Result<bool, BlockError> {
+        for test in tests {
+            if !self.summary(sections, test.column)?.may_match(test) {
+                return Ok(false);
+            }
+        }
+        Ok(self.rows() > 0)
+    }
+
+    /// A reader of one segment. Nothing is read before it is needed.
+    ///
+    /// # Panics
+    /// When there is no such segment.
+    pub fn open_segment<'a>(&'a self, sections: &'a dyn Sections, segment: usize) -> SegmentReader<'a> {
+        SegmentReader::new(self, sections, segment)
+    }
+
+    pub(crate) fn open_piece<'a>(
+        &self,
+        sections: &'a dyn Sections,
+        segment: usize,
+        group: usize,
+    ) -> Result<Piece<'a>, BlockError> {
+        let columns = self.header.group(group).columns;
+        let types = columns.iter().map(|column| self.column_type(*column)).collect();
+        let numbers = self.header.piece(segment, group);
+        Piece::open(self.header.kind(group), sections, numbers, types, self.segment_rows(segment))
+    }
+
+    /// How a column is stored in each segment.
+    ///
+    /// # Errors
+    /// When a piece cannot be read or parsed.
+    pub fn column_storage(
+        &self,
+        sections: &dyn Sections,
+        column: ColumnIndex,
+    ) -> Result<Vec<PieceStorage>, BlockError> {
+        let (group, place) = self.header.place(column.index());
+        let summary = self.summary(sections, column)?;
+        (0..self.segments())
+            .map(|segment| {
+                let (encoding, description, stored_bytes) = self.open_piece(sections, segment, group)?.storage(place);
+                let known = summary.segment(segment);
+                Ok(PieceStorage {
+                    segment,
+                    rows: self.segment_rows(segment),
+                    nulls: known.nulls,
+                    encoding,
+                    description,
+                    stored_bytes,
+                    plain_bytes: known.plain_bytes,
+                })
+            })
+            .collect()
+    }
+
+    /// Reads and decodes everything, and compares statistics with values.
+    ///
+    /// # Errors
+    /// At the first thing that is wrong.
+    pub fn check(&self, sections: &dyn Sections) -> Result<(), BlockError> {
+        self.description(sections)?;
+        let mut bounds = vec![ExactBounds::default(); self.columns()];
+        let mut report = ScanReport::default();
+        for segment in 0..self.segments() {
+            for group in 0..self.header.groups() {
+                let columns = self.header.group(group).columns;
+                let mut piece = self.open_piece(sections, segment, group)?;
+                piece.check()?;
+                for (place, column) in columns.iter().enumerate() {
+                    let arrays = piece.read(&[place], &Rows::Range(0..self.segment_rows(segment)))?;
+                    let summary = self.summary(sections, *column)?;
+                    for array in arrays {
+                        let agrees = ColumnValues::new(array, self.column_type(*column)).is_ok_and(|values| {
+                            let known = summary.segment(segment);
+                            let ends: Vec<u32> = known.zones.zones().iter().map(|zone| zone.rows_end).collect();
+                            values.zones(&ends, &mut bounds[column.index()]) == known.zones.zones()
+                                && values.plain_bytes() == known.plain_bytes
+                        });
+                        self.expect_agreement(agrees, *column)?;
+                    }
+                }
+                piece.report(&mut report);
+            }
+        }
+        for (index, bounds) in bounds.into_iter().enumerate() {
+            let column = ColumnIndex::from(index);
+            let statistics = self.statistics(sections, column)?;
+            let bounds = bounds.shorten();
+            let agrees =
+                statistics.min == bounds.min && statistics.max == bounds.max && statistics.exact != bounds.inexact;
+            self.expect_agreement(agrees, column)?;
+        }
+        Ok(())
+    }
+
+    fn expect_agreement(&self, agrees: bool, column: ColumnIndex) -> Result<(), BlockError> {
+        let corrupt = Corrupt { at: 0, expected: "statistics that agree with the values" };
+        if agrees { Ok(()) } else { Err(corrupt.in_section(statistics_section(column))) }
+    }
+}
+
+/// Behind the description, each column has one section of statistics.
+fn statistics_section(column: ColumnIndex) -> u32 {
+    DESCRIPTION + 1 + column.0
+}

@@ -1,0 +1,290 @@
+//! From batches of rows to the bytes of a block.
+
+use std::io;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_select::concat::concat;
+use serde::{Deserialize, Serialize};
+use taut_encoding::Choice;
+use taut_types::{BlockSize, ColumnIndex, ColumnStatistics, Compression, Group, GroupKind, Schema, TableDesign};
+
+use crate::groups;
+use crate::header::{self, HeaderSource};
+use crate::section::{SECTION_ALIGNMENT, aligned};
+use crate::statistics::StatisticsBuilder;
+use crate::values::ColumnValues;
+use crate::{BuildError, SEGMENT_ROWS};
+
+/// Plain bytes at which a segment ends even if it has fewer rows, so that long values stay in bounds.
+const SEGMENT_BYTES_MAX: u64 = 128 << 20;
+
+/// Schema and design of the table a block was built for, as its description section holds them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Description {
+    pub schema: Schema,
+    pub design: TableDesign,
+}
+
+/// Builds one block from rows in order.
+///
+/// Rows wait until they fill a segment; then the segment is encoded and its rows are let go.
+pub struct BlockBuilder {
+    schema: Arc<Schema>,
+    design: Arc<TableDesign>,
+    groups: Vec<Group>,
+    waiting: Vec<RecordBatch>,
+    waiting_rows: usize,
+    waiting_bytes: u64,
+    rows: u64,
+    plain_bytes: u64,
+    segment_ends: Vec<u64>,
+    /// First section of each piece, counted from the first piece.
+    first_sections: Vec<u32>,
+    sections: Vec<Vec<u8>>,
+    statistics: Vec<StatisticsBuilder>,
+}
+
+/// A built block: a file is its header, then its sections in order, each at a multiple of 64 bytes.
+#[derive(Clone, Debug)]
+pub struct BlockImage {
+    /// The header, whose length is a multiple of 64.
+    pub header: Vec<u8>,
+    /// The sections.
+    pub sections: Vec<Vec<u8>>,
+    /// Rows in all.
+    pub rows: u64,
+    /// Bytes of the values in their plain form.
+    pub plain_bytes: u64,
+    /// Statistics of each column.
+    pub statistics: Vec<ColumnStatistics>,
+}
+
+impl BlockBuilder {
+    /// A builder of an empty block. The design must be one for this schema.
+    pub fn new(schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
+        let groups = design.groups(&schema);
+        let statistics = schema.columns().iter().map(|_| StatisticsBuilder::default()).collect();
+        Self {
+            schema,
+            design,
+            groups,
+            waiting: vec![],
+            waiting_rows: 0,
+            waiting_bytes: 0,
+            rows: 0,
+            plain_bytes: 0,
+            segment_ends: vec![],
+            first_sections: vec![],
+            sections: vec![],
+            statistics,
+        }
+    }
+
+    /// Appends rows, in the Arrow types of the schema.
+    ///
+    /// # Errors
+    /// When the batch does not fit the schema, or its values cannot be stored as the design forces.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), BuildError> {
+        self.check(batch)?;
+        let bytes = plain_bytes_of(&self.schema, batch);
+        let row_bytes = bytes / batch.num_rows().max(1) as u64;
+        let rows_max = (SEGMENT_BYTES_MAX / row_bytes.max(1)).clamp(1, SEGMENT_ROWS as u64) as usize;
+        let mut row = 0;
+        while row < batch.num_rows() {
+            let rows = (batch.num_rows() - row).min(SEGMENT_ROWS - self.waiting_rows).min(rows_max);
+            self.waiting.push(batch.slice(row, rows));
+            self.waiting_rows += rows;
+            self.waiting_bytes += row_bytes * rows as u64;
+            row += rows;
+            if self.waiting_rows == SEGMENT_ROWS || self.waiting_bytes >= SEGMENT_BYTES_MAX {
+                self.seal_segment()?;
+            }
+        }
+        self.rows += batch.num_rows() as u64;
+        self.plain_bytes += bytes;
+        Ok(())
+    }
+
+    /// Bytes of the values so far in their plain form.
+    pub fn plain_bytes(&self) -> u64 {
+        self.plain_bytes
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Whether the block has reached the size that its design asks for.
+    pub fn is_full(&self) -> bool {
+        match self.design.block_size {
+            BlockSize::Bytes(bytes) => self.plain_bytes >= bytes,
+            BlockSize::File => false,
+        }
+    }
+
+    /// Encodes what waits and puts the block together.
+    ///
+    /// # Errors
+    /// As [`BlockBuilder::push`], or when the block has more parts than the format can count.
+    pub fn finish(mut self) -> Result<BlockImage, BuildError> {
+        self.seal_segment()?;
+        let description = Description { schema: (*self.schema).clone(), design: (*self.design).clone() };
+        let description = serde_json::to_vec(&description)
+            .map_err(|_| BuildError::Design { expected: "a description that can be written as JSON" })?;
+        let mut sections = vec![description];
+        let mut statistics = vec![];
+        for (column, builder) in self.schema.columns().iter().zip(self.statistics) {
+            let (section, summary) = builder.finish(column.logical_type);
+            sections.push(section);
+            statistics.push(summary);
+        }
+        let first = sections.len() as u32;
+        let first_sections: Vec<u32> = self.first_sections.iter().map(|section| section + first).collect();
+        sections.append(&mut self.sections);
+        let source = HeaderSource {
+            schema: &self.schema,
+            groups: &self.groups,
+            plain_bytes: self.plain_bytes,
+            segment_ends: &self.segment_ends,
+            first_sections: &first_sections,
+            sections: &sections,
+        };
+        let header = header::write(&source)
+            .ok_or(BuildError::TooLarge { what: "sections and segments", found: sections.len() as u64 })?;
+        Ok(BlockImage { header, sections, rows: self.rows, plain_bytes: self.plain_bytes, statistics })
+    }
+
+    fn check(&self, batch: &RecordBatch) -> Result<(), BuildError> {
+        let missing = || "no column".to_owned();
+        for index in 0..self.schema.len().max(batch.num_columns()) {
+            let column = self.schema.columns().get(index);
+            let expected = column.map(|column| column.logical_type.arrow());
+            let found = batch.columns().get(index).map(|array| array.data_type().clone());
+            if expected != found {
+                let text =
+                    |found: Option<arrow_schema::DataType>| found.map_or_else(missing, |found| found.to_string());
+                return Err(BuildError::Mismatch { column: index, expected: text(expected), found: text(found) });
+            }
+            if let (Some(column), Some(array)) = (column, batch.columns().get(index))
+                && !column.nullable
+                && array.null_count() > 0
+            {
+                return Err(BuildError::Null { column: column.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn choice(&self, column: ColumnIndex) -> Choice {
+        match (self.design.encodings.get(&column), self.design.compression) {
+            (Some(encoding), _) => Choice::Forced(*encoding),
+            (None, Compression::Auto) => Choice::Auto,
+            (None, Compression::None) => Choice::Plain,
+        }
+    }
+
+    /// Encodes the rows that wait as one segment.
+    fn seal_segment(&mut self) -> Result<(), BuildError> {
+        if self.waiting_rows == 0 {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let start = self.segment_ends.last().copied().unwrap_or(0);
+        self.segment_ends.push(start + self.waiting_rows as u64);
+        (self.waiting_rows, self.waiting_bytes) = (0, 0);
+        for group in 0..self.groups.len() {
+            self.seal_piece(group, &waiting)?;
+        }
+        Ok(())
+    }
+
+    fn seal_piece(&mut self, group: usize, batches: &[RecordBatch]) -> Result<(), BuildError> {
+        let Group { kind, columns } = &self.groups[group];
+        let values = columns
+            .iter()
+            .map(|column| {
+                let definition = self.schema.column(*column);
+                let out_of_range = |value| BuildError::Range {
+                    column: definition.name.clone(),
+                    logical_type: definition.logical_type.sql_name(),
+                    value,
+                };
+                ColumnValues::new(array_of(batches, column.index())?, definition.logical_type).map_err(out_of_range)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let sources: Vec<(&ColumnValues, Choice, &str)> = columns
+            .iter()
+            .zip(&values)
+            .map(|(column, values)| (values, self.choice(*column), self.schema.column(*column).name.as_str()))
+            .collect();
+        let (mut sections, zone_ends) = groups::build(*kind, &sources)?;
+        let first = u32::try_from(self.sections.len())
+            .map_err(|_| BuildError::TooLarge { what: "sections", found: self.sections.len() as u64 })?;
+        self.first_sections.push(first);
+        self.sections.append(&mut sections);
+        for (column, values) in columns.iter().zip(&values) {
+            let statistics = &mut self.statistics[column.index()];
+            let zones = values.zones(&zone_ends, &mut statistics.bounds);
+            statistics.segments.push((zones, values.plain_bytes()));
+            values.sketch(&mut statistics.sketch);
+        }
+        debug_assert!(*kind != GroupKind::Column || columns.len() == 1);
+        Ok(())
+    }
+}
+
+/// One column of all batches.
+fn array_of(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, BuildError> {
+    if let [batch] = batches {
+        return Ok(batch.column(column).clone());
+    }
+    let arrays: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(column).as_ref()).collect();
+    concat(&arrays).map_err(|_| BuildError::TooLarge { what: "bytes of text", found: u64::MAX })
+}
+
+/// Bytes of the values of a batch in their plain form.
+fn plain_bytes_of(schema: &Schema, batch: &RecordBatch) -> u64 {
+    use arrow_array::cast::AsArray;
+    use taut_types::LogicalType;
+
+    let lengths = |views: &[u128], array: &ArrayRef| {
+        let length = |(row, view): (usize, &u128)| if array.is_null(row) { 0 } else { u64::from(*view as u32) };
+        match array.null_count() {
+            0 => views.iter().map(|view| u64::from(*view as u32)).sum(),
+            _ => views.iter().enumerate().map(length).sum::<u64>(),
+        }
+    };
+    let columns = schema.columns().iter().zip(batch.columns());
+    columns
+        .map(|(column, array)| match column.logical_type {
+            LogicalType::Varchar => lengths(array.as_string_view().views(), array),
+            LogicalType::Bytea => lengths(array.as_binary_view().views(), array),
+            logical => (logical.plain_bytes().unwrap_or(0) * array.len()) as u64,
+        })
+        .sum()
+}
+
+impl BlockImage {
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        let sections: u64 = self.sections.iter().map(|section| aligned(section.len() as u64)).sum();
+        self.header.len() as u64 + sections
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    pub fn write_to(&self, writer: &mut impl io::Write) -> io::Result<()> {
+        const ZEROS: [u8; SECTION_ALIGNMENT as usize] = [0; SECTION_ALIGNMENT as usize];
+        writer.write_all(&self.header)?;
+        for section in &self.sections {
+            writer.write_all(section)?;
+            let padding = aligned(section.len() as u64) - section.len() as u64;
+            writer.write_all(&ZEROS[..padding as usize])?;
+        }
+        Ok(())
+    }
+}

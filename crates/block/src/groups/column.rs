@@ -1,0 +1,85 @@
+//! A group of one column: one section, which is one chunk of `taut_encoding`.
+//!
+//! Zones are of 8,192 rows, eight vectors of the codecs.
+
+use std::ops::Range;
+
+use arrow_array::ArrayRef;
+use arrow_buffer::BooleanBuffer;
+use taut_encoding::{Bitmap, Choice, Chunk, encode};
+use taut_index::RowRanges;
+use taut_types::{ColumnTest, Encoding, LogicalType};
+
+use crate::error::Corrupt;
+use crate::selection::Rows;
+use crate::values::ColumnValues;
+use crate::{BlockError, BuildError, Sections};
+
+/// Rows of a zone.
+pub(crate) const ZONE_ROWS: u32 = 8192;
+
+/// The section of a piece, and the rows at which its zones end.
+pub(crate) fn build(values: &ColumnValues, choice: Choice, name: &str) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
+    let chunk = encode(&values.array, values.logical, choice)
+        .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
+    // A segment has at most 65,536 rows.
+    let rows = values.rows() as u32;
+    Ok((vec![chunk], (1..=rows.div_ceil(ZONE_ROWS)).map(|zone| (zone * ZONE_ROWS).min(rows)).collect()))
+}
+
+/// A piece of one column, ready to be read.
+pub(crate) struct ColumnPiece {
+    pub chunk: Chunk,
+    section: u32,
+    stored_bytes: u64,
+    /// Bytes asked for since they were last reported.
+    pub bytes_read: u64,
+}
+
+impl ColumnPiece {
+    /// Reads and checks the chunk.
+    pub fn open(
+        sections: &dyn Sections,
+        numbers: Range<u32>,
+        logical: LogicalType,
+        rows: usize,
+    ) -> Result<Self, BlockError> {
+        let section = numbers.start;
+        let bytes = sections.section(section)?;
+        let stored_bytes = bytes.len() as u64;
+        let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;
+        Ok(Self { chunk, section, stored_bytes, bytes_read: stored_bytes })
+    }
+
+    /// Checks what parsing leaves to the moment of reading.
+    pub fn check(&self) -> Result<(), BlockError> {
+        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).in_section(self.section))
+    }
+
+    /// The values of some rows.
+    pub fn read(&self, rows: &Rows<'_>) -> ArrayRef {
+        match rows {
+            Rows::Range(rows) => self.chunk.decode(rows.clone()),
+            Rows::Positions(positions) => self.chunk.gather(positions),
+        }
+    }
+
+    /// Clears the bits of rows in `ranges` that fail a test.
+    pub fn filter(&self, test: &ColumnTest, ranges: &RowRanges, selection: &mut Bitmap) {
+        for rows in ranges.iter() {
+            self.chunk.filter(test, rows.start as usize..rows.end as usize, selection);
+        }
+    }
+
+    /// Clears rows whose dictionary entry's flag is false; null rows stay iff `null_passes`.
+    pub fn filter_codes(&self, flags: &BooleanBuffer, null_passes: bool, ranges: &RowRanges, selection: &mut Bitmap) {
+        for rows in ranges.iter() {
+            self.chunk.filter_codes(flags, null_passes, rows.start as usize..rows.end as usize, selection);
+        }
+    }
+
+    /// How the column is stored: outermost encoding, in words, and bytes.
+    pub fn storage(&self) -> (Encoding, String, u64) {
+        (self.chunk.encoding(), self.chunk.description(), self.stored_bytes)
+    }
+}

@@ -1,0 +1,254 @@
+//! Tests in the form in which rows are tested: on unsigned distances or codes, or on slices of bytes.
+
+use std::ops::{Bound, Range};
+
+use arrow_buffer::BooleanBuffer;
+use taut_encoding::Bitmap;
+use taut_types::{ColumnTest, Test};
+
+/// Lists of distances below this become a table of one bit each.
+const TABLE_MAX: u64 = 1 << 16;
+/// Above this many of 64 rows, testing all of them beats finding the ones that are left.
+const DENSE: u32 = 16;
+
+/// A test on distances from a base. Nulls are not its matter.
+#[derive(Debug, PartialEq)]
+pub(crate) enum FieldTest {
+    /// All pass, or none.
+    Fixed(bool),
+    /// Distances in `low..=low + span` pass if `inside`, else the others.
+    Range { low: u64, span: u64, inside: bool },
+    /// One bit for each distance; those beyond the table pass if `beyond`.
+    Table { bits: Vec<u64>, beyond: bool },
+    /// Listed distances, ascending, pass if `inside`, else the others.
+    List { list: Vec<u64>, inside: bool },
+}
+
+impl FieldTest {
+    /// A test on numbers `base + distance`, with distances up to `max`. A test for nulls has no such form.
+    pub fn on_numbers(test: &ColumnTest, base: i128, max: u64) -> Self {
+        let inside = !test.negated;
+        let distance = |number: i128| number.checked_sub(base).and_then(|distance| u64::try_from(distance).ok());
+        match &test.test {
+            Test::Range { low, high } => {
+                let top = base.saturating_add(i128::from(max));
+                if low > high || *high < base || *low > top {
+                    return Self::Fixed(!inside);
+                }
+                let first = if *low <= base { 0 } else { distance(*low).unwrap_or(0) };
+                let last = if *high >= top { max } else { distance(*high).unwrap_or(max) };
+                Self::Range { low: first, span: last - first, inside }
+            }
+            Test::OneOf(numbers) => {
+                let list: Vec<u64> =
+                    numbers.iter().filter_map(|number| distance(*number)).filter(|distance| *distance <= max).collect();
+                match list.as_slice() {
+                    [] => Self::Fixed(!inside),
+                    [only] => Self::Range { low: *only, span: 0, inside },
+                    [.., last] if *last < TABLE_MAX => {
+                        let mut bits = vec![if inside { 0 } else { u64::MAX }; *last as usize / 64 + 1];
+                        for distance in &list {
+                            bits[*distance as usize / 64] ^= 1 << (distance % 64);
+                        }
+                        Self::Table { bits, beyond: !inside }
+                    }
+                    _ => Self::List { list, inside },
+                }
+            }
+            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Self::Fixed(!inside),
+        }
+    }
+
+    /// The test that passes the codes whose flag is set.
+    pub fn on_codes(flags: &BooleanBuffer) -> Self {
+        let mut runs = flags.set_slices();
+        match (runs.next(), runs.next()) {
+            (None, _) => Self::Fixed(false),
+            (Some((start, end)), None) if start == 0 && end == flags.len() => Self::Fixed(true),
+            (Some((start, end)), None) => {
+                Self::Range { low: start as u64, span: (end - start - 1) as u64, inside: true }
+            }
+            _ => {
+                let mut bits = vec![0; flags.len().div_ceil(64)];
+                for code in flags.set_indices() {
+                    bits[code / 64] |= 1 << (code % 64);
+                }
+                Self::Table { bits, beyond: false }
+            }
+        }
+    }
+
+    /// Clears the bits of `rows` whose distance fails. `distance` takes a row of the segment.
+    #[inline(always)]
+    pub fn apply(&self, rows: Range<usize>, selection: &mut Bitmap, distance: impl Fn(usize) -> u64) {
+        match self {
+            Self::Fixed(true) => {}
+            Self::Fixed(false) => selection.clear_range(rows),
+            Self::Range { low, span, inside: true } => {
+                retain(rows, selection, |row| distance(row).wrapping_sub(*low) <= *span);
+            }
+            Self::Range { low, span, inside: false } => {
+                retain(rows, selection, |row| distance(row).wrapping_sub(*low) > *span);
+            }
+            Self::Table { bits, beyond } => retain(rows, selection, |row| {
+                let distance = distance(row);
+                let word = usize::try_from(distance / 64).ok().and_then(|word| bits.get(word));
+                word.map_or(*beyond, |word| word >> (distance % 64) & 1 != 0)
+            }),
+            Self::List { list, inside } => {
+                retain(rows, selection, |row| list.binary_search(&distance(row)).is_ok() == *inside);
+            }
+        }
+    }
+}
+
+/// Clears the bits of `rows` that do not pass; rows whose bit is clear already are mostly not asked.
+#[inline(always)]
+pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn(usize) -> bool) {
+    if rows.is_empty() {
+        return;
+    }
+    assert!(rows.end <= selection.len(), "rows outside of the selection");
+    let words = selection.words_mut();
+    for (index, word) in words.iter_mut().enumerate().take(rows.end.div_ceil(64)).skip(rows.start / 64) {
+        let (first, last) = (rows.start.max(index * 64), rows.end.min(index * 64 + 64));
+        let mask = (u64::MAX >> (64 - (last - first))) << (first - index * 64);
+        let asked = *word & mask;
+        if asked == 0 {
+            continue;
+        }
+        let mut passing = 0;
+        if asked.count_ones() > DENSE {
+            for row in first..last {
+                passing |= u64::from(passes(row)) << (row % 64);
+            }
+        } else {
+            let mut left = asked;
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                passing |= u64::from(passes(index * 64 + bit as usize)) << bit;
+                left &= left - 1;
+            }
+        }
+        *word &= passing | !mask;
+    }
+}
+
+/// A test on bytes without nulls.
+#[derive(Debug)]
+pub(crate) struct BytesTest<'a> {
+    form: BytesForm<'a>,
+    negated: bool,
+}
+
+#[derive(Debug)]
+enum BytesForm<'a> {
+    Never,
+    Equal(&'a [u8]),
+    Range(&'a Bound<Box<[u8]>>, &'a Bound<Box<[u8]>>),
+    OneOf(&'a [Box<[u8]>]),
+}
+
+impl<'a> BytesTest<'a> {
+    /// The form of a test that is not one for nulls.
+    pub fn new(test: &'a ColumnTest) -> Self {
+        let form = match &test.test {
+            Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+                BytesForm::Equal(low)
+            }
+            Test::BytesRange { low, high } => BytesForm::Range(low, high),
+            Test::BytesOneOf(list) => match &**list {
+                [] => BytesForm::Never,
+                [only] => BytesForm::Equal(only),
+                list => BytesForm::OneOf(list),
+            },
+            Test::Range { .. } | Test::OneOf(_) | Test::Null => BytesForm::Never,
+        };
+        Self { form, negated: test.negated }
+    }
+
+    /// The answer, where it is the same for all values.
+    pub fn fixed(&self) -> Option<bool> {
+        matches!(self.form, BytesForm::Never).then_some(self.negated)
+    }
+
+    /// Whether a value passes.
+    #[inline]
+    pub fn admits(&self, bytes: &[u8]) -> bool {
+        let admits = match self.form {
+            BytesForm::Never => false,
+            BytesForm::Equal(value) => bytes == value,
+            BytesForm::Range(low, high) => {
+                let above = match low {
+                    Bound::Included(low) => bytes >= &**low,
+                    Bound::Excluded(low) => bytes > &**low,
+                    Bound::Unbounded => true,
+                };
+                above
+                    && match high {
+                        Bound::Included(high) => bytes <= &**high,
+                        Bound::Excluded(high) => bytes < &**high,
+                        Bound::Unbounded => true,
+                    }
+            }
+            BytesForm::OneOf(list) => list.binary_search_by(|value| (**value).cmp(bytes)).is_ok(),
+        };
+        admits != self.negated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taut_types::{ColumnIndex, Key};
+
+    #[test]
+    fn distances_pass_as_their_numbers_do() {
+        let tests = [
+            Test::Range { low: i128::MIN, high: 7 },
+            Test::Range { low: 5, high: i128::MAX },
+            Test::Range { low: 6, high: 5 },
+            Test::Range { low: 100, high: 200 },
+            Test::OneOf([].into()),
+            Test::OneOf([6].into()),
+            Test::OneOf([-100, 4, 9, 70, 1 << 40].into()),
+            Test::OneOf([i128::MIN, 5, 1 << 30, i128::MAX].into()),
+            Test::BytesOneOf([].into()),
+        ];
+        for test in tests {
+            for negated in [false, true] {
+                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+                for (base, max) in [(0, 127), (5, 1), (-3, 1023), (4, u64::MAX), (i128::from(i64::MIN), u64::MAX)] {
+                    let field = FieldTest::on_numbers(&test, base, max);
+                    // Distances around those that the tests name, as far as the field has them.
+                    let numbers = (-5..150).chain([1 << 30, 1 << 40]).map(|number: i128| number - base);
+                    let distances: Vec<u64> =
+                        numbers.filter_map(|distance| u64::try_from(distance).ok()).filter(|d| *d <= max).collect();
+                    let mut selection = Bitmap::all_set(distances.len());
+                    field.apply(0..distances.len(), &mut selection, |row| distances[row]);
+                    for (row, distance) in distances.iter().enumerate() {
+                        let expected = test.admits(Some(&Key::Number(base + i128::from(*distance))));
+                        assert_eq!(selection.get(row), expected, "{test:?} {base} + {distance} of {max}: {field:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flags_pass_codes_and_rows_outside_stay() {
+        for flags in [vec![false; 5], vec![true; 5], vec![false, true, true, false, false], vec![true, false, true]] {
+            let test = FieldTest::on_codes(&BooleanBuffer::from(flags.clone()));
+            for rows in [0..200, 3..130, 64..128, 70..70] {
+                let mut selection = Bitmap::all_set(200);
+                selection.clear_range(20..60);
+                let before = selection.clone();
+                test.apply(rows.clone(), &mut selection, |row| (row % flags.len()) as u64);
+                for row in 0..200 {
+                    let expected = before.get(row) && (!rows.contains(&row) || flags[row % flags.len()]);
+                    assert_eq!(selection.get(row), expected, "{flags:?} {rows:?} {row}");
+                }
+            }
+        }
+    }
+}

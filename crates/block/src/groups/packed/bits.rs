@@ -1,0 +1,164 @@
+//! Unsigned numbers of 0 to 128 bits at any bit of a slice of bytes, least significant bit first.
+//!
+//! ```text
+//! bit    0 1 2 3 4 5 6 7 | 8 9 ...
+//! byte   0               | 1            bit b lies in byte b / 8 at weight 2^(b % 8)
+//! ```
+//!
+//! Loads read more bytes than a number has; [`PADDING`] zero bytes behind the last number keep them inside.
+
+/// Bytes behind the last number that loads may touch.
+pub(crate) const PADDING: usize = 24;
+/// The widest number that eight bytes hold wherever it begins.
+pub(crate) const NARROW_BITS: u32 = 57;
+
+/// The bits that a number of `width` bits can have.
+pub(crate) fn mask(width: u32) -> u64 {
+    if width == 0 { 0 } else { u64::MAX >> (64 - width.min(64)) }
+}
+
+fn mask_wide(width: u32) -> u128 {
+    if width == 0 { 0 } else { u128::MAX >> (128 - width.min(128)) }
+}
+
+/// How many bits a number needs.
+pub(crate) fn width_of(number: u128) -> u32 {
+    128 - number.leading_zeros()
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// 64 bits from a bit on, of which the first [`NARROW_BITS`] are valid.
+#[inline(always)]
+pub(crate) fn load_narrow(bytes: &[u8], bit: usize) -> u64 {
+    word(bytes, bit / 8) >> (bit % 8)
+}
+
+/// 64 bits from a bit on.
+#[inline(always)]
+pub(crate) fn load(bytes: &[u8], bit: usize) -> u64 {
+    let (at, shift) = (bit / 8, bit % 8);
+    word(bytes, at) >> shift | u64::from(bytes[at + 8]) << 1 << (63 - shift)
+}
+
+/// A number of up to 128 bits.
+#[inline]
+pub(crate) fn load_wide(bytes: &[u8], bit: usize, width: u32) -> u128 {
+    (u128::from(load(bytes, bit)) | u128::from(load(bytes, bit + 64)) << 64) & mask_wide(width)
+}
+
+/// Whether a bit is set.
+#[inline(always)]
+pub(crate) fn is_set(bytes: &[u8], bit: usize) -> bool {
+    bytes[bit / 8] >> (bit % 8) & 1 != 0
+}
+
+/// Sets the bits of a number, which are zero so far.
+#[inline(always)]
+pub(crate) fn put(bytes: &mut [u8], bit: usize, number: u64) {
+    let (at, shift) = (bit / 8, bit % 8);
+    let merged = word(bytes, at) | number << shift;
+    bytes[at..at + 8].copy_from_slice(&merged.to_le_bytes());
+    // The bits that the shift has lost; none where it is zero.
+    bytes[at + 8] |= (number >> 1 >> (63 - shift)) as u8;
+}
+
+/// Sets the bits of a wide number, which are zero so far.
+pub(crate) fn put_wide(bytes: &mut [u8], bit: usize, number: u128) {
+    put(bytes, bit, number as u64);
+    if number > u128::from(u64::MAX) {
+        put(bytes, bit + 64, (number >> 64) as u64);
+    }
+}
+
+/// The tuples of one page: row `i` at bit `i * stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Tuples<'a> {
+    /// From the first tuple on, with [`PADDING`] behind the last.
+    pub bytes: &'a [u8],
+    /// Bits of a tuple.
+    pub stride: usize,
+}
+
+impl Tuples<'_> {
+    /// Appends a field of consecutive tuples.
+    #[inline(always)]
+    pub fn extend<T>(
+        &self,
+        rows: std::ops::Range<usize>,
+        field_bit: usize,
+        width: u32,
+        output: &mut Vec<T>,
+        value: impl Fn(u64) -> T,
+    ) {
+        let mask = mask(width);
+        let stride_bytes = self.stride / 8;
+        if self.stride.is_multiple_of(8) && stride_bytes >= 8 && width <= NARROW_BITS {
+            // Whole bytes: the shift is the same for all tuples.
+            let (first, shift) = (field_bit / 8 + rows.start * stride_bytes, field_bit % 8);
+            let tuples = self.bytes[first..].chunks(stride_bytes).take(rows.len());
+            output.extend(tuples.map(|tuple| value(word(tuple, 0) >> shift & mask)));
+        } else if width <= NARROW_BITS {
+            output.extend(rows.map(|row| value(load_narrow(self.bytes, row * self.stride + field_bit) & mask)));
+        } else {
+            output.extend(rows.map(|row| value(load(self.bytes, row * self.stride + field_bit) & mask)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_lead_back(fields in proptest::collection::vec((0..=128u32, any::<u128>()), 1..60)) {
+            let fields: Vec<_> = fields.into_iter().map(|(width, number)| (width, number & mask_wide(width))).collect();
+            let bits: usize = fields.iter().map(|(width, _)| *width as usize).sum();
+            let mut bytes = vec![0; bits.div_ceil(8) + PADDING];
+            let mut bit = 0;
+            for (width, number) in &fields {
+                put_wide(&mut bytes, bit, *number);
+                bit += *width as usize;
+            }
+            bit = 0;
+            for (width, number) in &fields {
+                prop_assert_eq!(load_wide(&bytes, bit, *width), *number);
+                prop_assert!(width_of(*number) <= *width);
+                if *width <= 64 {
+                    prop_assert_eq!(u128::from(load(&bytes, bit) & mask(*width)), *number);
+                }
+                if *width <= NARROW_BITS {
+                    prop_assert_eq!(u128::from(load_narrow(&bytes, bit) & mask(*width)), *number);
+                }
+                if *width > 0 {
+                    prop_assert_eq!(is_set(&bytes, bit), number & 1 != 0);
+                }
+                bit += *width as usize;
+            }
+        }
+
+        #[test]
+        fn strides_agree_with_single_loads(stride in 1..200usize, width in 0..=64u32, seed in any::<u64>()) {
+            let width = width.min(stride as u32);
+            let field_bit = stride - width as usize;
+            let mut state = seed;
+            let mut bytes: Vec<u8> = (0..(20 * stride).div_ceil(8)).map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            }).collect();
+            bytes.resize(bytes.len() + PADDING, 0);
+            let tuples = Tuples { bytes: &bytes, stride };
+            let mut output = vec![];
+            tuples.extend(3..20, field_bit, width, &mut output, |number| number);
+            let expected: Vec<u64> =
+                (3..20).map(|row| load(&bytes, row * stride + field_bit) & mask(width)).collect();
+            prop_assert_eq!(output, expected);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! From the columns of a segment to the sections of a packed piece.
+
+use arrow_array::{Array, BinaryViewArray};
+use taut_encoding::Choice;
+
+use super::PAGE_HEAD_BYTES;
+use super::bits::{PADDING, put, put_wide};
+use super::field::{FIELD_BYTES, Kind, NULLABLE, OVERFLOW};
+use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan};
+use crate::groups::pages::{Directory, HEAD_BYTES, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
+use crate::values::{ColumnValues, Keys};
+use crate::{BuildError, PAGE_BYTES};
+
+/// The sections of a piece, and the rows at which its pages end.
+pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
+    let rows = columns.first().map_or(0, |(values, ..)| values.rows());
+    let mut budget = DICTIONARY_BYTES_MAX;
+    let mut plans = columns
+        .iter()
+        .map(|(values, choice, name)| plan(values, *choice, name, &mut budget))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut overflow = Overflow::default();
+    let mut heaps: Vec<Option<Heap>> = vec![];
+    for (plan, (values, ..)) in plans.iter_mut().zip(columns) {
+        let heap = match (&plan.source, &values.keys) {
+            (Source::Inline(compressor), Keys::Bytes(views)) => {
+                Some(Heap::of(views, compressor.as_ref(), plan.record.flags & NULLABLE != 0, &mut overflow)?)
+            }
+            _ => None,
+        };
+        plan.record.stored_bytes = heap.as_ref().map_or(0, |heap| heap.stored_bytes);
+        heaps.push(heap);
+    }
+    let (page_bytes, tuple_bits) = arrange(&mut plans, &heaps, rows);
+    let page_ends = cut(page_bytes, tuple_bits, &heaps, rows);
+    let mut sections = vec![vec![]];
+    let mut first = 0;
+    for end in &page_ends {
+        sections.push(page(columns, &plans, &heaps, first..*end as usize, tuple_bits));
+        first = *end as usize;
+    }
+    let directory = Directory {
+        page_bytes,
+        page_ends: page_ends.clone(),
+        overflows: overflow.sections.len(),
+        tuple_bits,
+        fields: 0..0,
+        tables_at: 0,
+    };
+    sections[0] = head(&directory, plans, rows)?;
+    sections.append(&mut overflow.sections);
+    Ok((sections, page_ends))
+}
+
+/// The stored bytes of an inline column, value behind value, and where each ends.
+struct Heap {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Rows whose bytes are a reference.
+    referred: Vec<u32>,
+    /// With values in overflow sections.
+    stored_bytes: u64,
+}
+
+impl Heap {
+    fn of(
+        views: &BinaryViewArray,
+        compressor: Option<&fsst::Compressor>,
+        nullable: bool,
+        overflow: &mut Overflow,
+    ) -> Result<Self, BuildError> {
+        let mut heap = Self { bytes: vec![], ends: Vec::with_capacity(views.len()), referred: vec![], stored_bytes: 0 };
+        for row in 0..views.len() {
+            if !nullable || !views.is_null(row) {
+                let value = views.value(row);
+                if value.len() > INLINE_BYTES_MAX {
+                    heap.bytes.extend_from_slice(&overflow.push(value)?);
+                    heap.referred.push(row as u32);
+                    heap.stored_bytes += value.len() as u64;
+                } else if let Some(compressor) = compressor {
+                    heap.bytes.extend_from_slice(&compressor.compress(value));
+                } else {
+                    heap.bytes.extend_from_slice(value);
+                }
+            }
+            heap.ends.push(heap.bytes.len());
+        }
+        heap.stored_bytes += heap.bytes.len() as u64;
+        Ok(heap)
+    }
+
+    fn start(&self, row: usize) -> usize {
+        if row == 0 { 0 } else { self.ends[row - 1] }
+    }
+
+    fn length(&self, row: usize) -> usize {
+        self.ends[row] - self.start(row)
+    }
+}
+
+/// Gives each field its place in the tuple. Returns the size of pages, and bits of a tuple.
+fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> (usize, usize) {
+    let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
+    let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
+    let mut page_bytes = PAGE_BYTES;
+    loop {
+        let mut bit = 0;
+        for plan in &mut *plans {
+            if matches!(plan.record.kind, Kind::Inline | Kind::InlineFsst) {
+                // An end in the heap is less than the size of a page, a power of two.
+                plan.record.width = page_bytes.trailing_zeros();
+            }
+            plan.record.bit = bit;
+            // At most 16,384 fields of 130 bits.
+            bit += plan.record.bits() as u32;
+        }
+        let bits = bit as usize;
+        let whole = bits.next_multiple_of(8);
+        let tuple_bits = if (whole - bits) * 32 <= bits { whole } else { bits };
+        let needed = PAGE_HEAD_BYTES + PADDING + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest);
+        if needed <= page_bytes {
+            return (page_bytes, tuple_bits);
+        }
+        page_bytes *= 2;
+    }
+}
+
+/// The rows at which pages end: each takes as many as fit.
+fn cut(page_bytes: usize, tuple_bits: usize, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
+    let room = page_bytes - PAGE_HEAD_BYTES - PADDING;
+    let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
+    if heaps.is_empty() {
+        let per_page = (room * 8).checked_div(tuple_bits).unwrap_or(rows).min(rows);
+        return (1..=rows.div_ceil(per_page)).map(|page| (page * per_page).min(rows) as u32).collect();
+    }
+    let (mut ends, mut first, mut heap_bytes) = (vec![], 0, 0);
+    for row in 0..rows {
+        let more: usize = heaps.iter().map(|heap| heap.length(row)).sum();
+        if ((row - first + 1) * tuple_bits).div_ceil(8) + heap_bytes + more > room {
+            ends.push(row as u32);
+            (first, heap_bytes) = (row, 0);
+        }
+        heap_bytes += more;
+    }
+    ends.push(rows as u32);
+    ends
+}
+
+/// The bytes of one page, field by field.
+fn page(
+    columns: &[(&ColumnValues, Choice, &str)],
+    plans: &[FieldPlan],
+    heaps: &[Option<Heap>],
+    rows: std::ops::Range<usize>,
+    tuple_bits: usize,
+) -> Vec<u8> {
+    let tuples_bytes = (rows.len() * tuple_bits).div_ceil(8);
+    let heap_bytes: usize = heaps.iter().flatten().map(|heap| heap.ends[rows.end - 1] - heap.start(rows.start)).sum();
+    let mut bytes = vec![0; PAGE_HEAD_BYTES + tuples_bytes + PADDING];
+    bytes.reserve(heap_bytes);
+    bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
+    let tuples = &mut bytes[PAGE_HEAD_BYTES..];
+    let ends_before = heap_ends(heaps, &rows);
+    for (place, plan) in plans.iter().enumerate() {
+        let (values, ..) = columns[place];
+        let record = &plan.record;
+        let value_bit = record.bit as usize + record.bits() - record.width as usize;
+        // Values under nulls stay zero.
+        let nulls = if record.flags & NULLABLE != 0 { values.nulls() } else { None };
+        let mut fill = |value: &mut dyn FnMut(&mut [u8], usize, usize)| {
+            for row in rows.clone() {
+                let tuple = (row - rows.start) * tuple_bits;
+                if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                    put(tuples, tuple + record.bit as usize, 1);
+                } else {
+                    value(tuples, tuple + value_bit, row);
+                }
+            }
+        };
+        match (&plan.source, &values.keys) {
+            (Source::Numbers, Keys::Narrow(numbers)) => {
+                let base = record.base as i64;
+                if nulls.is_none() {
+                    put_all(tuples, &numbers[rows.clone()], value_bit, tuple_bits, |number| {
+                        number.wrapping_sub(base) as u64
+                    });
+                } else {
+                    fill(&mut |tuples, bit, row| put(tuples, bit, numbers[row].wrapping_sub(base) as u64));
+                }
+            }
+            (Source::Numbers, Keys::Wide(numbers)) => {
+                fill(&mut |tuples, bit, row| put_wide(tuples, bit, numbers[row].wrapping_sub(record.base) as u128));
+            }
+            (Source::Codes(codes), _) if nulls.is_none() => {
+                put_all(tuples, &codes[rows.clone()], value_bit, tuple_bits, |code| u64::from(code));
+            }
+            (Source::Codes(codes), _) => fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(codes[row]))),
+            (Source::Inline(_), _) => {
+                // Ends are written under nulls too: the value behind begins there.
+                for row in rows.clone() {
+                    let tuple = (row - rows.start) * tuple_bits;
+                    if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                        put(tuples, tuple + record.bit as usize, 1);
+                    }
+                    let end = ends_before[place].get(row - rows.start).copied().unwrap_or(0);
+                    put(tuples, tuple + value_bit, end as u64);
+                }
+                if record.flags & OVERFLOW != 0 {
+                    let referred = heaps[place].iter().flat_map(|heap| &heap.referred);
+                    for row in referred.map(|row| *row as usize).filter(|row| rows.contains(row)) {
+                        put(tuples, (row - rows.start) * tuple_bits + value_bit - 1, 1);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    bytes.truncate(PAGE_HEAD_BYTES + tuples_bytes);
+    let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
+    for row in rows {
+        for heap in &heaps {
+            bytes.extend_from_slice(&heap.bytes[heap.start(row)..heap.ends[row]]);
+        }
+    }
+    bytes.resize(bytes.len() + PADDING, 0);
+    bytes
+}
+
+/// Where the values of each inline field end in the heap of a page.
+fn heap_ends(heaps: &[Option<Heap>], rows: &std::ops::Range<usize>) -> Vec<Vec<usize>> {
+    let mut ends = vec![vec![]; heaps.len()];
+    let mut end = 0;
+    for row in rows.clone() {
+        for (heap, ends) in heaps.iter().zip(&mut ends) {
+            if let Some(heap) = heap {
+                end += heap.length(row);
+                ends.push(end);
+            }
+        }
+    }
+    ends
+}
+
+#[inline(always)]
+fn put_all<T: Copy>(tuples: &mut [u8], values: &[T], first_bit: usize, stride: usize, distance: impl Fn(T) -> u64) {
+    let mut bit = first_bit;
+    for value in values {
+        put(tuples, bit, distance(*value));
+        bit += stride;
+    }
+}
+
+fn head(directory: &Directory, plans: Vec<FieldPlan>, rows: usize) -> Result<Vec<u8>, BuildError> {
+    let tables_at = (HEAD_BYTES + plans.len() * FIELD_BYTES + 4 * directory.page_ends.len()).next_multiple_of(64);
+    let (mut fields, mut tables) = (vec![], vec![]);
+    for mut plan in plans {
+        if !plan.table.is_empty() {
+            let too_large = |_| BuildError::TooLarge { what: "bytes of dictionaries", found: tables.len() as u64 };
+            plan.record.table_at = u32::try_from(tables_at + tables.len()).map_err(too_large)?;
+            plan.record.table_length = u32::try_from(plan.table.len()).map_err(too_large)?;
+            tables.append(&mut plan.table);
+            tables.resize(tables.len().next_multiple_of(64), 0);
+        }
+        plan.record.write(&mut fields);
+    }
+    let mut head = directory.write(rows, &fields, FIELD_BYTES);
+    head.append(&mut tables);
+    Ok(head)
+}

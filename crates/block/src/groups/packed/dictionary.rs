@@ -1,0 +1,159 @@
+//! Finding the distinct values of a column, giving up early where there are many.
+
+use std::hash::Hash;
+
+use arrow_array::BinaryViewArray;
+use hashbrown::{HashMap, HashSet};
+
+use crate::values::{ColumnValues, Keys};
+
+/// Rows looked at before all are.
+const SAMPLE_ROWS: usize = 1024;
+
+/// The distinct values of a column and where each row finds its own.
+pub(crate) struct Distinct {
+    /// A row that has each value, in the order of the values.
+    pub rows: Vec<u32>,
+    /// For each row, the place of its value; any place under null.
+    pub codes: Vec<u32>,
+}
+
+/// Limits on a dictionary.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub entries: usize,
+    /// Plain bytes of all entries.
+    pub bytes: usize,
+    /// Whether a sample may show that it is not worth trying.
+    pub sample: bool,
+}
+
+/// The distinct values, or `None` beyond the limits.
+pub(crate) fn distinct(values: &ColumnValues, limits: Limits) -> Option<Distinct> {
+    match &values.keys {
+        Keys::Narrow(numbers) => {
+            let entries = limits.entries.min(limits.bytes / values.logical.plain_bytes().unwrap_or(8).max(1));
+            let mut found = collect(values, Limits { entries, ..limits }, |row| numbers[row])?;
+            found.sort(|row| numbers[row as usize]);
+            Some(found)
+        }
+        Keys::Wide(numbers) => {
+            let entries = limits.entries.min(limits.bytes / size_of::<i128>());
+            let mut found = collect(values, Limits { entries, ..limits }, |row| numbers[row])?;
+            found.sort(|row| numbers[row as usize]);
+            Some(found)
+        }
+        Keys::Bytes(views) => {
+            let mut found = if views.data_buffers().is_empty() {
+                collect(values, limits, |row| views.views()[row])?
+            } else {
+                collect(values, limits, |row| BytesKey::of(views, row))?
+            };
+            let bytes: usize = found.rows.iter().map(|row| views.value(*row as usize).len() + 4).sum();
+            if bytes > limits.bytes {
+                return None;
+            }
+            found.sort(|row| views.value(row as usize));
+            Some(found)
+        }
+    }
+}
+
+/// A value by its view where that holds all of it, else by its bytes.
+#[derive(PartialEq, Eq, Hash, Clone, Copy)]
+enum BytesKey<'a> {
+    Short(u128),
+    Long(&'a [u8]),
+}
+
+impl<'a> BytesKey<'a> {
+    fn of(views: &'a BinaryViewArray, row: usize) -> Self {
+        let view = views.views()[row];
+        if view as u32 <= 12 { Self::Short(view) } else { Self::Long(views.value(row)) }
+    }
+}
+
+fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl Fn(usize) -> K) -> Option<Distinct> {
+    let rows = values.rows();
+    if limits.sample && rows > 2 * SAMPLE_ROWS {
+        let sample: HashSet<K> = (0..SAMPLE_ROWS)
+            .map(|index| index * rows / SAMPLE_ROWS)
+            .filter(|row| !values.is_null(*row))
+            .map(&key)
+            .collect();
+        if sample.len() > SAMPLE_ROWS / 2 || sample.len() > limits.entries {
+            return None;
+        }
+    }
+    let nulls = values.nulls();
+    let mut places: HashMap<K, u32> = HashMap::new();
+    let mut found = Distinct { rows: vec![], codes: Vec::with_capacity(rows) };
+    let mut last: Option<(K, u32)> = None;
+    for row in 0..rows {
+        if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+            found.codes.push(0);
+            continue;
+        }
+        let own = key(row);
+        if let Some((key, code)) = last
+            && key == own
+        {
+            found.codes.push(code);
+            continue;
+        }
+        // A segment has at most 65,536 rows.
+        let next = found.rows.len() as u32;
+        let code = *places.entry(own).or_insert(next);
+        if code == next {
+            if found.rows.len() == limits.entries {
+                return None;
+            }
+            found.rows.push(row as u32);
+        }
+        found.codes.push(code);
+        last = Some((own, code));
+    }
+    Some(found)
+}
+
+impl Distinct {
+    /// Brings the values into order, and the codes with them.
+    fn sort<K: Ord>(&mut self, key: impl Fn(u32) -> K) {
+        let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
+        order.sort_unstable_by_key(|code| key(self.rows[*code as usize]));
+        let mut places = vec![0; order.len()];
+        for (place, code) in order.iter().enumerate() {
+            places[*code as usize] = place as u32;
+        }
+        self.rows = order.iter().map(|code| self.rows[*code as usize]).collect();
+        if !places.is_empty() {
+            self.codes.iter_mut().for_each(|code| *code = places[*code as usize]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Int32Array, StringViewArray};
+    use taut_types::LogicalType;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { entries: 100, bytes: 1000, sample: true };
+
+    #[test]
+    fn codes_are_places_in_order() {
+        let array: ArrayRef = Arc::new(Int32Array::from(vec![Some(9), None, Some(-1), Some(9), Some(4)]));
+        let found = distinct(&ColumnValues::new(array, LogicalType::Integer).unwrap(), LIMITS).unwrap();
+        assert_eq!((found.rows, [0, 2, 3, 4].map(|row| found.codes[row])), (vec![2, 4, 0], [2, 0, 2, 1]));
+        let text = ["b", "a longer value than a view holds", "b", "a"];
+        let array: ArrayRef = Arc::new(StringViewArray::from(text.to_vec()));
+        let values = ColumnValues::new(array, LogicalType::Varchar).unwrap();
+        let found = distinct(&values, LIMITS).unwrap();
+        assert_eq!((found.rows, found.codes), (vec![3, 1, 0], vec![2, 1, 2, 0]));
+        assert!(distinct(&values, Limits { bytes: 20, ..LIMITS }).is_none());
+        assert!(distinct(&values, Limits { entries: 2, ..LIMITS }).is_none());
+    }
+}

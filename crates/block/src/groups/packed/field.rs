@@ -1,0 +1,240 @@
+//! The fields of a packed tuple, as the head of a piece describes them.
+//!
+//! ```text
+//! offset  size  field
+//! 0       1     kind          0 nulls, 1 number, 2 dictionary, 3 inline, 4 inline fsst
+//! 1       1     width         bits of the value, 0..=128
+//! 2       1     flags         1 nullable, 2 overflow, 4 plain (a width that is the type's, not the data's)
+//! 3       1     zero
+//! 4       4     bit           where the field begins in the tuple
+//! 8       16    base          number: the number of distance zero
+//! 24      4     entries       dictionary: how many
+//! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
+//! 32      4     table_length
+//! 36      4     zero
+//! 40      8     stored_bytes  inline: bytes of the values in the heaps of pages and in overflow sections
+//!
+//! field in a tuple:   [null bit, where nullable] [overflow bit, where overflow] [value: width bits]
+//! ```
+//!
+//! A `number` is a distance from the base. A `dictionary` code is a place in a sorted list of values, which is a plain
+//! chunk of the column's type. An `inline` value is where the value ends in the heap of its page; it begins where the
+//! one before ends: that of the inline field before in the tuple, or of the last inline field of the tuple before.
+
+use std::sync::OnceLock;
+
+use arrow_array::ArrayRef;
+use arrow_buffer::Buffer;
+use taut_encoding::Chunk;
+use taut_types::LogicalType;
+
+use super::bits::mask;
+use super::symbols::Symbols;
+use crate::error::Corrupt;
+use crate::groups::output::wrong;
+use crate::groups::pages::{u32_at, u64_at};
+
+pub(crate) const FIELD_BYTES: usize = 48;
+pub(crate) const NULLABLE: u8 = 1;
+pub(crate) const OVERFLOW: u8 = 2;
+pub(crate) const PLAIN: u8 = 4;
+
+/// What a record of the field table says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub kind: Kind,
+    pub width: u32,
+    pub flags: u8,
+    pub bit: u32,
+    pub base: i128,
+    pub entries: u32,
+    pub table_at: u32,
+    pub table_length: u32,
+    pub stored_bytes: u64,
+}
+
+/// How the value of a field is meant. The codes are stored and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Nulls = 0,
+    Number = 1,
+    Dictionary = 2,
+    Inline = 3,
+    InlineFsst = 4,
+}
+
+/// A checked field, ready to be read.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub logical: LogicalType,
+    pub record: Record,
+    /// Where the value begins in the tuple, behind the bits for null and overflow.
+    pub value_bit: usize,
+    pub null_bit: Option<usize>,
+    pub overflow_bit: Option<usize>,
+    pub values: FieldValues,
+}
+
+/// What the values of a field refer to.
+#[derive(Debug)]
+pub(crate) enum FieldValues {
+    Nulls,
+    Number,
+    Dictionary {
+        chunk: Chunk,
+        decoded: OnceLock<ArrayRef>,
+    },
+    /// The end of the value before lies in another field: of the same tuple, or of the one before.
+    Inline {
+        before: Before,
+        symbols: Option<Symbols>,
+    },
+}
+
+/// Where an inline value begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// Where the field begins that holds the end before.
+    pub value_bit: usize,
+    pub width: u32,
+    /// Whether that field is one of the tuple before.
+    pub in_previous_tuple: bool,
+}
+
+impl Record {
+    /// Bits of the field in a tuple.
+    pub fn bits(&self) -> usize {
+        usize::from(self.flags & NULLABLE != 0) + usize::from(self.flags & OVERFLOW != 0) + self.width as usize
+    }
+
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&[self.kind as u8, self.width as u8, self.flags, 0]);
+        bytes.extend_from_slice(&self.bit.to_le_bytes());
+        bytes.extend_from_slice(&self.base.to_le_bytes());
+        for word in [self.entries, self.table_at, self.table_length, 0] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.stored_bytes.to_le_bytes());
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let kinds = [Kind::Nulls, Kind::Number, Kind::Dictionary, Kind::Inline, Kind::InlineFsst];
+        let mut base = [0; 16];
+        base.copy_from_slice(&bytes[8..24]);
+        let record = Self {
+            kind: kinds.into_iter().find(|kind| *kind as u8 == bytes[0])?,
+            width: u32::from(bytes[1]),
+            flags: bytes[2],
+            bit: u32_at(bytes, 4),
+            base: i128::from_le_bytes(base),
+            entries: u32_at(bytes, 24),
+            table_at: u32_at(bytes, 28),
+            table_length: u32_at(bytes, 32),
+            stored_bytes: u64_at(bytes, 40),
+        };
+        let zeros = bytes[3] == 0 && bytes[36..40] == [0; 4] && record.flags <= NULLABLE | OVERFLOW | PLAIN;
+        zeros.then_some(record)
+    }
+
+    /// Whether a field of this kind can have what the record says.
+    fn fits(&self, logical: LogicalType) -> bool {
+        let overflows = self.flags & OVERFLOW != 0;
+        match self.kind {
+            Kind::Nulls => self.width == 0 && self.flags == 0,
+            Kind::Number => {
+                let narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
+                let base_fits = !narrow || i64::try_from(self.base).is_ok();
+                !logical.is_bytes() && !overflows && base_fits && self.width <= if narrow { 64 } else { 128 }
+            }
+            Kind::Dictionary => {
+                !overflows && self.width <= 16 && self.entries > 0 && u64::from(self.entries) <= mask(self.width) + 1
+            }
+            Kind::Inline | Kind::InlineFsst => logical.is_bytes() && self.width <= 32,
+        }
+    }
+}
+
+/// Checks the field table of a head.
+pub(crate) fn parse_fields(
+    head: &Buffer,
+    fields: std::ops::Range<usize>,
+    tables_at: usize,
+    tuple_bits: usize,
+    types: &[LogicalType],
+) -> Result<Vec<Field>, Corrupt> {
+    let mut parsed = Vec::with_capacity(types.len());
+    for (place, logical) in types.iter().enumerate() {
+        let at = fields.start + place * FIELD_BYTES;
+        let record = Record::parse(&head[at..at + FIELD_BYTES])
+            .filter(|record| record.fits(*logical))
+            .ok_or(wrong(at, "a field of the column's type"))?;
+        let value_bit = record.bit as usize + record.bits() - record.width as usize;
+        if value_bit + record.width as usize > tuple_bits {
+            return Err(wrong(at + 4, "a field inside the tuple"));
+        }
+        let table = table_of(head, &record, tables_at).ok_or(wrong(at + 28, "a table inside the head"))?;
+        let null_bit = (record.flags & NULLABLE != 0).then_some(record.bit as usize);
+        let overflow_bit = (record.flags & OVERFLOW != 0).then(|| value_bit - 1);
+        let values = match record.kind {
+            Kind::Nulls => FieldValues::Nulls,
+            Kind::Number => FieldValues::Number,
+            Kind::Dictionary => {
+                let at = record.table_at as usize;
+                let chunk = Chunk::parse(table, *logical, record.entries as usize)
+                    .map_err(|corrupt| Corrupt::from(corrupt).behind(at))?;
+                if chunk.nulls() > 0 {
+                    return Err(wrong(at, "a dictionary without null"));
+                }
+                FieldValues::Dictionary { chunk, decoded: OnceLock::new() }
+            }
+            Kind::Inline | Kind::InlineFsst => {
+                let symbols = match record.kind {
+                    Kind::InlineFsst => {
+                        Some(Symbols::parse(&table).ok_or(wrong(record.table_at as usize, "a table of symbols"))?)
+                    }
+                    _ => None,
+                };
+                // Linked below, when all inline fields are known.
+                let before = Before { value_bit, width: record.width, in_previous_tuple: true };
+                FieldValues::Inline { before, symbols }
+            }
+        };
+        parsed.push(Field { logical: *logical, record, value_bit, null_bit, overflow_bit, values });
+    }
+    link_inline(&mut parsed);
+    Ok(parsed)
+}
+
+/// The table of a field; empty where it has none.
+fn table_of(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> {
+    let (at, length) = (record.table_at as usize, record.table_length as usize);
+    if !matches!(record.kind, Kind::Dictionary | Kind::InlineFsst) {
+        return (at == 0 && length == 0).then(|| Buffer::from_vec(Vec::<u8>::new()));
+    }
+    let inside = at >= tables_at && at.is_multiple_of(64) && at + length <= head.len();
+    inside.then(|| head.slice_with_length(at, length))
+}
+
+/// Tells each inline field where the end before its value lies.
+fn link_inline(fields: &mut [Field]) {
+    let is_inline = |field: &Field| matches!(field.values, FieldValues::Inline { .. });
+    let Some(last) = fields.iter().rev().find(|field| is_inline(field)) else { return };
+    let mut ends = Before { value_bit: last.value_bit, width: last.record.width, in_previous_tuple: true };
+    for field in fields {
+        let own = Before { value_bit: field.value_bit, width: field.record.width, in_previous_tuple: false };
+        if let FieldValues::Inline { before, .. } = &mut field.values {
+            *before = std::mem::replace(&mut ends, own);
+        }
+    }
+}
+
+impl Field {
+    /// The values of a dictionary, decoded once.
+    pub fn dictionary(&self) -> Option<&ArrayRef> {
+        match &self.values {
+            FieldValues::Dictionary { chunk, decoded } => Some(decoded.get_or_init(|| chunk.decode(0..chunk.rows()))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Packed rows ("super tuples"): dense, bit-aligned whole rows, without slots and without a header per tuple.
+//!
+//! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size that is indexed directly, so
+//! a scan iterates inside the page. After Holloway and DeWitt (2008), section 4.2: pages of 32 KiB, fields of as many
+//! bits as the data needs, aligned to nothing. The widths, bases and dictionaries of all pages of a piece are in its
+//! head, so that **reading a whole row touches at most two sections: the head and one page** (and overflow sections
+//! where a value is longer than 8 KiB).
+//!
+//! ```text
+//! page
+//! offset   size            field
+//! 0        4               rows          as the directory says
+//! 4        12              zero
+//! 16       rows * bits     tuples        tuple i at bit i * tuple_bits; see `field` for what is in one
+//!          ...             heap          inline values, row by row, in a row by order of the fields
+//!          24              zeros         so that loads of whole words stay inside
+//! ```
+//!
+//! `tuple_bits` is rounded up to whole bytes where that costs at most 1/32, because then every load of a field has
+//! the same shift.
+
+mod bits;
+mod build;
+mod dictionary;
+mod field;
+mod plan;
+mod read;
+mod symbols;
+
+pub(crate) use build::build;
+
+use std::ops::Range;
+
+use arrow_array::ArrayRef;
+use arrow_buffer::{BooleanBuffer, Buffer};
+use taut_encoding::Bitmap;
+use taut_index::RowRanges;
+use taut_types::{ColumnTest, Encoding, Key, LogicalType, Test};
+
+use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask};
+use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
+use crate::groups::field_test::{BytesTest, FieldTest, retain};
+use crate::groups::output::wrong;
+use crate::groups::pages::{Directory, Pages, u32_at};
+use crate::{BlockError, Sections};
+
+const PAGE_HEAD_BYTES: usize = 16;
+
+/// A piece of packed rows, ready to be read.
+pub(crate) struct PackedPiece<'a> {
+    pub pages: Pages<'a>,
+    pub directory: Directory,
+    fields: Vec<Field>,
+}
+
+/// A checked page.
+struct Page {
+    bytes: Buffer,
+    /// Section of the piece, for errors.
+    section: usize,
+    heap: Range<usize>,
+    stride: usize,
+}
+
+impl Page {
+    fn tuples(&self) -> Tuples<'_> {
+        Tuples { bytes: &self.bytes[PAGE_HEAD_BYTES..], stride: self.stride }
+    }
+}
+
+impl<'a> PackedPiece<'a> {
+    /// Reads and checks the head.
+    pub fn open(
+        sections: &'a dyn Sections,
+        numbers: Range<u32>,
+        types: &[LogicalType],
+        rows: usize,
+    ) -> Result<Self, BlockError> {
+        let mut pages = Pages::new(sections, numbers);
+        let head = pages.head()?;
+        let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
+            .map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        pages.set_pages(directory.page_ends.len());
+        let fields =
+            field::parse_fields(&head, directory.fields.clone(), directory.tables_at, directory.tuple_bits, types)
+                .map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        Ok(Self { pages, directory, fields })
+    }
+
+    /// Asks for a page of this many rows, and checks it.
+    fn page_of(&mut self, page: usize, rows: usize) -> Result<Page, BlockError> {
+        let (bytes, _) = self.pages.page(page)?;
+        let section = self.pages.page_section(page);
+        let stride = self.directory.tuple_bits;
+        let heap_at = PAGE_HEAD_BYTES + (rows * stride).div_ceil(8);
+        if bytes.len() < heap_at + PADDING || bytes.len() > self.directory.page_bytes {
+            let corrupt = wrong(bytes.len(), "a page that holds its tuples");
+            return Err(self.pages.corrupt(section, corrupt));
+        }
+        if u32_at(&bytes, 0) as usize != rows {
+            return Err(self.pages.corrupt(section, wrong(0, "as many rows as the directory says")));
+        }
+        let heap = heap_at..bytes.len() - PADDING;
+        Ok(Page { bytes, section, heap, stride })
+    }
+
+    /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
+    fn selected_pages(
+        &mut self,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+        mut visit: impl FnMut(&mut Self, &Page, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        for number in 0..self.directory.page_ends.len() {
+            let rows = self.directory.page_rows(number);
+            let mut loaded: Option<Page> = None;
+            for part in ranges.within(rows.start as u32..rows.end as u32) {
+                let part = part.start as usize..part.end as usize;
+                if selection.is_range_empty(part.clone()) {
+                    continue;
+                }
+                let page = match loaded.take() {
+                    Some(page) => page,
+                    None => self.page_of(number, rows.len())?,
+                };
+                visit(self, &page, part, rows.start, selection)?;
+                loaded = Some(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.
+    pub fn filter(
+        &mut self,
+        place: usize,
+        test: &ColumnTest,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        if test.test == Test::Null {
+            return self.filter_nulls(place, !test.negated, ranges, selection);
+        }
+        let field = &self.fields[place];
+        let codes = match &field.values {
+            FieldValues::Nulls => Some(FieldTest::Fixed(false)),
+            FieldValues::Number if field.record.width <= 64 => {
+                Some(FieldTest::on_numbers(test, field.record.base, mask(field.record.width)))
+            }
+            FieldValues::Number => None,
+            FieldValues::Dictionary { chunk, .. } => {
+                let mut entries = Bitmap::all_set(chunk.rows());
+                chunk.filter(test, 0..chunk.rows(), &mut entries);
+                let flags = BooleanBuffer::collect_bool(chunk.rows(), |code| entries.get(code));
+                Some(FieldTest::on_codes(&flags))
+            }
+            FieldValues::Inline { .. } => return self.filter_inline(place, test, ranges, selection),
+        };
+        match codes {
+            Some(codes) => self.filter_field(place, &codes, false, ranges, selection),
+            None => self.filter_wide(place, test, ranges, selection),
+        }
+    }
+
+    /// Clears rows of a dictionary field whose entry's flag is false; null rows stay iff `null_passes`.
+    pub fn filter_codes(
+        &mut self,
+        place: usize,
+        flags: &BooleanBuffer,
+        null_passes: bool,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        self.filter_field(place, &FieldTest::on_codes(flags), null_passes, ranges, selection)
+    }
+
+    /// The entries of a dictionary field.
+    pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
+        self.fields[place].dictionary().cloned()
+    }
+
+    fn filter_field(
+        &mut self,
+        place: usize,
+        test: &FieldTest,
+        null_passes: bool,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        let null_bit = self.fields[place].null_bit;
+        if *test == FieldTest::Fixed(true) && (null_bit.is_none() || null_passes) {
+            return Ok(());
+        }
+        if *test == FieldTest::Fixed(false) && (null_bit.is_none() || !null_passes) {
+            ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            return Ok(());
+        }
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            let field = &piece.fields[place];
+            let (bit, mask) = (field.value_bit, mask(field.record.width));
+            let Tuples { bytes, stride } = page.tuples();
+            let nulls = match (null_bit, null_passes) {
+                (Some(null_bit), true) => {
+                    let mut nulls = selection.clone();
+                    retain(rows.clone(), &mut nulls, |row| is_set(bytes, (row - first) * stride + null_bit));
+                    Some(nulls)
+                }
+                _ => None,
+            };
+            if field.record.width <= NARROW_BITS {
+                test.apply(rows.clone(), selection, |row| load_narrow(bytes, (row - first) * stride + bit) & mask);
+            } else {
+                test.apply(rows.clone(), selection, |row| load(bytes, (row - first) * stride + bit) & mask);
+            }
+            match (null_bit, nulls) {
+                (_, Some(nulls)) => {
+                    for row in rows.filter(|row| nulls.get(*row)) {
+                        selection.set(row);
+                    }
+                }
+                (Some(null_bit), None) => {
+                    retain(rows, selection, |row| !is_set(bytes, (row - first) * stride + null_bit));
+                }
+                (None, None) => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn filter_nulls(
+        &mut self,
+        place: usize,
+        nulls_pass: bool,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        let field = &self.fields[place];
+        let Some(null_bit) = field.null_bit else {
+            if matches!(field.values, FieldValues::Nulls) != nulls_pass {
+                ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            }
+            return Ok(());
+        };
+        self.selected_pages(ranges, selection, |_, page, rows, first, selection| {
+            let Tuples { bytes, stride } = page.tuples();
+            retain(rows, selection, |row| is_set(bytes, (row - first) * stride + null_bit) == nulls_pass);
+            Ok(())
+        })
+    }
+
+    /// Numbers of more than 64 bits, by the definition of the test.
+    fn filter_wide(
+        &mut self,
+        place: usize,
+        test: &ColumnTest,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            let field = &piece.fields[place];
+            let Tuples { bytes, stride } = page.tuples();
+            retain(rows, selection, |row| {
+                let tuple = (row - first) * stride;
+                let is_null = field.null_bit.is_some_and(|null_bit| is_set(bytes, tuple + null_bit));
+                let distance = load_wide(bytes, tuple + field.value_bit, field.record.width);
+                let key = Key::Number(field.record.base.wrapping_add(distance as i128));
+                !is_null && test.admits(Some(&key))
+            });
+            Ok(())
+        })
+    }
+
+    fn filter_inline(
+        &mut self,
+        place: usize,
+        test: &ColumnTest,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        let bytes_test = BytesTest::new(test);
+        if let Some(answer) = bytes_test.fixed() {
+            let not_null = ColumnTest { column: test.column, test: Test::Null, negated: true };
+            return match answer {
+                true => self.filter(place, &not_null, ranges, selection),
+                false => self.filter_field(place, &FieldTest::Fixed(false), false, ranges, selection),
+            };
+        }
+        let (mut positions, mut scratch) = (vec![], vec![]);
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            positions.clear();
+            selection.append_positions(rows, &mut positions);
+            for position in &positions {
+                let row = *position as usize;
+                let admits = piece.with_inline(place, page, row - first, &mut scratch, |value| {
+                    value.is_some_and(|bytes| bytes_test.admits(bytes))
+                })?;
+                if !admits {
+                    selection.clear(row);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// How the column at `place` is stored: outermost encoding, in words, and bytes.
+    pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
+        let field = &self.fields[place];
+        let record = &field.record;
+        let rows = self.directory.page_ends.last().copied().unwrap_or(0);
+        let bits = record.bits() as u64 * u64::from(rows);
+        let bytes = bits.div_ceil(8) + record.stored_bytes + u64::from(record.table_length);
+        let plain = record.flags & PLAIN != 0;
+        let (encoding, text) = match record.kind {
+            Kind::Nulls => (Encoding::Constant, "constant".to_owned()),
+            Kind::Number if plain => (Encoding::Plain, "plain".to_owned()),
+            Kind::Number if record.width == 0 => (Encoding::Constant, "constant".to_owned()),
+            Kind::Number if record.base == 0 => (Encoding::BitPacked, format!("bit_packed({})", record.width)),
+            Kind::Number => (Encoding::FrameOfReference, format!("frame_of_reference({})", record.width)),
+            Kind::Dictionary => {
+                (Encoding::Dictionary, format!("dictionary({}) of bit_packed({})", record.entries, record.width))
+            }
+            Kind::Inline => (Encoding::Plain, "plain".to_owned()),
+            Kind::InlineFsst => (Encoding::Fsst, "fsst".to_owned()),
+        };
+        (encoding, text, bytes)
+    }
+}

@@ -1,0 +1,206 @@
+//! Choosing the field of each column: from the data of the segment, or as the design forces.
+
+use arrow_array::{Array, ArrayRef, BinaryViewArray, UInt32Array};
+use arrow_select::take::take;
+use fsst::Compressor;
+use taut_encoding::{Choice, encode};
+use taut_types::{Encoding, LogicalType};
+
+use super::bits::width_of;
+use super::dictionary::{Distinct, Limits, distinct};
+use super::field::{Kind, NULLABLE, OVERFLOW, PLAIN, Record};
+use super::symbols;
+use crate::BuildError;
+use crate::groups::pages::INLINE_BYTES_MAX;
+use crate::values::{ColumnValues, Keys};
+
+/// Plain bytes of the dictionaries of one piece, so that its head stays about as short as a page.
+pub(crate) const DICTIONARY_BYTES_MAX: usize = 32 << 10;
+const DICTIONARY_ENTRIES_MAX: usize = 4096;
+/// Narrower numbers are not worth a dictionary.
+const DICTIONARY_WIDTH_MIN: u32 = 6;
+/// Values that a symbol table is trained on and judged by.
+const SAMPLE_VALUES: usize = 512;
+const SAMPLE_BYTES: usize = 32 << 10;
+
+/// A column of a piece as it will be stored.
+pub(crate) struct FieldPlan {
+    pub record: Record,
+    /// What the head holds for it.
+    pub table: Vec<u8>,
+    pub source: Source,
+}
+
+/// Where the values of a field come from.
+pub(crate) enum Source {
+    /// The numbers of the column, less the base.
+    Numbers,
+    /// Codes of its dictionary.
+    Codes(Vec<u32>),
+    /// Its bytes, compressed where there is a compressor.
+    Inline(Option<Compressor>),
+    /// Nothing.
+    Nulls,
+}
+
+impl FieldPlan {
+    fn new(values: &ColumnValues, kind: Kind, width: u32, source: Source) -> Self {
+        let flags = if values.nulls().is_some() { NULLABLE } else { 0 };
+        let record =
+            Record { kind, width, flags, bit: 0, base: 0, entries: 0, table_at: 0, table_length: 0, stored_bytes: 0 };
+        Self { record, table: vec![], source }
+    }
+
+    fn number(values: &ColumnValues, base: i128, width: u32) -> Self {
+        let mut plan = Self::new(values, Kind::Number, width, Source::Numbers);
+        plan.record.base = base;
+        plan
+    }
+
+    fn nulls(values: &ColumnValues) -> Self {
+        let mut plan = Self::new(values, Kind::Nulls, 0, Source::Nulls);
+        plan.record.flags = 0;
+        plan
+    }
+
+    fn inline(values: &ColumnValues, views: &BinaryViewArray, compressor: Option<Compressor>) -> Self {
+        let kind = if compressor.is_some() { Kind::InlineFsst } else { Kind::Inline };
+        let table = compressor.as_ref().map(symbols::table_of).unwrap_or_default();
+        // The width is known when the page size is.
+        let mut plan = Self::new(values, kind, 0, Source::Inline(compressor));
+        plan.table = table;
+        let is_long = |row| !views.is_null(row) && views.views()[row] as u32 as usize > INLINE_BYTES_MAX;
+        if (0..views.len()).any(is_long) {
+            plan.record.flags |= OVERFLOW;
+        }
+        plan
+    }
+
+    fn dictionary(values: &ColumnValues, found: Distinct, name: &str) -> Result<Self, BuildError> {
+        let entries: ArrayRef = take(&values.array, &UInt32Array::from(found.rows), None)
+            .map_err(|_| impossible(name, Encoding::Dictionary, "its entries cannot be taken"))?;
+        let table = encode(&entries, values.logical, Choice::Plain)
+            .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
+        let width = width_of(entries.len() as u128 - 1);
+        let mut plan = Self::new(values, Kind::Dictionary, width, Source::Codes(found.codes));
+        plan.record.entries = entries.len() as u32;
+        plan.table = table;
+        Ok(plan)
+    }
+}
+
+fn impossible(name: &str, encoding: Encoding, reason: &'static str) -> BuildError {
+    BuildError::Field { column: name.to_owned(), encoding: encoding.name(), reason }
+}
+
+/// Plans the field of one column. `budget` are the bytes left for dictionaries.
+pub(crate) fn plan(
+    values: &ColumnValues,
+    choice: Choice,
+    name: &str,
+    budget: &mut usize,
+) -> Result<FieldPlan, BuildError> {
+    if values.nulls().is_some_and(|nulls| nulls.null_count() == values.rows()) {
+        return Ok(FieldPlan::nulls(values));
+    }
+    if choice == Choice::Forced(Encoding::Dictionary) {
+        let limits = Limits { entries: usize::MAX, bytes: usize::MAX, sample: false };
+        return match distinct(values, limits) {
+            Some(found) => FieldPlan::dictionary(values, found, name),
+            None => Err(impossible(name, Encoding::Dictionary, "it has too many values")),
+        };
+    }
+    match &values.keys {
+        Keys::Bytes(views) => plan_bytes(values, views, choice, name, budget),
+        _ => plan_numbers(values, choice, name, budget),
+    }
+}
+
+fn plan_numbers(
+    values: &ColumnValues,
+    choice: Choice,
+    name: &str,
+    budget: &mut usize,
+) -> Result<FieldPlan, BuildError> {
+    let (min, max) = values.number_bounds(0..values.rows()).unwrap_or((0, 0));
+    // The difference of two numbers of 128 bits, as an unsigned one.
+    let width = width_of(max.wrapping_sub(min) as u128);
+    match choice {
+        Choice::Plain | Choice::Forced(Encoding::Plain) => {
+            let width = 8 * values.logical.plain_bytes().unwrap_or(16) as u32;
+            let base = if values.logical == LogicalType::Boolean { 0 } else { i128::MIN >> (128 - width) };
+            let mut plan = FieldPlan::number(values, base, width);
+            plan.record.flags |= PLAIN;
+            Ok(plan)
+        }
+        Choice::Forced(Encoding::BitPacked) if min < 0 => {
+            Err(impossible(name, Encoding::BitPacked, "it has negative numbers"))
+        }
+        Choice::Forced(Encoding::BitPacked) => Ok(FieldPlan::number(values, 0, width_of(max as u128))),
+        Choice::Auto if width >= DICTIONARY_WIDTH_MIN => {
+            let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
+            let Some(found) = distinct(values, limits) else { return Ok(FieldPlan::number(values, min, width)) };
+            let plan = FieldPlan::dictionary(values, found, name)?;
+            let table_bits = 8 * plan.table.len();
+            let saved = (width.saturating_sub(plan.record.width)) as usize * values.rows();
+            // A code is read in one step more than a distance: a quarter of the bits must be worth it.
+            if saved < table_bits + (width as usize * values.rows()) / 4 {
+                return Ok(FieldPlan::number(values, min, width));
+            }
+            *budget = budget.saturating_sub(plan.table.len());
+            Ok(plan)
+        }
+        Choice::Auto | Choice::Forced(Encoding::FrameOfReference) => Ok(FieldPlan::number(values, min, width)),
+        Choice::Forced(encoding) => Err(impossible(name, encoding, "packed rows have no such field")),
+    }
+}
+
+fn plan_bytes(
+    values: &ColumnValues,
+    views: &BinaryViewArray,
+    choice: Choice,
+    name: &str,
+    budget: &mut usize,
+) -> Result<FieldPlan, BuildError> {
+    match choice {
+        Choice::Plain | Choice::Forced(Encoding::Plain) => Ok(FieldPlan::inline(values, views, None)),
+        Choice::Forced(Encoding::Fsst) => Ok(FieldPlan::inline(values, views, Some(train(views).0))),
+        Choice::Auto => {
+            let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
+            if let Some(found) = distinct(values, limits) {
+                let stored = (found.rows.len() as u64) * 8
+                    + (width_of(found.rows.len() as u128) as u64 * views.len() as u64) / 8;
+                if stored < values.plain_bytes() + 2 * views.len() as u64 {
+                    let plan = FieldPlan::dictionary(values, found, name)?;
+                    *budget = budget.saturating_sub(plan.table.len());
+                    return Ok(plan);
+                }
+            }
+            let (compressor, before, after) = train(views);
+            // Decompression must be worth a quarter of the bytes.
+            let pays = after + before / 4 <= before && before >= 1024;
+            Ok(FieldPlan::inline(values, views, pays.then_some(compressor)))
+        }
+        Choice::Forced(encoding) => Err(impossible(name, encoding, "packed rows have no such field")),
+    }
+}
+
+/// A compressor for a sample of the values, and the bytes of the sample before and after it.
+fn train(views: &BinaryViewArray) -> (Compressor, usize, usize) {
+    let step = (views.len() / SAMPLE_VALUES).max(1);
+    let mut bytes = 0;
+    let sample: Vec<&[u8]> = (0..views.len())
+        .step_by(step)
+        .filter(|row| !views.is_null(*row))
+        .map(|row| views.value(row))
+        .filter(|value| value.len() <= INLINE_BYTES_MAX)
+        .take_while(|value| {
+            bytes += value.len();
+            bytes <= SAMPLE_BYTES
+        })
+        .collect();
+    let compressor = Compressor::train(&sample);
+    let before = sample.iter().map(|value| value.len()).sum();
+    let after = sample.iter().map(|value| compressor.compress(value).len()).sum();
+    (compressor, before, after)
+}

@@ -1,0 +1,104 @@
+//! The symbol table of an `fsst` field: one to eight bytes for each of up to 255 codes.
+//!
+//! ```text
+//! offset  size   field
+//! 0       4      symbols     n, 0..=255
+//! 4       n      lengths     1..=8
+//! 4 + n   n * 8  symbols     the bytes, then zeros
+//! ```
+//!
+//! A compressed value is a sequence of codes; code 255 stands for the byte behind it. Values are compressed by
+//! `fsst-rs` and decompressed here, by indices that no byte can lead astray.
+
+use fsst::Compressor;
+
+const ESCAPE: u8 = 255;
+const SYMBOL_BYTES: usize = 8;
+
+/// A table for decompression.
+#[derive(Debug)]
+pub(crate) struct Symbols {
+    bytes: Box<[[u8; SYMBOL_BYTES]; 256]>,
+    lengths: Box<[u8; 256]>,
+}
+
+/// The bytes of a compressor's table.
+pub(crate) fn table_of(compressor: &Compressor) -> Vec<u8> {
+    let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
+    let count = symbols.len().min(lengths.len());
+    let mut table = (count as u32).to_le_bytes().to_vec();
+    table.extend_from_slice(&lengths[..count]);
+    table.extend(symbols[..count].iter().flat_map(|symbol| symbol.to_u64().to_le_bytes()));
+    table
+}
+
+impl Symbols {
+    /// Checks the bytes of a table.
+    pub fn parse(table: &[u8]) -> Option<Self> {
+        let (count, rest) = table.split_first_chunk::<4>()?;
+        let count = u32::from_le_bytes(*count) as usize;
+        if count >= usize::from(ESCAPE) + 1 || rest.len() != count * (1 + SYMBOL_BYTES) {
+            return None;
+        }
+        let (lengths, symbols) = rest.split_at(count);
+        let mut parsed = Self { bytes: Box::new([[0; SYMBOL_BYTES]; 256]), lengths: Box::new([0; 256]) };
+        for (code, (length, symbol)) in lengths.iter().zip(symbols.chunks_exact(SYMBOL_BYTES)).enumerate() {
+            if !(1..=SYMBOL_BYTES as u8).contains(length) {
+                return None;
+            }
+            parsed.lengths[code] = *length;
+            parsed.bytes[code].copy_from_slice(symbol);
+        }
+        Some(parsed)
+    }
+
+    /// Appends a value. A code without a symbol stands for nothing, an escape at the end too.
+    #[inline]
+    pub fn decompress(&self, codes: &[u8], output: &mut Vec<u8>) {
+        let start = output.len();
+        output.resize(start + codes.len() * SYMBOL_BYTES, 0);
+        let mut at = start;
+        let mut rest = codes;
+        while let Some((code, behind)) = rest.split_first() {
+            rest = behind;
+            if *code == ESCAPE {
+                let Some((byte, behind)) = rest.split_first() else { break };
+                output[at] = *byte;
+                (at, rest) = (at + 1, behind);
+            } else {
+                let code = usize::from(*code);
+                output[at..at + SYMBOL_BYTES].copy_from_slice(&self.bytes[code]);
+                at += usize::from(self.lengths[code]);
+            }
+        }
+        output.truncate(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_lead_back() {
+        let values: Vec<String> = (0..500).map(|n| format!("https://example.org/page/{n}/é\0{}", n * 7)).collect();
+        let lines: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+        let compressor = Compressor::train(&lines);
+        let symbols = Symbols::parse(&table_of(&compressor)).unwrap();
+        let mut output = vec![];
+        for value in &lines {
+            output.clear();
+            symbols.decompress(&compressor.compress(value), &mut output);
+            assert_eq!(&output, value);
+        }
+    }
+
+    #[test]
+    fn hostile_tables_and_codes_never_panic() {
+        assert!(Symbols::parse(&[]).is_none() && Symbols::parse(&[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
+        let symbols = Symbols::parse(&[1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        let mut output = vec![];
+        symbols.decompress(&[0, 7, 255, 9, 255], &mut output);
+        assert_eq!(output, [1, 2, 3, 9]);
+    }
+}

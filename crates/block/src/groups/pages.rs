@@ -1,0 +1,281 @@
+//! What both row formats share: a head section with a directory of pages, the pages, and overflow sections.
+//!
+//! ```text
+//! sections of a piece:   head | page 0 | page 1 | ... | overflow 0 | ...
+//!
+//! head
+//! offset  size     field
+//! 0       4        rows
+//! 4       4        page_bytes      the most a page of this piece has, a power of two from 32 KiB
+//! 8       4        pages           P
+//! 12      4        overflows
+//! 16      4        fields          F, as many as the group has columns
+//! 20      4        tuple_bits      of a packed tuple; of the fixed part of a slotted one
+//! 24      8        zero
+//! 32      F * size fields          see `packed::field` and `slotted`
+//!         P * 4    page directory  the row at which each page ends
+//!                  zeros to a multiple of 64, then tables that fields refer to
+//! ```
+//!
+//! A value of more than 8 KiB lies in an overflow section and is referred to by 12 bytes: number of the overflow
+//! section, offset and length there. Overflow sections take values until they have a mebibyte.
+
+use std::ops::Range;
+
+use arrow_buffer::Buffer;
+
+use crate::error::Corrupt;
+use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
+
+pub(crate) const HEAD_BYTES: usize = 32;
+/// Values longer than this leave their page.
+pub(crate) const INLINE_BYTES_MAX: usize = 8 << 10;
+/// Bytes of a reference to a value in an overflow section.
+pub(crate) const REFERENCE_BYTES: usize = 12;
+/// The least rows that the longest tuple of a piece must leave room for in a page.
+pub(crate) const PAGE_ROWS_MIN: usize = 4;
+const OVERFLOW_BYTES: usize = 1 << 20;
+/// A zone of rows covers whole pages, one for each of these columns, so that zones take at most 2 % of the pages.
+const COLUMNS_PER_ZONE_PAGE: usize = 16;
+
+/// The parsed first part of a head.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub page_bytes: usize,
+    pub page_ends: Vec<u32>,
+    pub overflows: usize,
+    pub tuple_bits: usize,
+    /// Where the field records lie.
+    pub fields: Range<usize>,
+    /// Where tables may begin.
+    pub tables_at: usize,
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+fn wrong(at: usize, expected: &'static str) -> Corrupt {
+    Corrupt { at, expected }
+}
+
+impl Directory {
+    /// Writes the head up to where tables begin.
+    pub fn write(&self, rows: usize, fields: &[u8], field_bytes: usize) -> Vec<u8> {
+        let words = [
+            rows,
+            self.page_bytes,
+            self.page_ends.len(),
+            self.overflows,
+            fields.len() / field_bytes,
+            self.tuple_bits,
+            0,
+            0,
+        ];
+        let mut head: Vec<u8> = words.into_iter().flat_map(|word| (word as u32).to_le_bytes()).collect();
+        head.extend_from_slice(fields);
+        head.extend(self.page_ends.iter().flat_map(|end| end.to_le_bytes()));
+        head.resize(head.len().next_multiple_of(64), 0);
+        head
+    }
+
+    /// Checks the head of a piece with this many rows and columns, in this many sections.
+    pub fn parse(
+        head: &[u8],
+        rows: usize,
+        columns: usize,
+        field_bytes: usize,
+        sections: usize,
+    ) -> Result<Self, Corrupt> {
+        if head.len() < HEAD_BYTES {
+            return Err(wrong(head.len(), "the head of a piece"));
+        }
+        let word = |at| u32_at(head, at) as usize;
+        let (page_bytes, pages, overflows) = (word(4), word(8), word(12));
+        if word(0) != rows {
+            return Err(wrong(0, "as many rows as the segment has"));
+        }
+        if !page_bytes.is_power_of_two() || page_bytes < PAGE_BYTES || page_bytes > 1 << 30 {
+            return Err(wrong(4, "a page size from 32 KiB to 1 GiB"));
+        }
+        if pages == 0 || pages > rows || pages.saturating_add(overflows).saturating_add(1) != sections {
+            return Err(wrong(8, "as many pages and overflows as the piece has sections"));
+        }
+        if word(16) != columns || u64_at(head, 24) != 0 {
+            return Err(wrong(16, "as many fields as the group has columns"));
+        }
+        let fields = HEAD_BYTES..HEAD_BYTES + columns * field_bytes;
+        let ends_at = fields.end;
+        let tables_at = (ends_at + pages * 4).next_multiple_of(64);
+        if head.len() < tables_at {
+            return Err(wrong(head.len(), "the fields and the directory of pages"));
+        }
+        let page_ends: Vec<u32> = (0..pages).map(|page| u32_at(head, ends_at + 4 * page)).collect();
+        if page_ends[0] == 0 || !page_ends.is_sorted_by(|a, b| a < b) || page_ends[pages - 1] as usize != rows {
+            return Err(wrong(ends_at, "pages that end in order, the last with the segment"));
+        }
+        Ok(Self { page_bytes, page_ends, overflows, tuple_bits: word(20), fields, tables_at })
+    }
+
+    /// The rows of a page.
+    pub fn page_rows(&self, page: usize) -> Range<usize> {
+        let start = if page == 0 { 0 } else { self.page_ends[page - 1] as usize };
+        start..self.page_ends[page] as usize
+    }
+}
+
+/// Where zones of rows end: with pages, and at every 8,192 rows of longer pages.
+pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
+    let pages = columns.div_ceil(COLUMNS_PER_ZONE_PAGE);
+    let (mut ends, mut start) = (vec![], 0);
+    for zone in page_ends.chunks(pages) {
+        let end = zone[zone.len() - 1];
+        while end - start > super::column::ZONE_ROWS {
+            start += super::column::ZONE_ROWS;
+            ends.push(start);
+        }
+        ends.push(end);
+        start = end;
+    }
+    ends
+}
+
+/// Collects values that are too long for a page.
+#[derive(Default)]
+pub(crate) struct Overflow {
+    pub sections: Vec<Vec<u8>>,
+}
+
+impl Overflow {
+    /// Takes a value and returns the reference to it.
+    pub fn push(&mut self, value: &[u8]) -> Result<[u8; REFERENCE_BYTES], BuildError> {
+        let too_large = |what, found: usize| BuildError::TooLarge { what, found: found as u64 };
+        if self.sections.last().is_none_or(|section| section.len() + value.len() > OVERFLOW_BYTES) {
+            self.sections.push(vec![]);
+        }
+        let number = self.sections.len() - 1;
+        let section = &mut self.sections[number];
+        let mut reference = [0; REFERENCE_BYTES];
+        for (field, number) in [number, section.len(), value.len()].into_iter().enumerate() {
+            let number = u32::try_from(number).map_err(|_| too_large("bytes in one value", number))?;
+            reference[field * 4..field * 4 + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        section.extend_from_slice(value);
+        Ok(reference)
+    }
+}
+
+/// The sections of one piece, each asked for once.
+pub(crate) struct Pages<'a> {
+    sections: &'a dyn Sections,
+    numbers: Range<u32>,
+    loaded: Vec<Option<Buffer>>,
+    /// How many pages of rows there are; none before the head is parsed.
+    pages: usize,
+    /// Bytes asked for since they were last reported.
+    pub bytes_read: u64,
+    /// Pages asked for since they were last reported.
+    pub pages_read: u64,
+}
+
+impl<'a> Pages<'a> {
+    pub fn new(sections: &'a dyn Sections, numbers: Range<u32>) -> Self {
+        Self { sections, loaded: vec![None; numbers.len()], numbers, pages: 0, bytes_read: 0, pages_read: 0 }
+    }
+
+    /// How many sections the piece has.
+    pub fn count(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// Names a section of the piece in an error.
+    pub fn corrupt(&self, section: usize, corrupt: Corrupt) -> BlockError {
+        corrupt.in_section(self.numbers.start + section as u32)
+    }
+
+    /// The head.
+    pub fn head(&mut self) -> Result<Buffer, BlockError> {
+        self.load(0).map(|(bytes, _)| bytes)
+    }
+
+    /// Says how many pages the head names.
+    pub fn set_pages(&mut self, pages: usize) {
+        self.pages = pages;
+    }
+
+    /// A page, and whether it is asked for for the first time.
+    pub fn page(&mut self, page: usize) -> Result<(Buffer, bool), BlockError> {
+        let (bytes, is_new) = self.load(1 + page)?;
+        self.pages_read += u64::from(is_new);
+        Ok((bytes, is_new))
+    }
+
+    /// The section of a page, for errors.
+    pub fn page_section(&self, page: usize) -> usize {
+        1 + page
+    }
+
+    /// The overflow section that a reference names, and the range of the value there.
+    pub fn overflow(&mut self, reference: &[u8]) -> Result<Option<(Buffer, Range<usize>)>, BlockError> {
+        if reference.len() != REFERENCE_BYTES {
+            return Ok(None);
+        }
+        let word = |field: usize| u32_at(reference, 4 * field) as usize;
+        let (number, offset, length) = (word(0), word(1), word(2));
+        let section = 1 + self.pages + number;
+        if section >= self.loaded.len() {
+            return Ok(None);
+        }
+        let (bytes, _) = self.load(section)?;
+        let end = offset + length;
+        Ok((end <= bytes.len()).then_some((bytes, offset..end)))
+    }
+
+    fn load(&mut self, section: usize) -> Result<(Buffer, bool), BlockError> {
+        if let Some(bytes) = &self.loaded[section] {
+            return Ok((bytes.clone(), false));
+        }
+        let bytes = self.sections.section(self.numbers.start + section as u32)?;
+        self.bytes_read += bytes.len() as u64;
+        self.loaded[section] = Some(bytes.clone());
+        Ok((bytes, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_whole_pages_or_parts_of_long_ones() {
+        assert_eq!(zone_ends(&[10, 20, 25], 3), [10, 20, 25]);
+        assert_eq!(zone_ends(&[10, 20, 25], 17), [20, 25]);
+        assert_eq!(zone_ends(&[20_000], 1), [8192, 16384, 20_000]);
+    }
+
+    #[test]
+    fn a_directory_leads_back_and_checks_its_bytes() {
+        let directory = Directory {
+            page_bytes: PAGE_BYTES,
+            page_ends: vec![3, 9],
+            overflows: 1,
+            tuple_bits: 77,
+            fields: 0..0,
+            tables_at: 0,
+        };
+        let head = directory.write(9, &[7; 32], 16);
+        let parsed = Directory::parse(&head, 9, 2, 16, 4).unwrap();
+        assert_eq!((parsed.page_ends, parsed.overflows, parsed.tuple_bits), (vec![3, 9], 1, 77));
+        assert_eq!(parsed.fields, 32..64);
+        for (rows, columns, sections) in [(8, 2, 4), (9, 1, 4), (9, 2, 5)] {
+            assert!(Directory::parse(&head, rows, columns, 16, sections).is_err());
+        }
+        for length in 0..head.len() {
+            assert!(Directory::parse(&head[..length], 9, 2, 16, 4).is_err());
+        }
+    }
+}

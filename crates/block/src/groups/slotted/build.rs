@@ -1,0 +1,191 @@
+//! From the columns of a segment to the sections of a slotted piece.
+
+use arrow_array::Array;
+use taut_encoding::Choice;
+use taut_types::{Encoding, LogicalType};
+
+use super::{Attribute, FIELD_BYTES, PAGE_HEAD_BYTES, Shape};
+use crate::groups::pages::{Directory, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN, REFERENCE_BYTES};
+use crate::values::{ColumnValues, Keys};
+use crate::{BuildError, PAGE_BYTES};
+
+/// The sections of a piece, and the rows at which its pages end.
+pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
+    for (_, choice, name) in columns {
+        if let Choice::Forced(encoding) = choice
+            && *encoding != Encoding::Plain
+        {
+            let reason = "slotted rows hold plain values";
+            return Err(BuildError::Field { column: (*name).to_owned(), encoding: encoding.name(), reason });
+        }
+    }
+    let rows = columns.first().map_or(0, |(values, ..)| values.rows());
+    let types: Vec<LogicalType> = columns.iter().map(|(values, ..)| values.logical).collect();
+    let lengths = variable_bytes(columns, rows);
+    let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+    let mut page_bytes = PAGE_BYTES;
+    let shape = loop {
+        let shape = Shape::new(&types, page_bytes);
+        if PAGE_HEAD_BYTES + PAGE_ROWS_MIN * (shape.fixed_bytes + longest + shape.slot_bytes) <= page_bytes {
+            break shape;
+        }
+        page_bytes *= 2;
+    };
+    let mut writer = Writer {
+        columns,
+        shape,
+        page_bytes,
+        overflow: Overflow::default(),
+        stored_bytes: vec![0; columns.len()],
+        starts: vec![],
+    };
+    let (mut sections, mut page_ends) = (vec![vec![]], vec![]);
+    let mut first = 0;
+    while first < rows {
+        let end = writer.end_of_page(&lengths, first);
+        sections.push(writer.page(first..end)?);
+        page_ends.push(end as u32);
+        first = end;
+    }
+    let directory = Directory {
+        page_bytes,
+        page_ends: page_ends.clone(),
+        overflows: writer.overflow.sections.len(),
+        tuple_bits: 8 * writer.shape.fixed_bytes,
+        fields: 0..0,
+        tables_at: 0,
+    };
+    let record = |bytes: &u64| [bytes.to_le_bytes(), [0; 8]].concat();
+    let fields: Vec<u8> = writer.stored_bytes.iter().flat_map(record).collect();
+    sections[0] = directory.write(rows, &fields, FIELD_BYTES);
+    sections.append(&mut writer.overflow.sections);
+    Ok((sections, page_ends))
+}
+
+/// For each row, the bytes of its attributes of variable width in the tuple.
+fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec<u32> {
+    let mut lengths = vec![0; rows];
+    for (values, ..) in columns {
+        let Keys::Bytes(views) = &values.keys else { continue };
+        for (row, view) in views.views().iter().enumerate() {
+            if !values.is_null(row) {
+                let length = *view as u32;
+                lengths[row] += if length as usize > INLINE_BYTES_MAX { REFERENCE_BYTES as u32 } else { length };
+            }
+        }
+    }
+    lengths
+}
+
+struct Writer<'a> {
+    columns: &'a [(&'a ColumnValues, Choice, &'a str)],
+    shape: Shape,
+    page_bytes: usize,
+    overflow: Overflow,
+    stored_bytes: Vec<u64>,
+    /// Where the tuples of the page begin.
+    starts: Vec<usize>,
+}
+
+impl Writer<'_> {
+    /// The row behind the last that fits a page beginning with `first`.
+    fn end_of_page(&self, lengths: &[u32], first: usize) -> usize {
+        let mut free = self.page_bytes - PAGE_HEAD_BYTES;
+        let fits = |length: &&u32| {
+            let needed = self.shape.fixed_bytes + **length as usize + self.shape.slot_bytes;
+            let fits = needed <= free;
+            free -= needed.min(free);
+            fits
+        };
+        first + lengths[first..].iter().take_while(fits).count()
+    }
+
+    fn page(&mut self, rows: std::ops::Range<usize>) -> Result<Vec<u8>, BuildError> {
+        let mut bytes = vec![0; self.page_bytes];
+        bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
+        let mut at = PAGE_HEAD_BYTES;
+        self.starts.clear();
+        for row in rows.clone() {
+            self.starts.push(at);
+            at = self.variable(&mut bytes, row, at)?;
+        }
+        bytes[4..8].copy_from_slice(&(at as u32).to_le_bytes());
+        let slot_bytes = self.shape.slot_bytes;
+        for (row, start) in self.starts.iter().enumerate() {
+            let slot_at = self.page_bytes - (row + 1) * slot_bytes;
+            bytes[slot_at..slot_at + slot_bytes].copy_from_slice(&(*start as u32).to_le_bytes()[..slot_bytes]);
+        }
+        for place in 0..self.columns.len() {
+            self.fixed(&mut bytes, place, rows.clone());
+        }
+        Ok(bytes)
+    }
+
+    /// Writes ends and bytes of the attributes of variable width. Returns the end of the tuple.
+    fn variable(&mut self, bytes: &mut [u8], row: usize, tuple: usize) -> Result<usize, BuildError> {
+        let mut end = self.shape.fixed_bytes;
+        let slot_bytes = self.shape.slot_bytes;
+        for (place, (values, ..)) in self.columns.iter().enumerate() {
+            let (Attribute::Variable { end_at, .. }, Keys::Bytes(views)) = (self.shape.attributes[place], &values.keys)
+            else {
+                continue;
+            };
+            let mut flag = 0;
+            if !views.is_null(row) {
+                let value: &[u8] = views.value(row);
+                let start = tuple + end;
+                if value.len() > INLINE_BYTES_MAX {
+                    bytes[start..start + REFERENCE_BYTES].copy_from_slice(&self.overflow.push(value)?);
+                    flag = self.shape.reference_bit();
+                    end += REFERENCE_BYTES;
+                } else {
+                    bytes[start..start + value.len()].copy_from_slice(value);
+                    end += value.len();
+                }
+                self.stored_bytes[place] += value.len() as u64;
+            }
+            self.stored_bytes[place] += slot_bytes as u64;
+            let field = ((end | flag) as u32).to_le_bytes();
+            bytes[tuple + end_at..tuple + end_at + slot_bytes].copy_from_slice(&field[..slot_bytes]);
+        }
+        Ok(tuple + end)
+    }
+
+    /// Writes one column of fixed width, and the nulls of any column, into the tuples of a page.
+    fn fixed(&mut self, bytes: &mut [u8], place: usize, rows: std::ops::Range<usize>) {
+        let (values, ..) = self.columns[place];
+        if let Some(nulls) = values.nulls() {
+            for (row, tuple) in rows.clone().zip(&self.starts) {
+                bytes[tuple + place / 8] |= u8::from(nulls.is_null(row)) << (place % 8);
+            }
+        }
+        let Attribute::Fixed { at, width } = self.shape.attributes[place] else { return };
+        self.stored_bytes[place] += (width * rows.len()) as u64;
+        let valid = |row| !values.is_null(row);
+        match &values.keys {
+            Keys::Narrow(numbers) if values.nulls().is_none() => match width {
+                1 => put_all::<1>(bytes, &self.starts, at, &numbers[rows]),
+                2 => put_all::<2>(bytes, &self.starts, at, &numbers[rows]),
+                4 => put_all::<4>(bytes, &self.starts, at, &numbers[rows]),
+                _ => put_all::<8>(bytes, &self.starts, at, &numbers[rows]),
+            },
+            Keys::Narrow(numbers) => {
+                for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| valid(*row)) {
+                    bytes[tuple + at..tuple + at + width].copy_from_slice(&numbers[row].to_le_bytes()[..width]);
+                }
+            }
+            Keys::Wide(numbers) => {
+                for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| valid(*row)) {
+                    bytes[tuple + at..tuple + at + width].copy_from_slice(&numbers[row].to_le_bytes());
+                }
+            }
+            Keys::Bytes(_) => {}
+        }
+    }
+}
+
+fn put_all<const WIDTH: usize>(bytes: &mut [u8], tuples: &[usize], at: usize, numbers: &[i64]) {
+    for (tuple, number) in tuples.iter().zip(numbers) {
+        bytes[tuple + at..tuple + at + WIDTH].copy_from_slice(&number.to_le_bytes()[..WIDTH]);
+    }
+}

@@ -1,0 +1,306 @@
+//! Slotted rows: the standard row store, against which the other layouts are measured.
+//!
+//! The page of Halverson et al. (2006), figure 1(a): tuples from the front, slots that point to them from the back.
+//! The header of a tuple is the honest minimum, its null bitmap; where that paper counts 8 to 16 bytes, they belong
+//! to a storage manager that Taut does not have. Blocks are sealed, but the page is one that could be updated in
+//! place: tuples move freely behind their slots, and free space is in one piece.
+//!
+//! ```text
+//! page                                                     page_bytes in all
+//! offset   size          field
+//! 0        4             rows         as the directory says
+//! 4        4             free_at      end of the last tuple
+//! 8        8             zero
+//! 16       ...           tuples
+//! free_at  ...           free space
+//!          rows * 2|4    slots        offsets of tuples, the first at the end of the page; u32 beyond 32 KiB
+//!
+//! tuple
+//! 0        (F + 7) / 8   null bitmap  bit f of field f
+//!          ...           attributes of fixed width, in order: keys (see `taut_types::key`) in the type's plain width
+//!          n * 2|4       ends of attributes of variable width, from the start of the tuple; the highest bit says
+//!                        that the bytes refer to an overflow section; u32 beyond 32 KiB
+//!          ...           their bytes
+//!
+//! field record in the head
+//! 0        8             stored_bytes in tuples and overflow sections
+//! 8        8             zero
+//! ```
+
+mod build;
+mod read;
+
+pub(crate) use build::build;
+
+use std::ops::Range;
+
+use arrow_buffer::Buffer;
+use taut_encoding::Bitmap;
+use taut_index::RowRanges;
+use taut_types::{ColumnTest, Encoding, Key, LogicalType, Test};
+
+use crate::error::Corrupt;
+use crate::groups::field_test::{BytesTest, FieldTest, retain};
+use crate::groups::output::wrong;
+use crate::groups::pages::{Directory, Pages, u32_at, u64_at};
+use crate::{BlockError, PAGE_BYTES, Sections};
+
+const PAGE_HEAD_BYTES: usize = 16;
+const FIELD_BYTES: usize = 16;
+
+/// Where the attributes of a tuple lie. Follows from the columns and the size of a page.
+#[derive(Debug)]
+struct Shape {
+    attributes: Vec<Attribute>,
+    /// From the start of a tuple to the bytes of its first attribute of variable width.
+    fixed_bytes: usize,
+    /// Bytes of a slot, and of an end.
+    slot_bytes: usize,
+}
+
+/// One attribute.
+#[derive(Clone, Copy, Debug)]
+enum Attribute {
+    /// A key of `width` bytes at an offset in the tuple.
+    Fixed { at: usize, width: usize },
+    /// Bytes whose end is at an offset in the tuple. They begin at the end before, which lies at `before`, or
+    /// behind the fixed part.
+    Variable { end_at: usize, before: Option<usize> },
+}
+
+impl Shape {
+    fn new(types: &[LogicalType], page_bytes: usize) -> Self {
+        let slot_bytes = if page_bytes <= PAGE_BYTES { 2 } else { 4 };
+        let mut at = types.len().div_ceil(8);
+        let mut attributes: Vec<Attribute> = vec![];
+        for logical in types {
+            let width = logical.plain_bytes().unwrap_or(0);
+            attributes.push(Attribute::Fixed { at, width });
+            at += width;
+        }
+        let mut before = None;
+        for (attribute, _) in attributes.iter_mut().zip(types).filter(|(_, logical)| logical.is_bytes()) {
+            *attribute = Attribute::Variable { end_at: at, before };
+            before = Some(at);
+            at += slot_bytes;
+        }
+        Self { attributes, fixed_bytes: at, slot_bytes }
+    }
+
+    fn is_null(tuple: &[u8], place: usize) -> bool {
+        tuple[place / 8] >> (place % 8) & 1 != 0
+    }
+
+    /// A slot or end.
+    #[inline(always)]
+    fn offset(&self, bytes: &[u8], at: usize) -> usize {
+        if self.slot_bytes == 2 {
+            usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+        } else {
+            u32_at(bytes, at) as usize
+        }
+    }
+
+    /// The bit of an end that says that the bytes are a reference.
+    fn reference_bit(&self) -> usize {
+        1 << (8 * self.slot_bytes - 1)
+    }
+}
+
+/// The key of a number of `width` bytes.
+#[inline(always)]
+fn key_of(bytes: &[u8], at: usize, width: usize) -> i64 {
+    match width {
+        1 => i64::from(bytes[at] as i8),
+        2 => i64::from(i16::from_le_bytes([bytes[at], bytes[at + 1]])),
+        4 => i64::from(u32_at(bytes, at) as i32),
+        _ => u64_at(bytes, at) as i64,
+    }
+}
+
+fn wide_key_of(bytes: &[u8], at: usize) -> i128 {
+    (u128::from(u64_at(bytes, at)) | u128::from(u64_at(bytes, at + 8)) << 64) as i128
+}
+
+/// A piece of slotted rows, ready to be read.
+pub(crate) struct SlottedPiece<'a> {
+    pub pages: Pages<'a>,
+    pub directory: Directory,
+    head: Buffer,
+    types: Vec<LogicalType>,
+    shape: Shape,
+    /// Pages whose slots have been checked.
+    checked: Vec<bool>,
+}
+
+/// A checked page.
+struct Page {
+    bytes: Buffer,
+    section: usize,
+}
+
+impl<'a> SlottedPiece<'a> {
+    /// Reads and checks the head.
+    pub fn open(
+        sections: &'a dyn Sections,
+        numbers: Range<u32>,
+        types: Vec<LogicalType>,
+        rows: usize,
+    ) -> Result<Self, BlockError> {
+        let mut pages = Pages::new(sections, numbers);
+        let head = pages.head()?;
+        let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
+            .map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        pages.set_pages(directory.page_ends.len());
+        let shape = Shape::new(&types, directory.page_bytes);
+        if directory.tuple_bits != 8 * shape.fixed_bytes {
+            return Err(pages.corrupt(0, wrong(20, "the fixed part of the columns' tuples")));
+        }
+        let checked = vec![false; directory.page_ends.len()];
+        Ok(Self { pages, directory, head, types, shape, checked })
+    }
+
+    /// Asks for a page of this many rows, and checks its slots once.
+    fn page_of(&mut self, number: usize, rows: usize) -> Result<Page, BlockError> {
+        let (bytes, _) = self.pages.page(number)?;
+        let section = self.pages.page_section(number);
+        if !self.checked[number] {
+            self.check_page(&bytes, rows).map_err(|corrupt| self.pages.corrupt(section, corrupt))?;
+            self.checked[number] = true;
+        }
+        Ok(Page { bytes, section })
+    }
+
+    fn check_page(&self, bytes: &[u8], rows: usize) -> Result<(), Corrupt> {
+        if bytes.len() != self.directory.page_bytes {
+            return Err(wrong(bytes.len(), "a page as long as the head says"));
+        }
+        if u32_at(bytes, 0) as usize != rows {
+            return Err(wrong(0, "as many rows as the directory says"));
+        }
+        let free_at = u32_at(bytes, 4) as usize;
+        let slots_at = bytes.len().checked_sub(rows * self.shape.slot_bytes);
+        if slots_at.is_none_or(|slots_at| free_at > slots_at) {
+            return Err(wrong(4, "free space between tuples and slots"));
+        }
+        let is_inside = |row| {
+            let at = self.slot(bytes, row);
+            at >= PAGE_HEAD_BYTES && at + self.shape.fixed_bytes <= free_at
+        };
+        match (0..rows).find(|row| !is_inside(*row)) {
+            Some(row) => Err(wrong(bytes.len() - (row + 1) * self.shape.slot_bytes, "the offset of a tuple")),
+            None => Ok(()),
+        }
+    }
+
+    /// The offset of a tuple.
+    #[inline(always)]
+    fn slot(&self, bytes: &[u8], row: usize) -> usize {
+        self.shape.offset(bytes, bytes.len() - (row + 1) * self.shape.slot_bytes)
+    }
+
+    /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
+    fn selected_pages(
+        &mut self,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+        mut visit: impl FnMut(&mut Self, &Page, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        for number in 0..self.directory.page_ends.len() {
+            let rows = self.directory.page_rows(number);
+            let mut loaded: Option<Page> = None;
+            for part in ranges.within(rows.start as u32..rows.end as u32) {
+                let part = part.start as usize..part.end as usize;
+                if selection.is_range_empty(part.clone()) {
+                    continue;
+                }
+                let page = match loaded.take() {
+                    Some(page) => page,
+                    None => self.page_of(number, rows.len())?,
+                };
+                visit(self, &page, part, rows.start, selection)?;
+                loaded = Some(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.
+    pub fn filter(
+        &mut self,
+        place: usize,
+        test: &ColumnTest,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        if test.test == Test::Null {
+            return self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+                let bytes = page.bytes.as_slice();
+                retain(rows, selection, |row| {
+                    Shape::is_null(&bytes[piece.slot(bytes, row - first)..], place) != test.negated
+                });
+                Ok(())
+            });
+        }
+        let Attribute::Fixed { at, width } = self.shape.attributes[place] else {
+            return self.filter_variable(place, test, ranges, selection);
+        };
+        // The distance of a key from the least one.
+        let distances = FieldTest::on_numbers(test, i64::MIN.into(), u64::MAX);
+        let distance = |key: i64| key as u64 ^ 1 << 63;
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            let bytes = page.bytes.as_slice();
+            let tuple = |row| piece.slot(bytes, row - first);
+            let part = rows.clone();
+            match width {
+                1 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 1))),
+                2 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 2))),
+                4 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 4))),
+                8 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 8))),
+                _ => {
+                    retain(part, selection, |row| test.admits(Some(&Key::Number(wide_key_of(bytes, tuple(row) + at)))))
+                }
+            }
+            retain(rows, selection, |row| !Shape::is_null(&bytes[tuple(row)..], place));
+            Ok(())
+        })
+    }
+
+    fn filter_variable(
+        &mut self,
+        place: usize,
+        test: &ColumnTest,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        let bytes_test = BytesTest::new(test);
+        if let Some(answer) = bytes_test.fixed() {
+            return self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+                let bytes = page.bytes.as_slice();
+                retain(rows, selection, |row| {
+                    answer && !Shape::is_null(&bytes[piece.slot(bytes, row - first)..], place)
+                });
+                Ok(())
+            });
+        }
+        let mut positions = vec![];
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            positions.clear();
+            selection.append_positions(rows, &mut positions);
+            for position in &positions {
+                let row = *position as usize;
+                let value = piece.variable(place, page, row - first)?;
+                if !value.is_some_and(|(bytes, range)| bytes_test.admits(&bytes[range])) {
+                    selection.clear(row);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// How the column at `place` is stored: encoding, in words, and bytes.
+    pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
+        let stored_bytes = u64_at(&self.head, self.directory.fields.start + place * FIELD_BYTES);
+        (Encoding::Plain, "plain".to_owned(), stored_bytes)
+    }
+}

@@ -1,0 +1,421 @@
+//! The header of a block: everything needed to find a section, and nothing about values.
+//!
+//! ```text
+//! offset  size         field
+//! 0       8            magic           "tautblk\n"
+//! 8       2            version         1
+//! 10      2            reserved        zero
+//! 12      4            header_length   bytes of the header, a multiple of 64
+//! 16      8            checksum        XXH3 of bytes 24..header_length
+//! 24      8            rows
+//! 32      8            file_length
+//! 40      8            plain_bytes     bytes of the values in their plain form
+//! 48      4            columns         C
+//! 52      4            groups          G
+//! 56      4            segments        S
+//! 60      4            sections        N
+//! 64      C * 8        column table    type code [u8; 3], nullable u8, group u16, place in the group u16
+//!         G * 8        group table     kind u8, zero [u8; 3], members_end u32
+//!         C * 4        members         the columns of group 0 in stored order, then those of group 1, ...
+//!         S * 8        segment table   rows_end
+//!         S * G * 4    piece table     first section of (segment 0, group 0), (segment 0, group 1), ...
+//!         N * 24       section table   offset, length, checksum
+//!                      zeros           up to header_length
+//! ```
+//!
+//! Section 0 is the description, sections `1..=C` are the statistics of the columns, and from there on each piece
+//! has one or more sections, up to the first of the next piece. Sections follow each other at multiples of 64.
+//! All integers are little-endian. A parsed header reads its tables in place: a block of thousands of columns costs
+//! one pass over its header, and then only the columns asked for.
+
+use std::ops::Range;
+
+use arrow_buffer::Buffer;
+use taut_types::{Column, ColumnIndex, Group, GroupKind, LogicalType, Schema};
+
+use crate::section::aligned;
+use crate::{CorruptBlock, SEGMENT_ROWS, SectionEntry, checksum};
+
+const MAGIC: &[u8; 8] = b"tautblk\n";
+const VERSION: u16 = 1;
+const CHECKED_FROM: usize = 24;
+pub(crate) const FIXED_BYTES: usize = 64;
+const COLUMN_BYTES: usize = 8;
+const GROUP_BYTES: usize = 8;
+const MEMBER_BYTES: usize = 4;
+const SEGMENT_BYTES: usize = 8;
+const PIECE_BYTES: usize = 4;
+const SECTION_BYTES: usize = 24;
+
+/// Section of the description.
+pub(crate) const DESCRIPTION: u32 = 0;
+
+/// What a builder knows when it writes a header.
+pub(crate) struct HeaderSource<'a> {
+    pub schema: &'a Schema,
+    pub groups: &'a [Group],
+    pub plain_bytes: u64,
+    pub segment_ends: &'a [u64],
+    pub first_sections: &'a [u32],
+    pub sections: &'a [Vec<u8>],
+}
+
+/// A checked header, read in place.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    bytes: Buffer,
+    counts: Counts,
+    offsets: Offsets,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    columns: usize,
+    groups: usize,
+    segments: usize,
+    sections: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Offsets {
+    groups: usize,
+    members: usize,
+    segments: usize,
+    pieces: usize,
+    sections: usize,
+    end: usize,
+}
+
+impl Counts {
+    fn read(bytes: &[u8]) -> Self {
+        let count = |at| u32_at(bytes, at) as usize;
+        Self { columns: count(48), groups: count(52), segments: count(56), sections: count(60) }
+    }
+
+    /// Where the tables begin; `None` beyond 4 GiB.
+    fn offsets(self) -> Option<Offsets> {
+        let groups = FIXED_BYTES.checked_add(self.columns.checked_mul(COLUMN_BYTES)?)?;
+        let members = groups.checked_add(self.groups.checked_mul(GROUP_BYTES)?)?;
+        let segments = members.checked_add(self.columns.checked_mul(MEMBER_BYTES)?)?;
+        let pieces = segments.checked_add(self.segments.checked_mul(SEGMENT_BYTES)?)?;
+        let sections = pieces.checked_add(self.segments.checked_mul(self.groups)?.checked_mul(PIECE_BYTES)?)?;
+        let end = sections.checked_add(self.sections.checked_mul(SECTION_BYTES)?)?;
+        (end <= u32::MAX as usize - FIXED_BYTES).then_some(Offsets { groups, members, segments, pieces, sections, end })
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+fn wrong(at: usize, expected: &'static str) -> CorruptBlock {
+    CorruptBlock { at, expected }
+}
+
+/// The bytes of a header; `None` beyond 4 GiB.
+pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
+    let counts = Counts {
+        columns: source.schema.len(),
+        groups: source.groups.len(),
+        segments: source.segment_ends.len(),
+        sections: source.sections.len(),
+    };
+    let offsets = counts.offsets()?;
+    let length = aligned(offsets.end as u64) as usize;
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[0; 2]);
+    bytes.extend_from_slice(&(length as u32).to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&source.segment_ends.last().copied().unwrap_or(0).to_le_bytes());
+    let file_length_at = bytes.len();
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&source.plain_bytes.to_le_bytes());
+    for count in [counts.columns, counts.groups, counts.segments, counts.sections] {
+        bytes.extend_from_slice(&(count as u32).to_le_bytes());
+    }
+    write_columns(source, &mut bytes);
+    for end in source.segment_ends {
+        bytes.extend_from_slice(&end.to_le_bytes());
+    }
+    for first in source.first_sections {
+        bytes.extend_from_slice(&first.to_le_bytes());
+    }
+    let mut offset = length as u64;
+    for section in source.sections {
+        for field in [offset, section.len() as u64, checksum(section)] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        offset = aligned(offset + section.len() as u64);
+    }
+    assert!(bytes.len() == offsets.end, "the tables of a header are as long as their counts say");
+    bytes.resize(length, 0);
+    bytes[file_length_at..file_length_at + 8].copy_from_slice(&offset.to_le_bytes());
+    let sum = checksum(&bytes[CHECKED_FROM..]);
+    bytes[16..24].copy_from_slice(&sum.to_le_bytes());
+    Some(bytes)
+}
+
+fn write_columns(source: &HeaderSource<'_>, bytes: &mut Vec<u8>) {
+    let mut places = vec![(0u16, 0u16); source.schema.len()];
+    for (group, members) in source.groups.iter().enumerate() {
+        for (place, column) in members.columns.iter().enumerate() {
+            // A schema has at most 16,384 columns, so both fit 16 bits.
+            places[column.index()] = (group as u16, place as u16);
+        }
+    }
+    for (column, (group, place)) in source.schema.columns().iter().zip(places) {
+        bytes.extend_from_slice(&column.logical_type.code());
+        bytes.push(u8::from(column.nullable));
+        bytes.extend_from_slice(&group.to_le_bytes());
+        bytes.extend_from_slice(&place.to_le_bytes());
+    }
+    let mut members_end = 0u32;
+    for group in source.groups {
+        members_end += group.columns.len() as u32;
+        bytes.extend_from_slice(&[group.kind as u8, 0, 0, 0]);
+        bytes.extend_from_slice(&members_end.to_le_bytes());
+    }
+    for column in source.groups.iter().flat_map(|group| &group.columns) {
+        bytes.extend_from_slice(&column.0.to_le_bytes());
+    }
+}
+
+impl Header {
+    /// How long the header is that begins with these bytes.
+    pub fn length(first: &[u8]) -> Result<u64, CorruptBlock> {
+        if first.len() < FIXED_BYTES {
+            return Err(wrong(first.len(), "64 bytes"));
+        }
+        if &first[..8] != MAGIC {
+            return Err(wrong(0, "the magic of a block"));
+        }
+        if u16_at(first, 8) != VERSION {
+            return Err(wrong(8, "version 1"));
+        }
+        if u16_at(first, 10) != 0 {
+            return Err(wrong(10, "zero"));
+        }
+        let length = u64::from(u32_at(first, 12));
+        match Counts::read(first).offsets() {
+            Some(offsets) if aligned(offsets.end as u64) == length => Ok(length),
+            _ => Err(wrong(12, "a header as long as its tables")),
+        }
+    }
+
+    /// Checks a header completely.
+    pub fn parse(bytes: Buffer) -> Result<Self, CorruptBlock> {
+        let length = Self::length(&bytes)?;
+        if bytes.len() as u64 != length {
+            return Err(wrong(12, "as many bytes as the header is long"));
+        }
+        if checksum(&bytes[CHECKED_FROM..]) != u64_at(&bytes, 16) {
+            return Err(wrong(16, "the checksum of the header"));
+        }
+        let counts = Counts::read(&bytes);
+        let Some(offsets) = counts.offsets() else { return Err(wrong(12, "a header of less than 4 GiB")) };
+        if !(1..=Schema::COLUMNS_MAX).contains(&counts.columns) {
+            return Err(wrong(48, "1 to 16384 columns"));
+        }
+        if !(1..=counts.columns).contains(&counts.groups) {
+            return Err(wrong(52, "1 to as many groups as columns"));
+        }
+        let header = Self { bytes, counts, offsets };
+        header.check_groups()?;
+        header.check_segments()?;
+        header.check_sections()?;
+        Ok(header)
+    }
+
+    fn check_groups(&self) -> Result<(), CorruptBlock> {
+        let mut start = 0;
+        for group in 0..self.counts.groups {
+            let at = self.offsets.groups + group * GROUP_BYTES;
+            let kind = GroupKind::from_code(self.bytes[at]).ok_or(wrong(at, "a kind of group"))?;
+            if self.bytes[at + 1..at + 4] != [0; 3] {
+                return Err(wrong(at + 1, "zeros"));
+            }
+            let end = u32_at(&self.bytes, at + 4) as usize;
+            if end <= start || end > self.counts.columns || (kind == GroupKind::Column && end != start + 1) {
+                return Err(wrong(at + 4, "the end of the group's members"));
+            }
+            for (place, member) in (start..end).enumerate() {
+                let member_at = self.offsets.members + member * MEMBER_BYTES;
+                let column = u32_at(&self.bytes, member_at) as usize;
+                if column >= self.counts.columns || self.place(column) != (group, place) {
+                    return Err(wrong(member_at, "a column that names this group and place"));
+                }
+            }
+            start = end;
+        }
+        // Every member names its own place and there are as many members as columns, so each column is one of them.
+        if start != self.counts.columns {
+            return Err(wrong(self.offsets.groups, "groups of all columns"));
+        }
+        for column in 0..self.counts.columns {
+            let at = FIXED_BYTES + column * COLUMN_BYTES;
+            if self.logical_type(column).is_none() || self.bytes[at + 3] > 1 {
+                return Err(wrong(at, "a type"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_segments(&self) -> Result<(), CorruptBlock> {
+        let mut start = 0;
+        for segment in 0..self.counts.segments {
+            let at = self.offsets.segments + segment * SEGMENT_BYTES;
+            let end = u64_at(&self.bytes, at);
+            if end <= start || end - start > SEGMENT_ROWS as u64 {
+                return Err(wrong(at, "a segment of 1 to 65536 rows"));
+            }
+            start = end;
+        }
+        if start != self.rows() {
+            return Err(wrong(24, "as many rows as the segments have"));
+        }
+        let mut next = self.counts.columns as u64 + 1;
+        for piece in 0..self.counts.segments * self.counts.groups {
+            let at = self.offsets.pieces + piece * PIECE_BYTES;
+            let first = u64::from(u32_at(&self.bytes, at));
+            let in_order = if piece == 0 { first == next } else { first >= next };
+            let previous_is_column = piece > 0 && self.kind((piece - 1) % self.counts.groups) == GroupKind::Column;
+            if !in_order || (previous_is_column && first != next) {
+                return Err(wrong(at, "the first section of a piece"));
+            }
+            next = first + 1;
+        }
+        let last_is_column = self.counts.segments > 0 && self.kind(self.counts.groups - 1) == GroupKind::Column;
+        let exact = self.counts.segments == 0 || last_is_column;
+        if self.counts.sections as u64 != next && (exact || (self.counts.sections as u64) < next) {
+            return Err(wrong(60, "as many sections as the pieces need"));
+        }
+        Ok(())
+    }
+
+    fn check_sections(&self) -> Result<(), CorruptBlock> {
+        let mut offset = self.bytes.len() as u64;
+        for section in 0..self.counts.sections {
+            let entry = self.section(section);
+            let at = self.offsets.sections + section * SECTION_BYTES;
+            // Far below 2^64, so that sums of offsets cannot overflow.
+            if entry.offset != offset || entry.length > 1 << 40 {
+                return Err(wrong(at, "a section right behind the one before"));
+            }
+            offset = aligned(offset + entry.length);
+        }
+        if offset != self.file_length() {
+            return Err(wrong(32, "the end of the last section"));
+        }
+        if self.bytes[self.offsets.end..].iter().any(|byte| *byte != 0) {
+            return Err(wrong(self.offsets.end, "zeros"));
+        }
+        Ok(())
+    }
+
+    pub fn rows(&self) -> u64 {
+        u64_at(&self.bytes, 24)
+    }
+
+    pub fn file_length(&self) -> u64 {
+        u64_at(&self.bytes, 32)
+    }
+
+    pub fn plain_bytes(&self) -> u64 {
+        u64_at(&self.bytes, 40)
+    }
+
+    pub fn columns(&self) -> usize {
+        self.counts.columns
+    }
+
+    pub fn groups(&self) -> usize {
+        self.counts.groups
+    }
+
+    pub fn segments(&self) -> usize {
+        self.counts.segments
+    }
+
+    pub fn sections(&self) -> usize {
+        self.counts.sections
+    }
+
+    fn logical_type(&self, column: usize) -> Option<LogicalType> {
+        let at = FIXED_BYTES + column * COLUMN_BYTES;
+        LogicalType::from_code([self.bytes[at], self.bytes[at + 1], self.bytes[at + 2]])
+    }
+
+    /// The type of a column.
+    pub fn column_type(&self, column: usize) -> LogicalType {
+        assert!(column < self.counts.columns, "a block has no such column");
+        // Parsing has checked every type code.
+        self.logical_type(column).unwrap_or(LogicalType::Boolean)
+    }
+
+    pub fn is_nullable(&self, column: usize) -> bool {
+        self.bytes[FIXED_BYTES + column * COLUMN_BYTES + 3] == 1
+    }
+
+    /// The group of a column, and its place there.
+    pub fn place(&self, column: usize) -> (usize, usize) {
+        let at = FIXED_BYTES + column * COLUMN_BYTES;
+        (usize::from(u16_at(&self.bytes, at + 4)), usize::from(u16_at(&self.bytes, at + 6)))
+    }
+
+    pub fn kind(&self, group: usize) -> GroupKind {
+        // Parsing has checked every kind.
+        GroupKind::from_code(self.bytes[self.offsets.groups + group * GROUP_BYTES]).unwrap_or(GroupKind::Column)
+    }
+
+    pub fn group(&self, group: usize) -> Group {
+        let end_of = |group: usize| u32_at(&self.bytes, self.offsets.groups + group * GROUP_BYTES + 4) as usize;
+        let start = if group == 0 { 0 } else { end_of(group - 1) };
+        let member = |place: usize| ColumnIndex(u32_at(&self.bytes, self.offsets.members + place * MEMBER_BYTES));
+        Group { kind: self.kind(group), columns: (start..end_of(group)).map(member).collect() }
+    }
+
+    /// The rows of a segment, counted in the block.
+    pub fn segment(&self, segment: usize) -> Range<u64> {
+        assert!(segment < self.counts.segments, "a block has no such segment");
+        let end_of = |segment: usize| u64_at(&self.bytes, self.offsets.segments + segment * SEGMENT_BYTES);
+        let start = if segment == 0 { 0 } else { end_of(segment - 1) };
+        start..end_of(segment)
+    }
+
+    /// The sections of a piece.
+    pub fn piece(&self, segment: usize, group: usize) -> Range<u32> {
+        assert!(segment < self.counts.segments && group < self.counts.groups, "a block has no such piece");
+        let piece = segment * self.counts.groups + group;
+        let first = |piece: usize| u32_at(&self.bytes, self.offsets.pieces + piece * PIECE_BYTES);
+        let is_last = piece + 1 == self.counts.segments * self.counts.groups;
+        first(piece)..if is_last { self.counts.sections as u32 } else { first(piece + 1) }
+    }
+
+    pub fn section(&self, section: usize) -> SectionEntry {
+        assert!(section < self.counts.sections, "a block has no such section");
+        let at = self.offsets.sections + section * SECTION_BYTES;
+        SectionEntry {
+            offset: u64_at(&self.bytes, at),
+            length: u64_at(&self.bytes, at + 8),
+            checksum: u64_at(&self.bytes, at + 16),
+        }
+    }
+
+    /// Whether a schema has the columns of this header, names aside.
+    pub fn fits(&self, schema: &Schema) -> bool {
+        let same = |(index, column): (usize, &Column)| {
+            self.column_type(index) == column.logical_type && self.is_nullable(index) == column.nullable
+        };
+        schema.len() == self.columns() && schema.columns().iter().enumerate().all(same)
+    }
+}

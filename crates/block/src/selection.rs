@@ -1,0 +1,212 @@
+//! Which rows of a segment a filter leaves.
+
+use std::ops::Range;
+
+use taut_encoding::Bitmap;
+
+/// Rows of one segment, ascending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All of this many rows.
+    All(usize),
+    /// Consecutive rows.
+    Range(Range<u32>),
+    /// These rows.
+    Positions(Vec<u32>),
+}
+
+/// Some selected rows, as they are read.
+#[derive(Clone, Debug)]
+pub(crate) enum Rows<'a> {
+    /// Consecutive rows.
+    Range(Range<usize>),
+    /// These rows, ascending, not all consecutive.
+    Positions(&'a [u32]),
+}
+
+impl Selection {
+    /// How many rows are selected.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::All(rows) => *rows,
+            Self::Range(rows) => rows.len(),
+            Self::Positions(positions) => positions.len(),
+        }
+    }
+
+    /// Whether no row is selected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The selected rows as positions.
+    pub fn positions(&self) -> Vec<u32> {
+        match self {
+            Self::All(rows) => (0..*rows as u32).collect(),
+            Self::Range(rows) => rows.clone().collect(),
+            Self::Positions(positions) => positions.clone(),
+        }
+    }
+
+    /// No row.
+    pub(crate) fn none() -> Self {
+        Self::Range(0..0)
+    }
+
+    /// What a bitmap selects.
+    pub(crate) fn of(bitmap: &Bitmap) -> Self {
+        let count = bitmap.count();
+        if count == bitmap.len() {
+            return Self::All(count);
+        }
+        let first = bitmap.next_set(0).unwrap_or(0);
+        if bitmap.len() - first >= count && bitmap.is_range_full(first..first + count) {
+            // A segment has at most 65,536 rows.
+            return Self::Range(first as u32..(first + count) as u32);
+        }
+        Self::Positions(bitmap.positions())
+    }
+
+    /// The `rows.start`-th to `rows.end`-th selected rows.
+    ///
+    /// # Panics
+    /// When fewer are selected.
+    pub(crate) fn slice(&self, rows: Range<usize>) -> Rows<'_> {
+        assert!(rows.end <= self.len(), "rows {rows:?} of a selection of {}", self.len());
+        match self {
+            Self::All(_) => Rows::Range(rows),
+            Self::Range(range) => Rows::Range(range.start as usize + rows.start..range.start as usize + rows.end),
+            Self::Positions(positions) => Rows::of(&positions[rows]),
+        }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// These positions; consecutive ones as a range.
+    pub fn of(positions: &'a [u32]) -> Self {
+        match (positions.first(), positions.last()) {
+            (Some(first), Some(last)) if (last - first) as usize + 1 == positions.len() => {
+                Self::Range(*first as usize..*last as usize + 1)
+            }
+            (None, _) => Self::Range(0..0),
+            _ => Self::Positions(positions),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range(rows) => rows.len(),
+            Self::Positions(positions) => positions.len(),
+        }
+    }
+
+    /// Calls `visit` with the rows of each page, counted in the page. `page_ends` are the rows at which pages end.
+    pub fn by_page<E>(
+        &self,
+        page_ends: &[u32],
+        mut visit: impl FnMut(usize, PageRows<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Self::Range(rows) => {
+                let mut row = rows.start;
+                let mut page = page_ends.partition_point(|end| *end as usize <= row);
+                while row < rows.end {
+                    let first = if page == 0 { 0 } else { page_ends[page - 1] as usize };
+                    let end = rows.end.min(page_ends[page] as usize);
+                    visit(page, PageRows::Range(row - first..end - first))?;
+                    (row, page) = (end, page + 1);
+                }
+            }
+            Self::Positions(positions) => {
+                let mut rest = *positions;
+                while let Some(position) = rest.first() {
+                    let page = page_ends.partition_point(|end| end <= position);
+                    let first = if page == 0 { 0 } else { page_ends[page - 1] };
+                    let (here, behind) = rest.split_at(rest.partition_point(|row| *row < page_ends[page]));
+                    visit(page, PageRows::Positions { first, positions: here })?;
+                    rest = behind;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of one page, counted in the page.
+#[derive(Clone, Debug)]
+pub(crate) enum PageRows<'a> {
+    Range(Range<usize>),
+    /// Rows of the segment; the page begins with row `first`.
+    Positions {
+        first: u32,
+        positions: &'a [u32],
+    },
+}
+
+impl PageRows<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range(rows) => rows.len(),
+            Self::Positions { positions, .. } => positions.len(),
+        }
+    }
+
+    /// Calls `visit` with each row.
+    #[inline]
+    pub fn each(&self, mut visit: impl FnMut(usize)) {
+        match self {
+            Self::Range(rows) => rows.clone().for_each(visit),
+            Self::Positions { first, positions } => {
+                for position in *positions {
+                    visit((position - first) as usize);
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` with each row until it fails.
+    #[inline]
+    pub fn try_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+        match self {
+            Self::Range(rows) => rows.clone().try_for_each(visit),
+            Self::Positions { first, positions } => {
+                positions.iter().try_for_each(|position| visit((position - first) as usize))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bitmaps_become_the_simplest_selection() {
+        let mut bitmap = Bitmap::none(100);
+        assert_eq!(Selection::of(&bitmap), Selection::Range(0..0));
+        bitmap.set_range(70..80);
+        assert_eq!(Selection::of(&bitmap), Selection::Range(70..80));
+        bitmap.set(99);
+        assert_eq!(Selection::of(&bitmap).len(), 11);
+        assert!(matches!(Selection::of(&bitmap), Selection::Positions(_)));
+        assert_eq!(Selection::of(&Bitmap::all_set(100)), Selection::All(100));
+    }
+
+    #[test]
+    fn rows_are_visited_page_by_page() {
+        let page_ends = [3, 5, 9];
+        for rows in [vec![0, 1, 2, 3, 4, 5, 6, 7, 8], vec![2, 3], vec![0, 2, 4, 8], vec![5], vec![]] {
+            let mut visited = vec![];
+            let seen = Rows::of(&rows).by_page(&page_ends, |page, part| {
+                let first = if page == 0 { 0 } else { page_ends[page - 1] };
+                part.each(|row| {
+                    let row = row as u32 + first;
+                    assert!(row < page_ends[page]);
+                    visited.push(row);
+                });
+                Ok::<_, ()>(())
+            });
+            assert_eq!((seen, visited), (Ok(()), rows));
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! One column of a segment on its way into a block: its values as keys, and what is known of them.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use arrow_array::{Array, ArrayRef, BinaryViewArray};
+use arrow_buffer::NullBuffer;
+use taut_index::{Zone, lower_prefix, upper_prefix};
+use taut_types::{DistinctSketch, Key, LogicalType, f32_to_key, f64_to_key};
+
+/// Text and bytes up to this length are kept whole as statistics of a block.
+const EXACT_BYTES_MAX: usize = 1024;
+
+/// A column of a segment.
+pub(crate) struct ColumnValues {
+    pub logical: LogicalType,
+    pub array: ArrayRef,
+    pub keys: Keys,
+}
+
+/// Its values in the form in which they are compared. Under nulls lie numbers of no meaning.
+pub(crate) enum Keys {
+    /// Types of at most 64 bits.
+    Narrow(Vec<i64>),
+    /// Decimals of more than 18 digits.
+    Wide(Vec<i128>),
+    /// Text and bytes.
+    Bytes(BinaryViewArray),
+}
+
+/// Bounds of a whole block, as the statistics of a column hold them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExactBounds {
+    pub min: Option<Key>,
+    pub max: Option<Key>,
+    pub inexact: bool,
+}
+
+impl ColumnValues {
+    /// Reads an array in the Arrow type of `logical`; the error is a decimal of too many digits.
+    pub fn new(array: ArrayRef, logical: LogicalType) -> Result<Self, i128> {
+        let narrow = |numbers| Keys::Narrow(numbers);
+        let keys = match logical {
+            LogicalType::Boolean => narrow(array.as_boolean().values().iter().map(i64::from).collect()),
+            LogicalType::SmallInt => narrow(map::<Int16Type, _>(&array, i64::from)),
+            LogicalType::Integer => narrow(map::<Int32Type, _>(&array, i64::from)),
+            LogicalType::Date => narrow(map::<Date32Type, _>(&array, i64::from)),
+            LogicalType::Real => narrow(map::<Float32Type, _>(&array, |value| i64::from(f32_to_key(value)))),
+            LogicalType::Double => narrow(map::<Float64Type, _>(&array, f64_to_key)),
+            LogicalType::BigInt => narrow(map::<Int64Type, _>(&array, |value| value)),
+            LogicalType::Timestamp | LogicalType::TimestampTz => {
+                narrow(map::<TimestampMicrosecondType, _>(&array, |value| value))
+            }
+            LogicalType::Decimal { precision, .. } => {
+                check_digits(&array, precision)?;
+                if precision <= 18 {
+                    // Checked to fit, except under nulls.
+                    narrow(map::<Decimal128Type, _>(&array, |value| value as i64))
+                } else {
+                    Keys::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
+                }
+            }
+            LogicalType::Varchar => Keys::Bytes(array.as_string_view().clone().to_binary_view()),
+            LogicalType::Bytea => Keys::Bytes(array.as_binary_view().clone()),
+        };
+        Ok(Self { logical, array, keys })
+    }
+
+    pub fn rows(&self) -> usize {
+        self.array.len()
+    }
+
+    /// Which rows are null, where some are.
+    pub fn nulls(&self) -> Option<&NullBuffer> {
+        self.array.nulls().filter(|nulls| nulls.null_count() > 0)
+    }
+
+    pub fn is_null(&self, row: usize) -> bool {
+        self.nulls().is_some_and(|nulls| nulls.is_null(row))
+    }
+
+    /// Bytes of the values in their plain form: the width of the type for each row, or the bytes of each value.
+    pub fn plain_bytes(&self) -> u64 {
+        match (&self.keys, self.logical.plain_bytes()) {
+            (Keys::Bytes(views), _) => {
+                let length = |row| if views.is_null(row) { 0 } else { u64::from(views.views()[row] as u32) };
+                (0..views.len()).map(length).sum()
+            }
+            (_, width) => (width.unwrap_or(0) * self.rows()) as u64,
+        }
+    }
+
+    /// Least and greatest number among some rows; `None` where all are null, and for bytes.
+    pub fn number_bounds(&self, rows: Range<usize>) -> Option<(i128, i128)> {
+        let nulls = self.nulls();
+        match &self.keys {
+            Keys::Narrow(numbers) => bounds_of(numbers, rows, nulls).map(|(min, max)| (min.into(), max.into())),
+            Keys::Wide(numbers) => bounds_of(numbers, rows, nulls),
+            Keys::Bytes(_) => None,
+        }
+    }
+
+    /// Zones that end at these rows. Extends the exact bounds by those of all rows.
+    pub fn zones(&self, ends: &[u32], exact: &mut ExactBounds) -> Vec<Zone> {
+        let mut start = 0;
+        let mut zones = Vec::with_capacity(ends.len());
+        for end in ends {
+            let rows = start as usize..*end as usize;
+            let nulls = self.nulls().map_or(0, |nulls| nulls.slice(rows.start, rows.len()).null_count() as u32);
+            let bounds = match &self.keys {
+                Keys::Bytes(views) => bytes_bounds(views, rows).map(|(min, max)| {
+                    exact.extend_bytes(min, max);
+                    (Key::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Key::Bytes))
+                }),
+                _ => self.number_bounds(rows).map(|(min, max)| {
+                    exact.extend_numbers(min, max);
+                    (Key::Number(min), Some(Key::Number(max)))
+                }),
+            };
+            zones.push(Zone { rows_end: *end, nulls, bounds });
+            start = *end;
+        }
+        zones
+    }
+
+    /// Shows every value to a sketch; a value equal to the one before is known already.
+    pub fn sketch(&self, sketch: &mut DistinctSketch) {
+        match &self.keys {
+            Keys::Narrow(numbers) => {
+                let mut last = None;
+                for (row, number) in numbers.iter().enumerate() {
+                    if last != Some(*number) && !self.is_null(row) {
+                        sketch.insert_number(*number as u64);
+                        last = Some(*number);
+                    }
+                }
+            }
+            Keys::Wide(numbers) => {
+                for (row, number) in numbers.iter().enumerate() {
+                    if !self.is_null(row) {
+                        insert_wide(sketch, *number as u128);
+                    }
+                }
+            }
+            Keys::Bytes(views) => sketch_bytes(views, sketch),
+        }
+    }
+}
+
+impl ExactBounds {
+    fn extend_numbers(&mut self, min: i128, max: i128) {
+        self.extend(Key::Number(min), Key::Number(max));
+    }
+
+    fn extend_bytes(&mut self, min: &[u8], max: &[u8]) {
+        if self.min.as_ref().is_none_or(|own| Some(min) < own.bytes()) {
+            self.min = Some(Key::Bytes(min.into()));
+        }
+        if self.max.as_ref().is_none_or(|own| Some(max) > own.bytes()) {
+            self.max = Some(Key::Bytes(max.into()));
+        }
+    }
+
+    fn extend(&mut self, min: Key, max: Key) {
+        self.min = Some(self.min.take().map_or(min.clone(), |own| own.min(min)));
+        self.max = Some(self.max.take().map_or(max.clone(), |own| own.max(max)));
+    }
+
+    /// Cuts values that are too long to keep down to prefixes.
+    pub fn shorten(mut self) -> Self {
+        if let Some(Key::Bytes(min)) = &self.min
+            && min.len() > EXACT_BYTES_MAX
+        {
+            self.min = Some(Key::Bytes(lower_prefix(min).into()));
+            self.inexact = true;
+        }
+        if let Some(Key::Bytes(max)) = &self.max
+            && max.len() > EXACT_BYTES_MAX
+        {
+            self.max = upper_prefix(max).map(Key::Bytes);
+            self.inexact = true;
+        }
+        self
+    }
+}
+
+fn map<T: ArrowPrimitiveType, K>(array: &ArrayRef, key: impl Fn(T::Native) -> K) -> Vec<K> {
+    array.as_primitive::<T>().values().iter().map(|value| key(*value)).collect()
+}
+
+fn check_digits(array: &ArrayRef, precision: u8) -> Result<(), i128> {
+    let limit = 10_i128.pow(u32::from(precision.min(38)));
+    let numbers = array.as_primitive::<Decimal128Type>();
+    let fits = |value: &i128| -limit < *value && *value < limit;
+    if numbers.values().iter().all(fits) {
+        return Ok(());
+    }
+    // Numbers under nulls may be anything.
+    numbers.iter().flatten().find(|value| !fits(value)).map_or(Ok(()), Err)
+}
+
+fn bounds_of<T: Copy + Ord>(numbers: &[T], rows: Range<usize>, nulls: Option<&NullBuffer>) -> Option<(T, T)> {
+    let Some(nulls) = nulls else {
+        let numbers = &numbers[rows];
+        let first = *numbers.first()?;
+        return Some(numbers.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))));
+    };
+    let mut bounds: Option<(T, T)> = None;
+    for row in rows.filter(|row| nulls.is_valid(*row)) {
+        let value = numbers[row];
+        bounds = Some(bounds.map_or((value, value), |(min, max)| (min.min(value), max.max(value))));
+    }
+    bounds
+}
+
+/// The first four bytes of a value as its view holds them, so that numbers compare like bytes.
+fn prefix_of(view: u128) -> u32 {
+    ((view >> 32) as u32).swap_bytes()
+}
+
+fn compare(views: &BinaryViewArray, left: usize, right: usize) -> Ordering {
+    let (left_view, right_view) = (views.views()[left], views.views()[right]);
+    let by_prefix = prefix_of(left_view).cmp(&prefix_of(right_view));
+    // Equal short values have equal views.
+    if by_prefix.is_ne() || (left_view == right_view && left_view as u32 <= 12) {
+        return by_prefix;
+    }
+    views.value(left).cmp(views.value(right))
+}
+
+fn bytes_bounds(views: &BinaryViewArray, rows: Range<usize>) -> Option<(&[u8], &[u8])> {
+    let mut present = rows.filter(|row| !views.is_null(*row));
+    let first = present.next()?;
+    let (mut min, mut max) = (first, first);
+    for row in present {
+        match compare(views, row, min) {
+            Ordering::Less => min = row,
+            Ordering::Equal => {}
+            Ordering::Greater => {
+                if compare(views, row, max).is_gt() {
+                    max = row;
+                }
+            }
+        }
+    }
+    Some((views.value(min), views.value(max)))
+}
+
+fn insert_wide(sketch: &mut DistinctSketch, number: u128) {
+    let (low, high) = (number as u64, (number >> 64) as u64);
+    sketch.insert_number(low ^ high.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32));
+}
+
+fn sketch_bytes(views: &BinaryViewArray, sketch: &mut DistinctSketch) {
+    let mut last = None;
+    for (row, view) in views.views().iter().enumerate() {
+        if last == Some(*view) || views.is_null(row) {
+            continue;
+        }
+        last = Some(*view);
+        // A short value always has this one view, a longer one always takes the other way.
+        match *view as u32 {
+            ..=12 => insert_wide(sketch, *view),
+            _ => sketch.insert(twox_hash::XxHash3_64::oneshot(views.value(row))),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the suites of this crate share: blocks in memory, designs to try, and tests of rows.
+#![allow(dead_code, reason = "each suite uses a part")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_schema::ArrowError;
+use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections};
+use taut_types::{ColumnIndex, Compression, Encoding, Key, Layout, LogicalType, RowTest, Schema, TableDesign, key_at};
+
+/// Sections in memory. Counts how often each is asked for.
+pub struct InMemory {
+    sections: Vec<Buffer>,
+    entries: Vec<SectionEntry>,
+    pub asked: Vec<AtomicUsize>,
+    /// Whether bytes are checked, as a store does.
+    pub verifies: bool,
+}
+
+impl InMemory {
+    pub fn new(block: &Block, sections: &[Vec<u8>]) -> Self {
+        let entries = (0..block.section_count()).map(|index| block.section(index)).collect();
+        Self {
+            sections: sections.iter().map(|section| Buffer::from(section.as_slice())).collect(),
+            entries,
+            asked: sections.iter().map(|_| AtomicUsize::new(0)).collect(),
+            verifies: true,
+        }
+    }
+
+    pub fn replace(&mut self, index: usize, bytes: &[u8]) {
+        self.sections[index] = Buffer::from(bytes);
+    }
+
+    /// The sections asked for since the last call.
+    pub fn touched(&self) -> Vec<u32> {
+        let counts = self.asked.iter().map(|count| count.swap(0, Ordering::Relaxed)).enumerate();
+        counts.filter(|(_, count)| *count > 0).map(|(index, _)| index as u32).collect()
+    }
+}
+
+impl Sections for InMemory {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        self.asked[index as usize].fetch_add(1, Ordering::Relaxed);
+        let bytes = self.sections[index as usize].clone();
+        if self.verifies {
+            self.entries[index as usize].verify(index, &bytes)?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// The designs that every table is built in.
+pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
+    let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
+    let halves = columns.chunks(columns.len().div_ceil(2)).next().unwrap().to_vec();
+    let singles = columns[halves.len()..].iter().map(|column| vec![*column]);
+    let first = std::iter::once(halves.iter().rev().copied().collect()).chain(singles).collect();
+    let parity = |odd| columns.iter().copied().filter(|column| column.0 % 2 == odd).collect::<Vec<_>>();
+    let second = [parity(1), parity(0)].into_iter().filter(|group| !group.is_empty()).collect();
+    let layouts = [
+        ("row", Layout::Row),
+        ("packed_row", Layout::PackedRow),
+        ("column", Layout::Column),
+        ("groups of rows and columns", Layout::Groups(first)),
+        ("groups of rows", Layout::Groups(second)),
+    ];
+    let mut designs = vec![];
+    for (name, layout) in layouts {
+        let design = TableDesign { layout, ..TableDesign::default() };
+        designs.push((name.to_owned(), design.clone()));
+        designs.push((format!("{name}, not compressed"), TableDesign { compression: Compression::None, ..design }));
+    }
+    designs
+}
+
+/// The designs that force an encoding on every column that can take it.
+pub fn forced(schema: &Schema) -> Vec<(String, TableDesign)> {
+    let mut designs = vec![];
+    for layout in [Layout::PackedRow, Layout::Column] {
+        for encoding in Encoding::ALL {
+            let mut design = TableDesign { layout: layout.clone(), ..TableDesign::default() };
+            for group in design.groups(schema) {
+                for column in group.columns {
+                    if encoding.is_allowed(schema.column(column).logical_type, group.kind) {
+                        design.encodings.insert(column, encoding);
+                    }
+                }
+            }
+            if !design.encodings.is_empty() {
+                designs.push((format!("{}, {}", design.layout.name(), encoding.name()), design));
+            }
+        }
+    }
+    designs
+}
+
+/// Builds blocks of batches, a new one when one is full.
+pub fn build(
+    schema: &Schema,
+    design: &TableDesign,
+    batches: &[RecordBatch],
+) -> Result<Vec<BlockImage>, taut_block::BuildError> {
+    let (schema, design) = (Arc::new(schema.clone()), Arc::new(design.clone()));
+    let mut images = vec![];
+    let mut builder = BlockBuilder::new(schema.clone(), design.clone());
+    for batch in batches {
+        builder.push(batch)?;
+        if builder.is_full() {
+            let full = std::mem::replace(&mut builder, BlockBuilder::new(schema.clone(), design.clone()));
+            images.push(full.finish()?);
+        }
+    }
+    if builder.rows() > 0 || images.is_empty() {
+        images.push(builder.finish()?);
+    }
+    Ok(images)
+}
+
+/// Opens a block in memory.
+pub fn open(image: &BlockImage) -> (Block, InMemory) {
+    let length = Block::header_length(&image.header[..64]).unwrap();
+    assert_eq!(length, image.header.len() as u64);
+    let block = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
+    assert_eq!(block.file_length(), image.bytes());
+    let sections = InMemory::new(&block, &image.sections);
+    (block, sections)
+}
+
+/// A test of rows by a function on keys.
+pub struct KeyTest {
+    pub columns: Vec<ColumnIndex>,
+    pub types: Vec<LogicalType>,
+    /// `Err` is a test that fails, `Ok(None)` the answer null.
+    pub answer: fn(&[Option<Key>]) -> Result<Option<bool>, ()>,
+}
+
+impl std::fmt::Debug for KeyTest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "KeyTest on {:?}", self.columns)
+    }
+}
+
+impl RowTest for KeyTest {
+    fn columns(&self) -> &[ColumnIndex] {
+        &self.columns
+    }
+
+    fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
+        assert_eq!(columns.len(), self.columns.len());
+        let answer = |row| {
+            let keys: Vec<_> =
+                columns.iter().zip(&self.types).map(|(column, logical)| key_at(column, *logical, row)).collect();
+            (self.answer)(&keys).map_err(|()| ArrowError::ComputeError("a value that fails".to_owned()))
+        };
+        (0..rows).map(answer).collect::<Result<BooleanArray, _>>()
+    }
+}
+
+/// A number that depends on all of a key.
+pub fn digest(key: &Option<Key>) -> Option<u64> {
+    Some(match key.as_ref()? {
+        Key::Number(number) => (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
+        Key::Bytes(bytes) => taut_block::checksum(bytes) >> 40,
+    })
+}

@@ -1,0 +1,297 @@
+//! One suite for every layout: what goes into a block comes out, whole, filtered, and by position.
+
+mod common;
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use common::{InMemory, KeyTest, build, designs, digest, forced, open};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_block::{Block, BlockImage, BuildError, ScanReport, Selection};
+use taut_testkit::{Model, TestTable, agree, tables, tests_for};
+use taut_types::{BlockSize, ColumnIndex, ColumnTest, Encoding, Key, Predicate, RowTest, TableDesign};
+
+const SEED: u64 = 7;
+/// Predicates of large tables are drawn, those of small ones are all tried.
+const PREDICATES_OF_LARGE: usize = 24;
+const LARGE_ROWS: usize = 5_000;
+
+/// A predicate and the rows that pass it.
+struct Case {
+    predicate: Predicate,
+    passing: Vec<usize>,
+}
+
+fn row_test(model: &Model, columns: &[usize], answer: fn(&[Option<Key>]) -> Result<Option<bool>, ()>) -> Case {
+    let types = columns.iter().map(|column| model.schema.columns()[*column].logical_type).collect();
+    let indices: Vec<ColumnIndex> = columns.iter().map(|column| ColumnIndex::from(*column)).collect();
+    let passes = |row: &usize| {
+        let keys: Vec<_> = indices.iter().map(|column| model.value(*row, *column).cloned()).collect();
+        answer(&keys) == Ok(Some(true))
+    };
+    let passing = (0..model.rows.len()).filter(passes).collect();
+    let test: Arc<dyn RowTest> = Arc::new(KeyTest { columns: indices, types, answer });
+    Case { predicate: Predicate { column_tests: vec![], row_tests: vec![test] }, passing }
+}
+
+fn cases(model: &Model, random: &mut StdRng) -> Vec<Case> {
+    let mut tests = tests_for(model, random);
+    if model.rows.len() > LARGE_ROWS {
+        tests = (0..PREDICATES_OF_LARGE).map(|_| tests[random.random_range(0..tests.len())].clone()).collect();
+    }
+    let case = |tests: Vec<ColumnTest>| {
+        let passing = model.filter(&tests);
+        Case { predicate: Predicate { column_tests: tests, row_tests: vec![] }, passing }
+    };
+    let mut cases: Vec<Case> = tests.iter().map(|test| case(vec![test.clone()])).collect();
+    for _ in 0..tests.len() / 4 {
+        let count = random.random_range(2..4);
+        cases.push(case((0..count).map(|_| tests[random.random_range(0..tests.len())].clone()).collect()));
+    }
+    let odd = |keys: &[Option<Key>]| Ok(digest(&keys[0]).map(|digest| digest % 2 == 1));
+    let null_or_odd = |keys: &[Option<Key>]| Ok(Some(digest(&keys[0]).is_none_or(|digest| digest % 2 == 1)));
+    let both =
+        |keys: &[Option<Key>]| Ok(digest(&keys[0]).zip(digest(&keys[1])).map(|(left, right)| (left ^ right) % 3 == 0));
+    let columns = model.schema.len();
+    for column in 0..columns {
+        cases.push(row_test(model, &[column], odd));
+        cases.push(row_test(model, &[column], null_or_odd));
+        let mut case = row_test(model, &[column, (column + 1) % columns], both);
+        let test = tests[random.random_range(0..tests.len())].clone();
+        case.passing.retain(|row| test.admits(model.value(*row, test.column)));
+        case.predicate.column_tests.push(test);
+        cases.push(case);
+    }
+    cases
+}
+
+/// Everything a block answers, against the model of the rows `first..` of the table.
+fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Model, cases: &[Case], first: usize) {
+    let (block, sections) = open(image);
+    let rows = first..first + image.rows as usize;
+    let all: Vec<ColumnIndex> = (0..model.schema.len()).map(ColumnIndex::from).collect();
+    block.check(&sections).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(block.description(&sections).unwrap(), (model.schema.clone(), design.clone()), "{name}");
+    assert_eq!(block.groups(), design.groups(&model.schema), "{name}");
+    check_statistics(name, &block, &sections, image, &model.slice(rows.clone()));
+    for column in &all {
+        assert_eq!(block.column_type(*column), model.schema.column(*column).logical_type);
+        let storage = block.column_storage(&sections, *column).unwrap();
+        assert_eq!(storage.iter().map(|piece| piece.rows).sum::<usize>(), rows.len(), "{name}");
+        assert!(storage.iter().all(|piece| !piece.description.is_empty()));
+    }
+    let mut random = StdRng::seed_from_u64(SEED);
+    let mut start = first;
+    for segment in 0..block.segments() {
+        let segment_rows = block.segment_rows(segment);
+        let positions: Vec<usize> = (start..start + segment_rows).collect();
+        let mut report = ScanReport::default();
+        let mut reader = block.open_segment(&sections, segment);
+        let everything = reader.filter(&Predicate::default(), &mut report).unwrap();
+        assert_eq!(everything, Selection::All(segment_rows));
+        agree(model, &positions, &all, &reader.project(&everything, 0..segment_rows, &all, &mut report).unwrap());
+        for column in &all {
+            // Some rows of one column, through a reader that has read nothing else.
+            let mut reader = block.open_segment(&sections, segment);
+            let low = random.random_range(0..segment_rows);
+            let high = random.random_range(low..=segment_rows);
+            let arrays = reader.project(&everything, low..high, &[*column], &mut report).unwrap();
+            agree(model, &positions[low..high], &[*column], &arrays);
+        }
+        check_positions(model, start, segment_rows, &mut random, &all, &block, &sections, segment);
+        for case in cases {
+            check_case(name, case, model, start, &block, &sections, segment, &mut random);
+        }
+        start += segment_rows;
+    }
+    assert_eq!(start, rows.end, "{name}");
+}
+
+fn check_statistics(name: &str, block: &Block, sections: &InMemory, image: &BlockImage, model: &Model) {
+    for (index, column) in model.schema.columns().iter().enumerate() {
+        let column_index = ColumnIndex::from(index);
+        let statistics = block.statistics(sections, column_index).unwrap();
+        assert_eq!(statistics, image.statistics[index], "{name}, {}", column.name);
+        let values: Vec<_> = (0..model.rows.len()).filter_map(|row| model.value(row, column_index)).collect();
+        assert_eq!(statistics.rows, model.rows.len() as u64);
+        assert_eq!(statistics.nulls, (model.rows.len() - values.len()) as u64, "{name}, {}", column.name);
+        let (min, max) = (values.iter().min().copied(), values.iter().max().copied());
+        if statistics.exact {
+            assert_eq!((statistics.min.as_ref(), statistics.max.as_ref()), (min, max), "{name}, {}", column.name);
+        } else {
+            assert!(column.logical_type.is_bytes() && statistics.min.as_ref() <= min, "{name}, {}", column.name);
+            assert!(statistics.max.is_none() || statistics.max.as_ref() >= max, "{name}, {}", column.name);
+        }
+        let mut distinct = values.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let error = (statistics.distinct_estimate() as f64 - distinct.len() as f64).abs();
+        assert!(error <= 3.0 + 0.3 * distinct.len() as f64, "{name}, {}: {error} of {}", column.name, distinct.len());
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "a part of one long check")]
+fn check_positions(
+    model: &Model,
+    start: usize,
+    rows: usize,
+    random: &mut StdRng,
+    columns: &[ColumnIndex],
+    block: &Block,
+    sections: &InMemory,
+    segment: usize,
+) {
+    for share in [0.001, 0.05, 0.6] {
+        let positions: Vec<u32> = (0..rows as u32).filter(|_| random.random_bool(share)).collect();
+        let expected: Vec<usize> = positions.iter().map(|row| start + *row as usize).collect();
+        let selection = Selection::Positions(positions);
+        let mut reader = block.open_segment(sections, segment);
+        let mut report = ScanReport::default();
+        let arrays = reader.project(&selection, 0..expected.len(), columns, &mut report).unwrap();
+        agree(model, &expected, columns, &arrays);
+    }
+    let row = random.random_range(0..rows);
+    let mut reader = block.open_segment(sections, segment);
+    let selection = Selection::Positions(vec![row as u32]);
+    let arrays = reader.project(&selection, 0..1, columns, &mut ScanReport::default()).unwrap();
+    agree(model, &[start + row], columns, &arrays);
+}
+
+#[expect(clippy::too_many_arguments, reason = "a part of one long check")]
+fn check_case(
+    name: &str,
+    case: &Case,
+    model: &Model,
+    start: usize,
+    block: &Block,
+    sections: &InMemory,
+    segment: usize,
+    random: &mut StdRng,
+) {
+    let end = start + block.segment_rows(segment);
+    let expected: Vec<usize> = case.passing.iter().copied().filter(|row| (start..end).contains(row)).collect();
+    let mut report = ScanReport::default();
+    let mut reader = block.open_segment(sections, segment);
+    let selection = reader.filter(&case.predicate, &mut report).unwrap();
+    let found: Vec<usize> = selection.positions().iter().map(|row| start + *row as usize).collect();
+    assert!(found == expected, "{name}: {:?}\n  expected {expected:?}\n  found    {found:?}", case.predicate);
+    assert_eq!(report.rows_out, expected.len() as u64);
+    let mut blind = block.open_segment(sections, segment);
+    blind.ignore_zones();
+    let without_zones = blind.filter(&case.predicate, &mut ScanReport::default()).unwrap();
+    assert_eq!(without_zones, selection, "{name}: zone maps change the answer to {:?}", case.predicate);
+    if !block.may_match(sections, &case.predicate.column_tests).unwrap() {
+        assert!(expected.is_empty(), "{name}: {:?} may match", case.predicate);
+    }
+    let low = random.random_range(0..=expected.len());
+    let high = random.random_range(low..=expected.len());
+    let columns: Vec<ColumnIndex> =
+        (0..random.random_range(1..4)).map(|_| random.random_range(0..model.schema.len()).into()).collect();
+    let arrays = reader.project(&selection, low..high, &columns, &mut report).unwrap();
+    agree(model, &expected[low..high], &columns, &arrays);
+}
+
+fn check_design(table: &TestTable, model: &Model, cases: &[Case], name: &str, design: &TableDesign) {
+    let mut design = design.clone();
+    let images = loop {
+        // Some forced encodings are impossible for the values of some column: the others are forced all the same.
+        let impossible = match build(&table.schema, &design, &table.batches) {
+            Ok(images) => break images,
+            Err(BuildError::Encode { column, .. } | BuildError::Field { column, .. }) => column,
+            Err(error) => panic!("{}, {name}: {error}", table.name),
+        };
+        let column = table.schema.index_of(&impossible).unwrap();
+        let encoding = design.encodings.remove(&column).unwrap_or_else(|| panic!("{name}: {impossible} fails"));
+        assert!(matches!(encoding, Encoding::BitPacked | Encoding::FrameOfReference), "{name}: {impossible}");
+    };
+    let mut first = 0;
+    for image in &images {
+        check_block(&format!("{}, {name}", table.name), &design, image, model, cases, first);
+        first += image.rows as usize;
+    }
+    assert_eq!(first, model.rows.len());
+}
+
+#[test]
+fn every_layout_agrees_with_the_model() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for table in tables(SEED) {
+        let model = Model::of(&table);
+        let cases = cases(&model, &mut random);
+        for (name, design) in designs(&table.schema) {
+            check_design(&table, &model, &cases, &name, &design);
+        }
+    }
+}
+
+#[test]
+fn small_blocks_agree_with_the_model() {
+    let mut random = StdRng::seed_from_u64(SEED + 1);
+    for table in tables(SEED + 1).into_iter().filter(|table| table.name == "70000 rows" || table.name == "8192 rows") {
+        let model = Model::of(&table);
+        let mut cases = cases(&model, &mut random);
+        cases.truncate(20);
+        for (name, design) in designs(&table.schema) {
+            let design = TableDesign { block_size: BlockSize::Bytes(128 << 10), ..design };
+            let blocks = build(&table.schema, &design, &table.batches).unwrap().len();
+            assert!(blocks > 1, "{}, {name}: {blocks} blocks", table.name);
+            check_design(&table, &model, &cases, &name, &design);
+        }
+    }
+}
+
+#[test]
+fn forced_encodings_agree_with_the_model() {
+    let mut random = StdRng::seed_from_u64(SEED + 2);
+    for table in tables(SEED + 2).into_iter().filter(|table| table.name != "70000 rows") {
+        let model = Model::of(&table);
+        let mut cases = cases(&model, &mut random);
+        cases.retain(|_| random.random_bool(0.2));
+        for (name, design) in forced(&table.schema) {
+            check_design(&table, &model, &cases, &name, &design);
+        }
+    }
+}
+
+#[test]
+fn a_block_without_rows_answers() {
+    let table = &tables(SEED)[0];
+    for (name, design) in designs(&table.schema) {
+        let empty = RecordBatch::new_empty(table.schema.arrow());
+        let images = build(&table.schema, &design, &[empty]).unwrap();
+        let (block, sections) = open(&images[0]);
+        assert_eq!((block.rows(), block.segments()), (0, 0), "{name}");
+        block.check(&sections).unwrap();
+        assert!(!block.may_match(&sections, &[]).unwrap());
+        assert_eq!(block.statistics(&sections, ColumnIndex(0)).unwrap().min, None);
+    }
+}
+
+/// A row test may fail on a dictionary entry that no selected row has: that must not fail the scan. A failure on a
+/// selected row must.
+#[test]
+fn row_tests_fail_only_on_rows_that_are_left() {
+    let table = &tables(SEED).into_iter().find(|table| table.name == "Few").unwrap();
+    let model = Model::of(table);
+    let column = ColumnIndex(2);
+    let mut keys: Vec<Key> = (0..model.rows.len()).filter_map(|row| model.value(row, column).cloned()).collect();
+    keys.sort();
+    let least = keys[0].number().unwrap();
+    let fails_on_least: fn(&[Option<Key>]) -> Result<Option<bool>, ()> = |keys| match &keys[0] {
+        Some(Key::Number(number)) if *number < 0 => Err(()),
+        key => Ok(Some(key.is_some())),
+    };
+    assert!(least < 0, "the table has a negative number to fail on");
+    for (name, design) in designs(&table.schema) {
+        let images = build(&table.schema, &design, &table.batches).unwrap();
+        let (block, sections) = open(&images[0]);
+        let mut predicate = row_test(&model, &[column.index()], fails_on_least).predicate;
+        let failed = block.open_segment(&sections, 0).filter(&predicate, &mut ScanReport::default());
+        assert!(failed.unwrap_err().to_string().contains("a value that fails"), "{name}");
+        let from_zero = taut_types::Test::Range { low: 0, high: i128::MAX };
+        predicate.column_tests.push(ColumnTest::new(column, from_zero));
+        let passing = block.open_segment(&sections, 0).filter(&predicate, &mut ScanReport::default()).unwrap();
+        assert_eq!(passing.len(), model.filter(&predicate.column_tests).len(), "{name}");
+    }
+}

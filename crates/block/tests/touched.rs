@@ -1,0 +1,123 @@
+//! Which sections a query touches: a promise of each layout, counted.
+
+mod common;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
+use common::{build, open};
+use taut_block::{ScanReport, Selection};
+use taut_types::{Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, TableDesign, Test};
+
+const ROWS: i64 = 100_000;
+
+fn table() -> (Schema, RecordBatch) {
+    let schema = Schema::new(vec![
+        Column::new("key", LogicalType::BigInt, false),
+        Column::new("group", LogicalType::Integer, false),
+        Column::new("price", LogicalType::Decimal { precision: 15, scale: 2 }, false),
+        Column::new("mode", LogicalType::Varchar, false),
+        Column::new("comment", LogicalType::Varchar, false),
+    ])
+    .unwrap();
+    let price = Decimal128Array::from_iter_values((0..ROWS).map(|row| i128::from(row * 7919 % 1_000_003)));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_iter_values((0..ROWS).map(|row| row * 3))),
+        Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| (row % 17) as i32))),
+        Arc::new(price.with_precision_and_scale(15, 2).unwrap()),
+        Arc::new(StringViewArray::from_iter_values((0..ROWS).map(|row| ["AIR", "RAIL", "TRUCK"][row as usize % 3]))),
+        Arc::new(StringViewArray::from_iter_values(
+            (0..ROWS).map(|row| format!("comment number {} on {row}", row * row)),
+        )),
+    ];
+    let batch = RecordBatch::try_new(schema.arrow(), columns).unwrap();
+    (schema, batch)
+}
+
+fn design(layout: Layout) -> TableDesign {
+    TableDesign { layout, ..TableDesign::default() }
+}
+
+fn key_is(key: i128) -> Predicate {
+    let test = ColumnTest::new(ColumnIndex(0), Test::Range { low: key, high: key });
+    Predicate { column_tests: vec![test], row_tests: vec![] }
+}
+
+#[test]
+fn a_point_query_on_a_sorted_key_touches_few_sections() {
+    let (schema, batch) = table();
+    let all: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
+    for layout in [Layout::PackedRow, Layout::Row] {
+        let images = build(&schema, &design(layout.clone()), std::slice::from_ref(&batch)).unwrap();
+        let (block, sections) = open(&images[0]);
+        assert_eq!(block.segments(), 2);
+        for row in [0, 777, 65_535] {
+            sections.touched();
+            let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
+            let selection = reader.filter(&key_is(row * 3), &mut report).unwrap();
+            assert_eq!(selection.positions(), [row as u32]);
+            let arrays = reader.project(&selection, 0..1, &all, &mut report).unwrap();
+            assert_eq!(arrays.len(), all.len());
+            let touched = sections.touched();
+            // The statistics of the key on the first query, then the head and the page.
+            let statistics = usize::from(row == 0);
+            assert_eq!(touched.len(), statistics + 2, "{}: {touched:?}", layout.name());
+            assert_eq!((report.pages_read, report.segments_skipped), (1, 0));
+        }
+        // A key that no zone may hold needs no page, a key of the other segment neither.
+        for missing in [-1, 70_000 * 3] {
+            let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
+            assert!(reader.filter(&key_is(missing), &mut report).unwrap().is_empty());
+            assert_eq!((sections.touched().len(), report.segments_skipped), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn a_row_by_position_touches_head_and_page() {
+    let (schema, batch) = table();
+    let all: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
+    let images = build(&schema, &design(Layout::PackedRow), &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    for row in [0, 1, 30_000, 65_535] {
+        sections.touched();
+        let mut reader = block.open_segment(&sections, 0);
+        reader.project(&Selection::Positions(vec![row]), 0..1, &all, &mut ScanReport::default()).unwrap();
+        assert!(sections.touched().len() <= 2);
+    }
+}
+
+#[test]
+fn a_column_scan_touches_its_columns_only() {
+    let columns = 500;
+    let schema = Schema::new((0..columns).map(|n| Column::new(format!("c{n}"), LogicalType::Integer, false)).collect());
+    let schema = schema.unwrap();
+    let array: ArrayRef = Arc::new(Int32Array::from_iter_values(0..5000));
+    let batch = RecordBatch::try_new(schema.arrow(), vec![array; columns]).unwrap();
+    let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    let mut reader = block.open_segment(&sections, 0);
+    let test = ColumnTest::new(ColumnIndex(300), Test::Range { low: 100, high: 200 });
+    let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+    let mut report = ScanReport::default();
+    let selection = reader.filter(&predicate, &mut report).unwrap();
+    assert_eq!(selection, Selection::Range(100..201));
+    reader.project(&selection, 0..101, &[ColumnIndex(7), ColumnIndex(499)], &mut report).unwrap();
+    let touched = sections.touched();
+    let chunk = |column| block.sections_of(0, ColumnIndex(column)).start;
+    assert_eq!(touched, [301, chunk(7), chunk(300), chunk(499)]);
+}
+
+#[test]
+fn zone_maps_answer_what_they_can() {
+    let (schema, batch) = table();
+    let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    let test = ColumnTest::new(ColumnIndex(0), Test::Range { low: 0, high: 3 * 8191 });
+    let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+    let mut report = ScanReport::default();
+    let selection = block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
+    assert_eq!(selection, Selection::Range(0..8192));
+    assert_eq!((report.zone_answers, report.column_scans), (1, 0));
+    assert_eq!((report.zones, report.zones_skipped), (8, 7));
+}
