@@ -1,1 +1,36 @@
-//! The database directory: disk, catalog, block files, cache, recovery.
+//! The database directory: its catalog, its block files, and the cache of what was read of them.
+//!
+//! A [`Store`] is an open database. A reader takes a [`Store::snapshot`], which never changes, and opens blocks of
+//! its tables; whatever is replaced or dropped meanwhile stays until the reader is gone. A writer puts blocks into
+//! files of their own by [`Store::write_block`] and then publishes them by one [`Store::commit`], which happens
+//! entirely or not at all, whenever the machine stops.
+//!
+//! This is the only room that opens files, and it does so only through [`disk::Disk`].
+//!
+//! ```
+//! use taut_store::{CommitError, Store};
+//! use taut_types::{Column, LogicalType, Schema, TableDesign};
+//!
+//! let store = Store::in_memory().unwrap();
+//! let schema = Schema::new(vec![Column::new("id", LogicalType::BigInt, false)]).unwrap();
+//! store.commit::<_, CommitError>(|edit| edit.create_table("numbers", schema, TableDesign::default())).unwrap();
+//! assert_eq!(store.snapshot().table("numbers").unwrap().rows(), 0);
+//! ```
+
+mod block_file;
+mod cache;
+mod catalog;
+mod directory;
+pub mod disk;
+mod error;
+mod open;
+mod store;
+mod verify;
+
+pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
+pub use cache::{Cache, CacheStatistics};
+pub use catalog::{BlockEntry, BlockId, Catalog, CatalogEdit, RowOrder, Table, TableId, View};
+pub use error::{CommitError, FileError, OpenError, ReadError, WriteError};
+pub use open::OpenOptions;
+pub use store::Store;
+pub use verify::{Damage, Problem, verify};

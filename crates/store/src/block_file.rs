@@ -1,0 +1,248 @@
+//! A block file: what the catalog knows of it, its header once it was read, and its sections through the cache.
+//!
+//! Every byte is checked when it enters memory, and then served unchecked: the header against the checksum in the
+//! catalog, each section against the checksum in the header.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arrow_buffer::{Buffer, MutableBuffer};
+use taut_types::ColumnStatistics;
+
+use crate::directory::{Directory, block_name};
+use crate::error::{FileError, ReadError};
+use crate::{BlockEntry, BlockId};
+use taut_block::{Block, BlockError, SectionEntry, SectionError, Sections, checksum};
+
+/// The file of a block. It is removed when the last catalog that names it is gone, if a later one no longer does.
+#[derive(Debug)]
+pub struct BlockFile {
+    directory: Arc<Directory>,
+    entry: BlockEntry,
+    block: OnceLock<Arc<Block>>,
+    remove_on_drop: AtomicBool,
+}
+
+impl BlockFile {
+    pub(crate) fn new(directory: Arc<Directory>, entry: BlockEntry) -> Self {
+        Self { directory, entry, block: OnceLock::new(), remove_on_drop: AtomicBool::new(false) }
+    }
+
+    /// What the catalog knows of it.
+    pub fn entry(&self) -> &BlockEntry {
+        &self.entry
+    }
+
+    /// Which block it is.
+    pub fn id(&self) -> BlockId {
+        self.entry.id
+    }
+
+    /// Opens the block for one scan, whose counters count what it reads. The header is read once and kept.
+    ///
+    /// # Errors
+    /// When the header cannot be read, or is not the one that was written.
+    pub fn open(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
+        let block = match self.block.get() {
+            Some(block) => Arc::clone(block),
+            None => {
+                let block = Arc::new(self.read_header(counters)?);
+                Arc::clone(self.block.get_or_init(|| block))
+            }
+        };
+        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), is_cached: true })
+    }
+
+    /// Opens the block anew from its file, past all that is kept in memory.
+    pub(crate) fn open_uncached(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
+        let counters = Arc::default();
+        self.directory.close_block(self.id());
+        let block = Arc::new(self.read_header(&counters)?);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, is_cached: false })
+    }
+
+    fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
+        let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, .. } = self.entry;
+        let error = |operation, source| self.directory.error(operation, &block_name(id), source);
+        let path = || self.directory.disk.path(&block_name(id));
+        let file = self.directory.open_block(id).map_err(|source| error("open", source))?;
+        let found = file.length().map_err(|source| error("measure", source))?;
+        if found != file_bytes {
+            return Err(ReadError::Length { path: path(), expected: file_bytes, found });
+        }
+        let length = usize::try_from(header_bytes).map_err(|_| error("read", io::ErrorKind::FileTooLarge.into()))?;
+        let mut header = MutableBuffer::from_len_zeroed(length);
+        file.read_at(0, &mut header).map_err(|source| error("read the header of", source))?;
+        counters.count_disk(length);
+        let found = checksum(&header);
+        if found != header_checksum {
+            return Err(ReadError::Checksum { path: path(), length: header_bytes, expected: header_checksum, found });
+        }
+        let block = Block::parse(header.into()).map_err(|source| ReadError::Header { path: path(), source })?;
+        if block.rows() != rows {
+            return Err(ReadError::Differs { path: path(), what: "rows", expected: rows, found: block.rows() });
+        }
+        // Sections follow each other up to the end that the header tells.
+        if block.file_length() != file_bytes {
+            let found = block.file_length();
+            return Err(ReadError::Differs { path: path(), what: "bytes", expected: file_bytes, found });
+        }
+        Ok(block)
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Says whether the file goes when the last holder does: from when a block is replaced or dropped, and from
+    /// its writing until it is committed.
+    pub(crate) fn remove_on_drop(&self, remove: bool) {
+        self.remove_on_drop.store(remove, Ordering::Release);
+    }
+}
+
+impl Drop for BlockFile {
+    fn drop(&mut self) {
+        if !self.remove_on_drop.load(Ordering::Acquire) {
+            return;
+        }
+        let sections = self.block.get().map_or(0, |block| block.section_count());
+        for section in 0..sections {
+            self.directory.cache.remove(self.entry.id, section);
+        }
+        self.directory.remove_block(self.entry.id);
+    }
+}
+
+/// A block that is written and synced, but not committed. Dropping it removes its file.
+#[derive(Debug)]
+pub struct NewBlock {
+    pub(crate) file: Arc<BlockFile>,
+    pub(crate) statistics: Vec<ColumnStatistics>,
+}
+
+impl NewBlock {
+    /// What the catalog will know of it.
+    pub fn entry(&self) -> &BlockEntry {
+        self.file.entry()
+    }
+}
+
+/// A block as one scan reads it.
+#[derive(Clone, Debug)]
+pub struct OpenBlock {
+    file: Arc<BlockFile>,
+    block: Arc<Block>,
+    counters: Arc<ReadCounters>,
+    is_cached: bool,
+}
+
+impl OpenBlock {
+    /// The block. Its sections are to be had from `self`.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Its file.
+    pub fn file(&self) -> &Arc<BlockFile> {
+        &self.file
+    }
+
+    /// Says where an error of the block lies: in which file, and from which byte on.
+    pub fn locate(&self, error: BlockError) -> ReadError {
+        let (section, inside) = match &error {
+            BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
+                (Some(*section), 0)
+            }
+            BlockError::Corrupt { section, at, .. } => (Some(*section), *at as u64),
+            _ => (None, 0),
+        };
+        let section = section.and_then(|section| self.section_entry(section));
+        let at = section.map(|section| section.offset.saturating_add(inside));
+        let path = self.file.directory.disk.path(&block_name(self.file.id()));
+        ReadError::Block { path, at, source: error }
+    }
+
+    /// The bytes between two places of the file, past all checks.
+    pub(crate) fn read_raw(&self, bytes: Range<u64>) -> Result<Buffer, FileError> {
+        let (directory, name) = (&self.file.directory, block_name(self.file.id()));
+        self.read(bytes.start, bytes.end - bytes.start).map_err(|source| directory.error("read", &name, source))
+    }
+
+    fn section_entry(&self, index: u32) -> Option<SectionEntry> {
+        (index < self.block.section_count()).then(|| self.block.section(index))
+    }
+
+    fn read(&self, offset: u64, length: u64) -> io::Result<Buffer> {
+        let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut bytes = MutableBuffer::from_len_zeroed(length);
+        self.file.directory.open_block(self.file.id())?.read_at(offset, &mut bytes)?;
+        self.counters.count_disk(length);
+        Ok(bytes.into())
+    }
+}
+
+impl Sections for OpenBlock {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        let (cache, block) = (&self.file.directory.cache, self.file.id());
+        let cached = if self.is_cached { cache.get(block, index) } else { None };
+        if let Some(buffer) = cached {
+            self.counters.count_cache(buffer.len());
+            return Ok(buffer);
+        }
+        let entry = self.section_entry(index);
+        let entry = entry.ok_or(SectionError::Corrupt { section: index, expected: "a section with this number" })?;
+        let buffer = self.read(entry.offset, entry.length);
+        let buffer = buffer.map_err(|source| SectionError::Io { section: index, source })?;
+        entry.verify(index, &buffer)?;
+        Ok(if self.is_cached { cache.insert(block, index, buffer) } else { buffer })
+    }
+}
+
+/// What one query reads, from wherever.
+#[derive(Debug, Default)]
+pub struct ReadCounters {
+    disk_bytes: AtomicU64,
+    disk_reads: AtomicU64,
+    cache_bytes: AtomicU64,
+    cache_reads: AtomicU64,
+}
+
+impl ReadCounters {
+    /// Counters at zero.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Bytes read from files.
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Headers and sections read from files.
+    pub fn disk_reads(&self) -> u64 {
+        self.disk_reads.load(Ordering::Relaxed)
+    }
+
+    /// Bytes found in the cache.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sections found in the cache.
+    pub fn cache_reads(&self) -> u64 {
+        self.cache_reads.load(Ordering::Relaxed)
+    }
+
+    fn count_disk(&self, bytes: usize) {
+        self.disk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.disk_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_cache(&self, bytes: usize) {
+        self.cache_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.cache_reads.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,186 @@
+//! What a database holds: tables with their blocks, and views.
+//!
+//! A [`Catalog`] never changes; a commit publishes another one. Whoever holds one can read all blocks it names,
+//! however long: a block file is removed only when the last catalog that names it is gone.
+
+pub(crate) mod check;
+mod edit;
+pub(crate) mod format;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use taut_types::{ColumnStatistics, Schema, TableDesign};
+
+use crate::BlockFile;
+
+pub use edit::{CatalogEdit, RowOrder};
+
+/// Names a block for ever: the number in the name of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BlockId(pub u64);
+
+/// Names a table for ever; one that is dropped and created again by the same name has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TableId(pub u64);
+
+impl Display for BlockId {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+/// What a database holds at one moment.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    pub(crate) database: u64,
+    pub(crate) version: u64,
+    pub(crate) next_block: u64,
+    pub(crate) next_table: u64,
+    pub(crate) tables: BTreeMap<String, Arc<Table>>,
+    pub(crate) views: BTreeMap<String, View>,
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Its name for ever.
+    pub id: TableId,
+    /// Its name in SQL.
+    pub name: String,
+    /// Its columns.
+    pub schema: Arc<Schema>,
+    /// How new blocks are laid out; each block knows its own design.
+    pub design: Arc<TableDesign>,
+    /// Its rows, in order.
+    pub blocks: Vec<Arc<BlockFile>>,
+    /// The places in `blocks` where a run begins: blocks of one load, each of which continues the sort order of the
+    /// one before it. Ascending, from 0.
+    pub runs: Vec<usize>,
+    /// What is known of each column over all loads.
+    pub statistics: Vec<ColumnStatistics>,
+}
+
+/// A named query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// Its name.
+    pub name: String,
+    /// The query, as it was written.
+    pub sql: String,
+}
+
+/// What the catalog knows of a block file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "BlockRow", from = "BlockRow")]
+pub struct BlockEntry {
+    /// Which block it is.
+    pub id: BlockId,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of its header.
+    pub header_bytes: u64,
+    /// xxh3 of its header, which tells a block from any other.
+    pub header_checksum: u64,
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes of its values in their plain form.
+    pub plain_bytes: u64,
+    /// The name of its layout.
+    pub layout: Box<str>,
+}
+
+/// A block entry in the file: an array, since names of fields would double a catalog of many blocks.
+#[derive(Serialize, Deserialize)]
+struct BlockRow(BlockId, u64, u64, u64, u64, u64, Box<str>);
+
+impl From<BlockEntry> for BlockRow {
+    fn from(entry: BlockEntry) -> Self {
+        let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout } = entry;
+        Self(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout)
+    }
+}
+
+impl From<BlockRow> for BlockEntry {
+    fn from(row: BlockRow) -> Self {
+        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout) = row;
+        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout }
+    }
+}
+
+impl Catalog {
+    /// The catalog of a new database: nothing.
+    pub(crate) fn empty(database: u64) -> Self {
+        Self { database, version: 0, next_block: 1, next_table: 1, tables: BTreeMap::new(), views: BTreeMap::new() }
+    }
+
+    /// A number that this database has for ever, drawn when it was created.
+    pub fn database(&self) -> u64 {
+        self.database
+    }
+
+    /// Counts the commits; a plan made for one version holds for no other.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A table, by its exact name.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        self.tables.get(name)
+    }
+
+    /// A table, by its name for ever.
+    pub fn table_of(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.tables.values().find(|table| table.id == id)
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.values()
+    }
+
+    /// A view, by its exact name.
+    pub fn view(&self, name: &str) -> Option<&View> {
+        self.views.get(name)
+    }
+
+    /// All views, by name.
+    pub fn views(&self) -> impl Iterator<Item = &View> {
+        self.views.values()
+    }
+
+    /// The blocks of all tables.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Arc<BlockFile>> {
+        self.tables.values().flat_map(|table| &table.blocks)
+    }
+}
+
+impl Table {
+    /// Rows in all blocks.
+    pub fn rows(&self) -> u64 {
+        self.blocks.iter().map(|block| block.entry().rows).sum()
+    }
+
+    /// Bytes of all block files.
+    pub fn file_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.entry().file_bytes).sum()
+    }
+
+    /// Bytes of all values in their plain form.
+    pub fn plain_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.entry().plain_bytes).sum()
+    }
+
+    /// The blocks of each run.
+    pub fn runs(&self) -> impl Iterator<Item = &[Arc<BlockFile>]> {
+        self.runs.iter().enumerate().map(|(run, start)| {
+            let end = self.runs.get(run + 1).copied().unwrap_or(self.blocks.len());
+            &self.blocks[*start..end]
+        })
+    }
+}

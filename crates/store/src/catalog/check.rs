@@ -1,0 +1,124 @@
+//! Whether what a catalog file says makes sense, before anything is built from it.
+//!
+//! The checksum only tells that the file is as it was written. A file may still have been written by another
+//! program, and indexes taken from it must not lead outside.
+
+use std::collections::HashSet;
+
+use taut_types::{ColumnIndex, Layout, Schema, TableDesign};
+
+use super::BlockId;
+use super::format::{CatalogFile, TableFile};
+
+/// Why a catalog makes no sense, as what was expected of it.
+pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
+    let mut names = HashSet::new();
+    let mut blocks = HashSet::new();
+    let mut tables = HashSet::new();
+    for table in &file.tables {
+        if !names.insert(table.name.as_ref()) {
+            return Err(format!("one table or view named {:?}", table.name));
+        }
+        if table.id.0 >= file.next_table || !tables.insert(table.id) {
+            return Err(format!("another number than {} for table {:?}", table.id.0, table.name));
+        }
+        check_table(table, file.next_block, &mut blocks)
+            .map_err(|expected| format!("table {:?} with {expected}", table.name))?;
+    }
+    match file.views.iter().find(|view| !names.insert(view.name.as_str())) {
+        Some(view) => Err(format!("one table or view named {:?}", view.name)),
+        None => Ok(()),
+    }
+}
+
+fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockId>) -> Result<(), String> {
+    Schema::new(table.schema.columns().to_vec()).map_err(|error| format!("a schema: {error}"))?;
+    check_design(&table.design, &table.schema)?;
+    if table.statistics.len() != table.schema.len() {
+        return Err(format!("statistics of {} columns, found {}", table.schema.len(), table.statistics.len()));
+    }
+    let (mut rows, mut bytes) = (0_u64, 0_u64);
+    for block in &table.blocks {
+        if block.id.0 >= next_block || !seen.insert(block.id) {
+            return Err(format!("another number than {} for a block", block.id));
+        }
+        if block.header_bytes > block.file_bytes {
+            return Err(format!("a header of block {} that fits its file", block.id));
+        }
+        let sums = rows.checked_add(block.rows).zip(bytes.checked_add(block.file_bytes.max(block.plain_bytes)));
+        (rows, bytes) = sums.ok_or_else(|| "fewer rows and bytes".to_owned())?;
+    }
+    if let Some(column) = table.statistics.iter().find(|column| column.rows != rows || column.nulls > rows) {
+        return Err(format!("statistics of {rows} rows, found {} rows and {} nulls", column.rows, column.nulls));
+    }
+    let ascending = table.runs.windows(2).all(|pair| pair[0] < pair[1]);
+    let first = table.runs.first().is_none_or(|first| *first == 0);
+    let inside = table.runs.last().is_none_or(|last| *last < table.blocks.len());
+    if !ascending || !first || !inside || table.runs.is_empty() != table.blocks.is_empty() {
+        return Err(format!("runs that cover its {} blocks", table.blocks.len()));
+    }
+    Ok(())
+}
+
+/// Whether a design only names columns there are, and its groups name each once.
+pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), String> {
+    let inside = |column: &ColumnIndex| column.index() < schema.len();
+    if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {
+        return Err("a design of its own columns".to_owned());
+    }
+    if let Layout::Groups(groups) = &design.layout {
+        let mut columns: Vec<usize> = groups.iter().flatten().map(|column| column.index()).collect();
+        columns.sort_unstable();
+        if !columns.into_iter().eq(0..schema.len()) || groups.iter().any(Vec::is_empty) {
+            return Err("groups that name each column once".to_owned());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taut_types::{Column, ColumnStatistics, LogicalType};
+
+    fn file(change: impl FnOnce(&mut serde_json::Value)) -> Result<(), String> {
+        let schema = Schema::new(vec![Column::new("a", LogicalType::Date, true)]).unwrap();
+        let statistics = vec![ColumnStatistics { rows: 5, ..ColumnStatistics::empty() }];
+        let mut value = serde_json::json!({
+            "database": 1, "version": 2, "next_block": 3, "next_table": 2,
+            "tables": [{
+                "id": 1, "name": "t", "schema": schema, "design": TableDesign::default(), "statistics": statistics,
+                "runs": [0, 1], "blocks": [[1, 128, 64, 0, 3, 24, "column"], [2, 128, 64, 0, 2, 24, "row"]],
+            }],
+            "views": [{"name": "v", "sql": ""}],
+        });
+        change(&mut value);
+        check(&serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert_eq!(file(|_| ()), Ok(()));
+        let set = |pointer: &'static str, to: serde_json::Value| {
+            let result = file(|value| *value.pointer_mut(pointer).unwrap() = to);
+            result.expect_err(pointer)
+        };
+        use serde_json::json;
+        assert!(set("/next_table", json!(1)).contains("another number than 1 for table"));
+        assert!(set("/next_block", json!(2)).contains("for a block"));
+        assert!(set("/tables/0/name", json!("v")).contains("one table or view named"));
+        assert!(set("/tables/0/schema", json!([])).contains("at least one column"));
+        assert!(set("/tables/0/statistics", json!([])).contains("statistics of 1 columns"));
+        assert!(set("/tables/0/blocks/0/0", json!(2)).contains("for a block"));
+        assert!(set("/tables/0/blocks/0/2", json!(129)).contains("fits its file"));
+        assert!(set("/tables/0/blocks/0/4", json!(4)).contains("statistics of 6 rows"));
+        assert!(set("/tables/0/blocks/0/4", json!(u64::MAX)).contains("fewer rows"));
+        assert!(set("/tables/0/runs", json!([])).contains("runs that cover"));
+        assert!(set("/tables/0/runs", json!([1])).contains("runs that cover"));
+        assert!(set("/tables/0/runs", json!([0, 2])).contains("runs that cover"));
+        assert!(set("/tables/0/runs", json!([0, 0])).contains("runs that cover"));
+        assert!(set("/tables/0/design/layout", json!({"groups": [[0, 0]]})).contains("each column once"));
+        assert!(set("/tables/0/design/layout", json!({"groups": [[1]]})).contains("each column once"));
+        assert!(set("/tables/0/design/encodings", json!({"1": "plain"})).contains("its own columns"));
+    }
+}

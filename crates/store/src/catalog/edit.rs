@@ -1,0 +1,228 @@
+//! Changes to a catalog, which a commit makes and publishes together.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use taut_types::{ColumnStatistics, Schema, TableDesign};
+
+use super::check::check_design;
+use super::{BlockId, Catalog, Table, TableId, View};
+use crate::directory::Directory;
+use crate::error::CommitError;
+use crate::{BlockFile, NewBlock};
+
+/// A catalog being changed. It starts from the newest one, so that whatever a caller found in an older one is
+/// checked again: a table or block that is gone meanwhile is an error.
+#[derive(Debug)]
+pub struct CatalogEdit {
+    catalog: Catalog,
+    directory: Arc<Directory>,
+    added: Vec<Arc<BlockFile>>,
+}
+
+/// How the rows of new blocks lie, compared with those of the blocks that they replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOrder {
+    /// In the same order: the new blocks take the place of the old ones in their run.
+    Kept,
+    /// In the sort order of the table's design: the new blocks are a run of their own.
+    Sorted,
+}
+
+impl CatalogEdit {
+    pub(crate) fn new(catalog: &Catalog, directory: &Arc<Directory>) -> Self {
+        Self { catalog: catalog.clone(), directory: Arc::clone(directory), added: Vec::new() }
+    }
+
+    /// The changed catalog, and the blocks that were added to it.
+    pub(crate) fn finish(mut self) -> (Catalog, Vec<Arc<BlockFile>>) {
+        self.catalog.version += 1;
+        self.catalog.next_block = self.directory.next_block();
+        (self.catalog, self.added)
+    }
+
+    /// The catalog with the changes so far.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Creates an empty table.
+    ///
+    /// # Errors
+    /// When the name is taken, or the design does not fit the schema.
+    pub fn create_table(&mut self, name: &str, schema: Schema, design: TableDesign) -> Result<TableId, CommitError> {
+        self.check_name(name)?;
+        check_design(&design, &schema).map_err(|what| columns_differ(name, &schema, what))?;
+        let id = TableId(self.catalog.next_table);
+        self.catalog.next_table += 1;
+        let statistics = vec![ColumnStatistics::empty(); schema.len()];
+        let (schema, design) = (Arc::new(schema), Arc::new(design));
+        let table = Table { id, name: name.to_owned(), schema, design, blocks: vec![], runs: vec![], statistics };
+        self.catalog.tables.insert(name.to_owned(), Arc::new(table));
+        Ok(id)
+    }
+
+    /// Drops a table with all its rows.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn drop_table(&mut self, table: TableId) -> Result<(), CommitError> {
+        let name = self.table(table)?.name.clone();
+        self.catalog.tables.remove(&name);
+        Ok(())
+    }
+
+    /// Gives a table another name.
+    ///
+    /// # Errors
+    /// When it is gone, or the name is taken.
+    pub fn rename_table(&mut self, table: TableId, name: &str) -> Result<(), CommitError> {
+        self.check_name(name)?;
+        let changed = self.table(table)?;
+        let before = std::mem::replace(&mut changed.name, name.to_owned());
+        if let Some(table) = self.catalog.tables.remove(&before) {
+            self.catalog.tables.insert(name.to_owned(), table);
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of one load, which are in the sort order of the table's design from block to block.
+    ///
+    /// # Errors
+    /// When the table is gone, or a block does not have its columns.
+    pub fn append_blocks(&mut self, table: TableId, blocks: Vec<NewBlock>) -> Result<(), CommitError> {
+        self.check_blocks(&blocks)?;
+        let table = self.table(table)?;
+        fits(table, &blocks)?;
+        if !blocks.is_empty() {
+            table.runs.push(table.blocks.len());
+        }
+        for block in &blocks {
+            table.blocks.push(Arc::clone(&block.file));
+            table.statistics.iter_mut().zip(&block.statistics).for_each(|(all, new)| all.merge(new));
+        }
+        self.added.extend(blocks.into_iter().map(|block| block.file));
+        Ok(())
+    }
+
+    /// Puts blocks with the same rows in the place of others, as after a change of the table's design.
+    ///
+    /// The new blocks lie where the first of the old ones was. To keep their order, the old ones must be neighbours
+    /// in one run.
+    ///
+    /// # Errors
+    /// When the table or an old block is gone, the new blocks do not have its columns, or have not as many rows.
+    pub fn replace_blocks(
+        &mut self,
+        table: TableId,
+        old: &[BlockId],
+        new: Vec<NewBlock>,
+        order: RowOrder,
+    ) -> Result<(), CommitError> {
+        self.check_blocks(&new)?;
+        let table = self.table(table)?;
+        fits(table, &new)?;
+        let old: BTreeSet<BlockId> = old.iter().copied().collect();
+        let present: BTreeSet<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
+        if let Some(block) = old.difference(&present).next() {
+            return Err(CommitError::NoBlock { table: table.name.clone(), block: *block });
+        }
+        let is_old = |block: &Arc<BlockFile>| old.contains(&block.id());
+        let whole = table.runs().filter(|run| run.iter().any(is_old)).count() == 1
+            && table.blocks.split(|block| !is_old(block)).filter(|part| !part.is_empty()).count() == 1;
+        if order == RowOrder::Kept && !whole {
+            return Err(CommitError::NotOneRun { table: table.name.clone() });
+        }
+        let expected = table.blocks.iter().filter(|block| is_old(block)).map(|block| block.entry().rows).sum();
+        let found = new.iter().map(|block| block.entry().rows).sum();
+        if expected != found {
+            return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
+        }
+        let new: Vec<_> = new.into_iter().map(|block| block.file).collect();
+        splice(table, &old, &new, order);
+        self.added.extend(new);
+        Ok(())
+    }
+
+    /// Says how further blocks of a table are laid out. The blocks it has stay as they are.
+    ///
+    /// # Errors
+    /// When the table is gone, or the design does not fit its columns.
+    pub fn set_design(&mut self, table: TableId, design: TableDesign) -> Result<(), CommitError> {
+        let table = self.table(table)?;
+        check_design(&design, &table.schema).map_err(|what| columns_differ(&table.name, &table.schema, what))?;
+        table.design = Arc::new(design);
+        Ok(())
+    }
+
+    /// Creates a view.
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn create_view(&mut self, name: &str, sql: &str) -> Result<(), CommitError> {
+        self.check_name(name)?;
+        self.catalog.views.insert(name.to_owned(), View { name: name.to_owned(), sql: sql.to_owned() });
+        Ok(())
+    }
+
+    /// Drops a view.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn drop_view(&mut self, name: &str) -> Result<(), CommitError> {
+        self.catalog.views.remove(name).map(drop).ok_or_else(|| CommitError::NoView { name: name.to_owned() })
+    }
+
+    /// The table, as one that may be changed.
+    fn table(&mut self, table: TableId) -> Result<&mut Table, CommitError> {
+        let found = self.catalog.tables.values_mut().find(|found| found.id == table);
+        found.map(Arc::make_mut).ok_or(CommitError::NoTable { table })
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), CommitError> {
+        if self.catalog.tables.contains_key(name) || self.catalog.views.contains_key(name) {
+            return Err(CommitError::NameTaken { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn check_blocks(&self, blocks: &[NewBlock]) -> Result<(), CommitError> {
+        let foreign = blocks.iter().find(|block| !Arc::ptr_eq(block.file.directory(), &self.directory));
+        foreign.map_or(Ok(()), |block| Err(CommitError::ForeignBlock { block: block.file.id() }))
+    }
+}
+
+fn columns_differ(table: &str, schema: &Schema, what: String) -> CommitError {
+    CommitError::ColumnsDiffer { table: table.to_owned(), what, expected: schema.len() }
+}
+
+fn fits(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
+    let fits = |block: &NewBlock| {
+        block.statistics.len() == table.schema.len()
+            && block.statistics.iter().all(|column| column.rows == block.entry().rows)
+    };
+    match blocks.iter().find(|block| !fits(block)) {
+        Some(block) => Err(columns_differ(&table.name, &table.schema, format!("block {}", block.entry().id))),
+        None => Ok(()),
+    }
+}
+
+/// Puts `new` in the place of `old`. Runs are numbered from 1 meanwhile; one begins where the number changes.
+fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[Arc<BlockFile>], order: RowOrder) {
+    const OWN_RUN: usize = 0;
+    let mut blocks: Vec<(usize, Arc<BlockFile>)> = Vec::new();
+    let mut is_placed = false;
+    for (at, block) in table.blocks.iter().enumerate() {
+        let run = table.runs.partition_point(|start| *start <= at);
+        if !old.contains(&block.id()) {
+            blocks.push((run, Arc::clone(block)));
+        } else if !is_placed {
+            is_placed = true;
+            let run = if order == RowOrder::Kept { run } else { OWN_RUN };
+            blocks.extend(new.iter().map(|block| (run, Arc::clone(block))));
+        }
+    }
+    let begins = |at: &usize| *at == 0 || blocks[at - 1].0 != blocks[*at].0;
+    table.runs = (0..blocks.len()).filter(begins).collect();
+    table.blocks = blocks.into_iter().map(|(_, block)| block).collect();
+}

@@ -1,0 +1,212 @@
+//! The file `catalog`, which every commit replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
+//!
+//! ```text
+//!   taut-catalog 1 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
+//! ```
+//!
+//! Every byte is covered: the line has exactly one spelling for its three numbers, and the checksum covers the rest.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use taut_types::{ColumnStatistics, Schema, TableDesign};
+use twox_hash::XxHash3_64;
+
+use super::{BlockEntry, Catalog, TableId, View};
+
+/// The version that is written.
+const VERSION: u64 = 1;
+/// The versions that can be read.
+pub(crate) const READABLE: RangeInclusive<u64> = VERSION..=VERSION;
+
+const MAGIC: &str = "taut-catalog ";
+const LINE_MAX: usize = 96;
+
+/// Why bytes are no catalog that can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    Version { found: u64 },
+    Corrupt { at: u64, expected: String },
+}
+
+/// The content, with blocks as entries. Borrowed when written, owned when read.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CatalogFile<'a> {
+    pub database: u64,
+    pub version: u64,
+    pub next_block: u64,
+    pub next_table: u64,
+    pub tables: Vec<TableFile<'a>>,
+    pub views: Vec<Cow<'a, View>>,
+}
+
+/// A table in the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TableFile<'a> {
+    pub id: TableId,
+    pub name: Cow<'a, str>,
+    pub schema: Cow<'a, Schema>,
+    pub design: Cow<'a, TableDesign>,
+    pub statistics: Cow<'a, [ColumnStatistics]>,
+    pub runs: Cow<'a, [usize]>,
+    pub blocks: Vec<Cow<'a, BlockEntry>>,
+}
+
+/// The bytes of the file for a catalog.
+pub(crate) fn to_bytes(catalog: &Catalog) -> Result<Vec<u8>, serde_json::Error> {
+    let file = CatalogFile {
+        database: catalog.database,
+        version: catalog.version,
+        next_block: catalog.next_block,
+        next_table: catalog.next_table,
+        tables: catalog.tables.values().map(|table| table_file(table)).collect(),
+        views: catalog.views.values().map(Cow::Borrowed).collect(),
+    };
+    let json = serde_json::to_vec(&file)?;
+    let mut bytes = line(VERSION, json.len() as u64, XxHash3_64::oneshot(&json)).into_bytes();
+    bytes.extend_from_slice(&json);
+    Ok(bytes)
+}
+
+fn table_file(table: &super::Table) -> TableFile<'_> {
+    TableFile {
+        id: table.id,
+        name: Cow::Borrowed(&table.name),
+        schema: Cow::Borrowed(&table.schema),
+        design: Cow::Borrowed(&table.design),
+        statistics: Cow::Borrowed(&table.statistics),
+        runs: Cow::Borrowed(&table.runs),
+        blocks: table.blocks.iter().map(|block| Cow::Borrowed(block.entry())).collect(),
+    }
+}
+
+/// Reads the file. What it says is then checked by [`super::check`].
+pub(crate) fn parse(bytes: &[u8]) -> Result<CatalogFile<'static>, Unreadable> {
+    let json_at = check_line(bytes)?;
+    let json = &bytes[json_at..];
+    serde_json::from_slice(json).map_err(|error| Unreadable::Corrupt {
+        // The JSON is one line, so that the column is the place.
+        at: (json_at + error.column().saturating_sub(1)) as u64,
+        expected: format!("the content of a catalog: {error}"),
+    })
+}
+
+fn line(version: u64, bytes: u64, checksum: u64) -> String {
+    format!("{MAGIC}{version} bytes={bytes} xxh3={checksum:016x}\n")
+}
+
+/// Checks the first line, and the rest against it; tells where the rest begins.
+fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
+    let corrupt = |at: usize, expected: &str| Unreadable::Corrupt { at: at as u64, expected: expected.to_owned() };
+    let end = bytes.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
+    let end = end.ok_or_else(|| corrupt(0, "a first line"))?;
+    let text = std::str::from_utf8(&bytes[..end]).map_err(|error| corrupt(error.valid_up_to(), "text"))?;
+    let fields = text.strip_prefix(MAGIC).ok_or_else(|| corrupt(0, "\"taut-catalog \""))?;
+    let (version, fields) = fields.split_once(' ').unwrap_or((fields, ""));
+    let version: u64 = version.parse().map_err(|_| corrupt(MAGIC.len(), "a format version"))?;
+    if !READABLE.contains(&version) {
+        return Err(Unreadable::Version { found: version });
+    }
+    let numbers = fields
+        .strip_prefix("bytes=")
+        .and_then(|rest| rest.split_once(" xxh3="))
+        .and_then(|(length, checksum)| Some((length.parse::<u64>().ok()?, u64::from_str_radix(checksum, 16).ok()?)));
+    let fields_at = end - fields.len();
+    let (length, checksum) = numbers.ok_or_else(|| corrupt(fields_at, "\"bytes=<number> xxh3=<16 digits>\""))?;
+    let spelled = line(version, length, checksum);
+    if spelled.as_bytes() != &bytes[..=end] {
+        let at = spelled.bytes().zip(bytes).position(|(left, right)| left != *right).unwrap_or(fields_at);
+        return Err(corrupt(at, "numbers in their only spelling"));
+    }
+    let json = &bytes[end + 1..];
+    if json.len() as u64 != length {
+        let at = bytes.len().min(end + 1 + usize::try_from(length).unwrap_or(usize::MAX - end - 1));
+        return Err(corrupt(at, &format!("{length} bytes after the first line, found {}", json.len())));
+    }
+    let found = XxHash3_64::oneshot(json);
+    if found != checksum {
+        return Err(corrupt(end + 1, &format!("content with checksum {checksum:016x}, found {found:016x}")));
+    }
+    Ok(end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use taut_types::{Column, Key, LogicalType};
+
+    use super::*;
+    use crate::Table;
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::empty(7);
+        catalog.views.insert("v".into(), View { name: "v".into(), sql: "select 'é\n'".into() });
+        catalog
+    }
+
+    #[test]
+    fn designs_and_statistics_lead_back() {
+        let columns = ["a", "b", "c"].map(|name| Column::new(name, LogicalType::Varchar, true)).to_vec();
+        let schema = Arc::new(Schema::new(columns).unwrap());
+        let options = [("groups", "(a,c),(b)"), ("sort_by", "b desc"), ("encoding", "b=fsst"), ("block_size", "file")];
+        let design = Arc::new(TableDesign::from_options(options, &schema).unwrap());
+        let statistics = |min, max| ColumnStatistics { min, max, rows: u64::MAX, ..ColumnStatistics::empty() };
+        let mut statistics = vec![
+            statistics(Some(Key::Number(i128::MIN)), Some(Key::Number(i128::MAX))),
+            statistics(Some(Key::Bytes([0, 255].into())), None),
+        ];
+        statistics[0].distinct.insert_number(1);
+        let mut catalog = catalog();
+        let (id, name, runs) = (TableId(1), "\"T\"".to_owned(), vec![]);
+        let table = Table { id, name, schema, design, blocks: vec![], runs, statistics };
+        catalog.tables.insert(table.name.clone(), Arc::new(table.clone()));
+        let bytes = to_bytes(&catalog).unwrap();
+        let read = &parse(&bytes).unwrap().tables[0];
+        assert_eq!((&*read.name, &*read.schema, &*read.design), (&*table.name, &*table.schema, &*table.design));
+        assert_eq!(read.statistics, table.statistics);
+    }
+
+    #[test]
+    fn bytes_lead_back() {
+        let bytes = to_bytes(&catalog()).unwrap();
+        assert!(bytes.starts_with(b"taut-catalog 1 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        let file = parse(&bytes).unwrap();
+        assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_truncation_is_noticed() {
+        let bytes = to_bytes(&catalog()).unwrap();
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(parse(&flipped).is_err(), "byte {at}, bit {bit}");
+            }
+            assert!(parse(&bytes[..at]).is_err(), "cut at {at}");
+        }
+        assert!(parse(&[&bytes[..], b" "].concat()).is_err());
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let bytes = to_bytes(&catalog()).unwrap();
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 1", "taut-catalog 2", 1);
+        assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 2 });
+    }
+
+    #[test]
+    fn content_with_a_right_checksum_but_wrong_fields_names_the_byte() {
+        let json = br#"{"database":7,"version":0,"surprise":1}"#;
+        let head = line(VERSION, json.len() as u64, XxHash3_64::oneshot(json));
+        let Unreadable::Corrupt { at, expected } = parse(&[head.as_bytes(), json].concat()).unwrap_err() else {
+            panic!("a version");
+        };
+        assert!(at > head.len() as u64 && expected.contains("surprise"), "{at}: {expected}");
+    }
+}

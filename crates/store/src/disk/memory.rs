@@ -1,0 +1,139 @@
+//! A disk in memory, for databases that end with their process.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{DirectoryEntry, Disk, Lock, ReadFile, WriteFile};
+
+/// Files in memory. Every value is a directory of its own, which nobody else can open.
+#[derive(Debug, Default)]
+pub struct MemoryDisk {
+    files: Mutex<BTreeMap<String, Arc<Content>>>,
+}
+
+type Content = RwLock<Vec<u8>>;
+
+impl MemoryDisk {
+    /// An empty directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(":memory:").join(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
+        let content = Arc::<Content>::default();
+        self.files.lock().insert(name.to_owned(), Arc::clone(&content));
+        Ok(Box::new(MemoryFile(content)))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn ReadFile>> {
+        let content = self.files.lock().get(name).cloned().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(MemoryFile(content)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.files.lock();
+        let content = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), content);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.lock().remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    /// Directories exist as soon as they are named.
+    fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
+        let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
+        let mut entries = Vec::new();
+        for path in self.files.lock().keys() {
+            let Some(rest) = path.strip_prefix(&prefix) else { continue };
+            let (name, is_directory) = rest.split_once('/').map_or((rest, false), |(first, _)| (first, true));
+            entries.push(DirectoryEntry { name: name.to_owned(), is_directory });
+        }
+        entries.dedup();
+        Ok(entries)
+    }
+
+    fn create_directory(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_directory(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        Ok(Some(Box::new(NoLock)))
+    }
+}
+
+/// Only one store ever holds a disk in memory.
+#[derive(Debug)]
+struct NoLock;
+
+impl Lock for NoLock {}
+
+#[derive(Debug)]
+struct MemoryFile(Arc<Content>);
+
+impl WriteFile for MemoryFile {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ReadFile for MemoryFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.read().len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let content = self.0.read();
+        into.copy_from_slice(slice_of(&content, offset, into.len())?);
+        Ok(())
+    }
+}
+
+/// The bytes of a range, or `UnexpectedEof` where they end before it does.
+pub(super) fn slice_of(bytes: &[u8], offset: u64, length: usize) -> io::Result<&[u8]> {
+    let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+    let end = start.checked_add(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+    bytes.get(start..end).ok_or(io::ErrorKind::UnexpectedEof.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_move_and_end_while_readers_go_on() {
+        let disk = MemoryDisk::new();
+        disk.create("blocks/a").unwrap().write_all(b"content").unwrap();
+        let reader = disk.open("blocks/a").unwrap();
+        disk.rename("blocks/a", "blocks/b").unwrap();
+        let entry = |name: &str, is_directory| DirectoryEntry { name: name.to_owned(), is_directory };
+        assert_eq!(disk.list("").unwrap(), [entry("blocks", true)]);
+        assert_eq!(disk.list("blocks").unwrap(), [entry("b", false)]);
+        disk.remove("blocks/b").unwrap();
+        assert_eq!(disk.open("blocks/b").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let mut bytes = [0; 4];
+        reader.read_at(3, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"tent");
+        assert_eq!(reader.read_at(4, &mut bytes).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

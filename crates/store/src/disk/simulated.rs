@@ -1,0 +1,258 @@
+//! A test double: a disk in memory that loses power, fills up and fails on demand.
+//!
+//! It keeps apart what a running system sees and what is durable:
+//!
+//! ```text
+//!   file     |== synced ==|-- written --|        power loss keeps any of the sectors after the synced part
+//!   names    durable names + changes in order    power loss keeps any of the changes
+//! ```
+//!
+//! A sector is 512 bytes or 4 KiB, by the seed; a lost one between kept ones reads as zeros or as garbage. All
+//! choices come from the seed, so that a failing test can be repeated.
+
+mod state;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::state::{Content, NameChange, Node, Outcome, Random, State, result_of, torn};
+use super::memory::slice_of;
+use super::{DirectoryEntry, Disk, Lock, ReadFile, WriteFile};
+
+/// What goes wrong. Operations that change the disk count from zero, and so do those that only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The machine stops during this change; nothing works afterwards. See [`SimulatedDisk::after_power_loss`].
+    CrashAt(u64),
+    /// This change fails, once, without effect; of a write, half has happened.
+    FailAt(u64),
+    /// This change happens, but reports a failure, once.
+    FailAfter(u64),
+    /// This change and all that follow fail.
+    FailFrom(u64),
+    /// Every such change, named as [`SimulatedDisk::changes`] names it, fails; without effect, or with it.
+    FailEvery(&'static str, bool),
+    /// This read, listing or opening fails, once.
+    FailReadAt(u64),
+    /// The disk has room for so many bytes.
+    Capacity(u64),
+}
+
+/// A disk under test. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedDisk {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimulatedDisk {
+    /// A disk on which the database directory does not exist yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Says what goes wrong from now on; the counts of changes and reads begin anew.
+    pub fn set_fault(&self, fault: Option<Fault>) {
+        let mut state = self.state.lock();
+        state.fault = fault;
+        state.changes.clear();
+        state.reads = 0;
+    }
+
+    /// The changes since the fault was set, each by operation and name.
+    pub fn changes(&self) -> Vec<String> {
+        self.state.lock().changes.clone()
+    }
+
+    /// How many reads, listings and openings there were since the fault was set.
+    pub fn reads(&self) -> u64 {
+        self.state.lock().reads
+    }
+
+    /// Whether the machine has stopped.
+    pub fn is_crashed(&self) -> bool {
+        self.state.lock().crashed
+    }
+
+    /// The files as a running system sees them, with their content.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.state.lock();
+        let file = |(name, node): (&String, &Node)| match node {
+            Node::File(file) => Some((name.clone(), state.files[*file].bytes.clone())),
+            Node::Directory => None,
+        };
+        state.names.iter().filter_map(file).collect()
+    }
+
+    /// Puts a file in place, durably, as from outside.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let node = Node::File(state.files.len());
+        state.files.push(Content { bytes: bytes.to_vec(), synced: bytes.len() });
+        for change in [NameChange::Set(String::new(), Node::Directory), NameChange::Set(name.to_owned(), node)] {
+            let State { names, durable, .. } = &mut *state;
+            change.apply(names);
+            change.apply(durable);
+        }
+    }
+
+    /// The disk that a new process finds when the one before ended without warning: all it did is there.
+    pub fn after_kill(&self) -> Self {
+        let mut state = self.state.lock().clone();
+        (state.fault, state.crashed, state.locked) = (None, false, false);
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The disk that the machine finds when it starts again after losing power.
+    pub fn after_power_loss(&self, seed: u64) -> Self {
+        let before = self.state.lock().clone();
+        let mut random = Random(seed);
+        // Besides even chances, seeds try the extremes: nothing that was not synced survives, or nearly all.
+        let keep_of_8 = [4, 0, 8, 7, 1][(random.next() % 5) as usize];
+        let mut names = before.durable;
+        for change in before.pending.iter().filter(|_| random.next() % 8 < keep_of_8) {
+            change.apply(&mut names);
+        }
+        let files = before.files.iter().map(|content| torn(content, keep_of_8, &mut random)).collect();
+        let state = State { durable: names.clone(), names, files, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from("/simulated").join(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
+        let mut state = self.state.lock();
+        let file = state.files.len();
+        state.files.push(Content::default());
+        state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
+        Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), file }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn ReadFile>> {
+        let mut state = self.state.lock();
+        state.read()?;
+        let file = state.file(name)?;
+        Ok(Arc::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let node = Node::File(state.file(from)?);
+        state.change_name("rename", NameChange::Rename(from.to_owned(), to.to_owned(), node))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.file(name)?;
+        state.change_name("remove", NameChange::Remove(name.to_owned()))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
+        let mut state = self.state.lock();
+        state.read()?;
+        match state.names.get(directory) {
+            Some(Node::Directory) => {}
+            Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+            None => return Err(io::ErrorKind::NotFound.into()),
+        }
+        let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
+        let entry = |(path, node): (&String, &Node)| {
+            let name = path.strip_prefix(&prefix).filter(|name| !name.is_empty() && !name.contains('/'))?;
+            Some(DirectoryEntry { name: name.to_owned(), is_directory: *node == Node::Directory })
+        };
+        Ok(state.names.iter().filter_map(entry).collect())
+    }
+
+    fn create_directory(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.names.get(name) == Some(&Node::Directory) {
+            return state.check_power();
+        }
+        let change = NameChange::Set(name.to_owned(), Node::Directory);
+        if name.is_empty() {
+            change.apply(&mut state.durable);
+        }
+        state.change_name("create directory", change)
+    }
+
+    fn sync_directory(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let outcome = state.change("sync", name)?;
+        if outcome != Outcome::FailsBefore {
+            let (durable, pending) =
+                std::mem::take(&mut state.pending).into_iter().partition(|c| c.directory() == name);
+            state.pending = pending;
+            let durable: Vec<NameChange> = durable;
+            durable.iter().for_each(|change| change.apply(&mut state.durable));
+        }
+        result_of(outcome)
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut state = self.state.lock();
+        if state.file(name).is_err() {
+            let node = Node::File(state.files.len());
+            state.files.push(Content::default());
+            state.change_name("create", NameChange::Set(name.to_owned(), node))?;
+        }
+        if std::mem::replace(&mut state.locked, true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimulatedLock(self.clone()))))
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedLock(SimulatedDisk);
+
+impl Lock for SimulatedLock {}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        self.0.state.lock().locked = false;
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    name: String,
+    file: usize,
+}
+
+impl WriteFile for SimulatedFile {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.disk.state.lock().write(&self.name, self.file, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        let outcome = state.change("sync", &self.name)?;
+        if outcome != Outcome::FailsBefore {
+            state.files[self.file].synced = state.files[self.file].bytes.len();
+        }
+        result_of(outcome)
+    }
+}
+
+impl ReadFile for SimulatedFile {
+    fn length(&self) -> io::Result<u64> {
+        let state = self.disk.state.lock();
+        state.check_power()?;
+        Ok(state.files[self.file].bytes.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        state.read()?;
+        into.copy_from_slice(slice_of(&state.files[self.file].bytes, offset, into.len())?);
+        Ok(())
+    }
+}

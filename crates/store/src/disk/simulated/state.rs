@@ -1,0 +1,191 @@
+//! What the simulated disk keeps: names and bytes, as the running system sees them and as they are durable.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::Fault;
+
+/// Everything on a disk, and what goes wrong with it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub names: BTreeMap<String, Node>,
+    pub durable: BTreeMap<String, Node>,
+    pub pending: Vec<NameChange>,
+    pub files: Vec<Content>,
+    pub fault: Option<Fault>,
+    pub changes: Vec<String>,
+    pub reads: u64,
+    pub crashed: bool,
+    pub locked: bool,
+}
+
+/// What a name stands for; a file by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Directory,
+    File(usize),
+}
+
+/// A file, whose first `synced` bytes are durable.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Content {
+    pub bytes: Vec<u8>,
+    pub synced: usize,
+}
+
+/// A change of names that is not durable yet.
+#[derive(Clone, Debug)]
+pub(super) enum NameChange {
+    Set(String, Node),
+    Remove(String),
+    Rename(String, String, Node),
+}
+
+impl NameChange {
+    pub fn directory(&self) -> &str {
+        let (Self::Set(name, _) | Self::Remove(name) | Self::Rename(_, name, _)) = self;
+        name.rsplit_once('/').map_or("", |(directory, _)| directory)
+    }
+
+    pub fn apply(&self, names: &mut BTreeMap<String, Node>) {
+        match self {
+            Self::Set(name, node) => drop(names.insert(name.clone(), *node)),
+            Self::Remove(name) => drop(names.remove(name)),
+            Self::Rename(from, to, node) => {
+                names.remove(from);
+                names.insert(to.clone(), *node);
+            }
+        }
+    }
+}
+
+/// What is left of a file: the synced part, and any of the sectors after it.
+pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Content {
+    let sector = if random.next().is_multiple_of(2) { 512 } else { 4096 };
+    let hole = if random.next().is_multiple_of(2) { 0 } else { random.next() as u8 };
+    let mut bytes = content.bytes[..content.synced].to_vec();
+    while bytes.len() < content.bytes.len() {
+        let start = bytes.len();
+        let end = ((start / sector + 1) * sector).min(content.bytes.len());
+        if random.next() % 8 < keep_of_8 {
+            bytes.extend_from_slice(&content.bytes[start..end]);
+        } else if random.next().is_multiple_of(2) {
+            bytes.resize(end, hole);
+        } else {
+            // The end of the file may be lost with all that follows, in the middle of a sector too.
+            if random.next().is_multiple_of(4) {
+                bytes.extend_from_slice(&content.bytes[start..start + (end - start) / 2]);
+            }
+            break;
+        }
+    }
+    let synced = bytes.len();
+    Content { bytes, synced }
+}
+
+/// Splitmix64: enough for choices that a seed repeats.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// What becomes of a change.
+#[derive(PartialEq, Eq)]
+pub(super) enum Outcome {
+    Works,
+    FailsBefore,
+    FailsAfter,
+}
+
+impl State {
+    pub fn change(&mut self, operation: &str, name: &str) -> io::Result<Outcome> {
+        self.check_power()?;
+        let number = self.changes.len() as u64;
+        let change = format!("{operation} {name}");
+        let fails_every = match self.fault {
+            Some(Fault::FailEvery(failing, has_effect)) if failing == change => Some(has_effect),
+            _ => None,
+        };
+        self.changes.push(change);
+        Ok(match self.fault {
+            // What happens at the crash is not durable, so whether it has an effect is up to the power loss.
+            Some(Fault::CrashAt(at)) if at == number => {
+                self.crashed = true;
+                if operation == "sync" { Outcome::FailsBefore } else { Outcome::FailsAfter }
+            }
+            Some(Fault::FailAt(at)) if at == number => Outcome::FailsBefore,
+            Some(Fault::FailAfter(at)) if at == number => Outcome::FailsAfter,
+            Some(Fault::FailFrom(at)) if at <= number => Outcome::FailsBefore,
+            _ => match fails_every {
+                Some(true) => Outcome::FailsAfter,
+                Some(false) => Outcome::FailsBefore,
+                None => Outcome::Works,
+            },
+        })
+    }
+
+    pub fn read(&mut self) -> io::Result<()> {
+        self.check_power()?;
+        self.reads += 1;
+        if self.fault == Some(Fault::FailReadAt(self.reads - 1)) { Err(failure()) } else { Ok(()) }
+    }
+
+    pub fn check_power(&self) -> io::Result<()> {
+        if self.crashed { Err(io::Error::other("the simulated machine has stopped")) } else { Ok(()) }
+    }
+
+    pub fn change_name(&mut self, operation: &str, change: NameChange) -> io::Result<()> {
+        let (NameChange::Set(name, _) | NameChange::Remove(name) | NameChange::Rename(_, name, _)) = &change;
+        let outcome = self.change(operation, &name.clone())?;
+        if outcome != Outcome::FailsBefore {
+            change.apply(&mut self.names);
+            self.pending.push(change);
+        }
+        result_of(outcome)
+    }
+
+    fn used(&self) -> u64 {
+        let bytes = |node: &Node| match node {
+            Node::File(file) => self.files[*file].bytes.len() as u64,
+            Node::Directory => 0,
+        };
+        self.names.values().map(bytes).sum()
+    }
+
+    pub fn write(&mut self, name: &str, file: usize, bytes: &[u8]) -> io::Result<()> {
+        let outcome = self.change("write", name)?;
+        if let Some(Fault::Capacity(capacity)) = self.fault {
+            let room = usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX);
+            if room < bytes.len() {
+                self.files[file].bytes.extend_from_slice(&bytes[..room]);
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        let written = if outcome == Outcome::FailsBefore { bytes.len() / 2 } else { bytes.len() };
+        self.files[file].bytes.extend_from_slice(&bytes[..written]);
+        result_of(outcome)
+    }
+
+    pub fn file(&self, name: &str) -> io::Result<usize> {
+        match self.names.get(name) {
+            Some(Node::File(file)) => Ok(*file),
+            Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+pub(super) fn result_of(outcome: Outcome) -> io::Result<()> {
+    if outcome == Outcome::Works { Ok(()) } else { Err(failure()) }
+}
+
+fn failure() -> io::Error {
+    io::Error::other("simulated failure")
+}

@@ -1,0 +1,257 @@
+//! What can go wrong: one enum for each thing a caller asks for. Each names the operation, the thing and the place,
+//! and its message includes the cause, for callers may show the message alone.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use crate::{BlockId, TableId};
+use taut_block::{BlockError, CorruptBlock};
+
+/// An operation on a file that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was tried, as a verb.
+    pub operation: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// What the file system answered.
+    pub source: io::Error,
+}
+
+/// Why a database was not opened. Nothing was changed then, unless it was being created.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is nothing at this path.
+    #[error("there is no database at {}", path.display())]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is a file.
+    #[error("{} is a file; a database is a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A directory without a catalog, and not empty either.
+    #[error("{} is no database: it has no catalog, but holds {found:?}", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Something in it that is not of an empty database.
+        found: String,
+    },
+    /// An empty directory, or one whose creation was interrupted, while no database is to be created.
+    #[error("{} is an empty directory, not a database", path.display())]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another process has the database open, or this one still has it.
+    #[error("database {} is open in another process, or still in this one", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The catalog was written by another version of Taut.
+    #[error("{} has format version {found}; this program reads {} to {}", path.display(), readable.start(), readable.end())]
+    Version {
+        /// The catalog.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+        /// The versions that can be read.
+        readable: RangeInclusive<u64>,
+    },
+    /// The catalog is damaged.
+    #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]
+    Corrupt {
+        /// The catalog.
+        path: PathBuf,
+        /// Where.
+        at: u64,
+        /// What should be there.
+        expected: String,
+    },
+    /// Block files that the catalog names do not exist.
+    #[error("{} block files are missing, such as {} of table {table:?}; the database can still be inspected", files.len(), first(files))]
+    MissingBlocks {
+        /// A table that misses some.
+        table: String,
+        /// All missing files, those of that table first.
+        files: Vec<PathBuf>,
+    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+fn first(files: &[PathBuf]) -> String {
+    files.first().map(|file| file.display().to_string()).unwrap_or_default()
+}
+
+/// Why a block was not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The database is open for inspection only.
+    #[error("the database is open for inspection only")]
+    ReadOnly,
+    /// Its file could not be written.
+    #[error("block {block} is not written: {source}")]
+    File {
+        /// The number it would have had.
+        block: BlockId,
+        /// Why.
+        source: FileError,
+    },
+}
+
+/// Why a commit did not happen. Unless it is [`CommitError::Uncertain`], nothing has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The database is open for inspection only.
+    #[error("the database is open for inspection only")]
+    ReadOnly,
+    /// The name is taken by a table or a view.
+    #[error("there already is a table or view named {name:?}")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The table is gone, or never was.
+    #[error("there is no table with number {}; it was dropped meanwhile", table.0)]
+    NoTable {
+        /// The table.
+        table: TableId,
+    },
+    /// The view is gone, or never was.
+    #[error("there is no view named {name:?}")]
+    NoView {
+        /// The name.
+        name: String,
+    },
+    /// A block to be replaced is not in the table: it was replaced meanwhile.
+    #[error("table {table:?} has no block {block}; it was replaced meanwhile")]
+    NoBlock {
+        /// The table.
+        table: String,
+        /// The block.
+        block: BlockId,
+    },
+    /// New blocks do not have the rows of those that they replace.
+    #[error("new blocks of table {table:?} have {found} rows, those that they replace {expected}")]
+    RowsDiffer {
+        /// The table.
+        table: String,
+        /// Rows replaced.
+        expected: u64,
+        /// Rows of the new blocks.
+        found: u64,
+    },
+    /// Blocks whose rows are to keep their order are not neighbours in one run.
+    #[error(
+        "the replaced blocks of table {table:?} are not neighbours in one run, so their rows have no order to keep"
+    )]
+    NotOneRun {
+        /// The table.
+        table: String,
+    },
+    /// A block does not have the columns of its table, or a design names columns that there are not.
+    #[error("table {table:?} has {expected} columns; {what} does not fit them")]
+    ColumnsDiffer {
+        /// The table.
+        table: String,
+        /// What does not fit.
+        what: String,
+        /// Columns of the table.
+        expected: usize,
+    },
+    /// The block was written to another database.
+    #[error("block {block} was written to another database")]
+    ForeignBlock {
+        /// The block.
+        block: BlockId,
+    },
+    /// The catalog cannot be written as JSON.
+    #[error("the catalog cannot be encoded: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// A file could not be written.
+    #[error("the commit did not happen: {0}")]
+    File(#[from] FileError),
+    /// The new catalog could not be made durable, nor the old one put back. The change is not visible; whether
+    /// it is after the database was opened again depends on what the disk kept. The next commit that succeeds
+    /// settles it: the change then never happened.
+    #[error("the commit may or may not survive: {attempt}; putting back the catalog before it failed too: {source}")]
+    Uncertain {
+        /// What failed first.
+        attempt: FileError,
+        /// What failed when the old catalog was put back.
+        source: FileError,
+    },
+}
+
+/// Why a block was not opened or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Its file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Its file is shorter or longer than it was written.
+    #[error("{} has {found} bytes, not {expected}", path.display())]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Its length as it was written.
+        expected: u64,
+        /// Its length now.
+        found: u64,
+    },
+    /// Its header is not the one that was written.
+    #[error("{} is corrupt: its header, bytes 0 to {length}, has checksum {found:016x}, not {expected:016x}", path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of the header.
+        length: u64,
+        /// Its checksum as it was written.
+        expected: u64,
+        /// Its checksum now.
+        found: u64,
+    },
+    /// Its header makes no sense.
+    #[error("{} is corrupt: {source}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// Where, and what should be there.
+        source: CorruptBlock,
+    },
+    /// Its header does not agree with the catalog or the file.
+    #[error("{}: its header says {found} {what}, not {expected}", path.display())]
+    Differs {
+        /// The file.
+        path: PathBuf,
+        /// What the number counts.
+        what: &'static str,
+        /// The number in the catalog.
+        expected: u64,
+        /// The number in the header.
+        found: u64,
+    },
+    /// Something inside it cannot be read, or is not what was written.
+    #[error("{}{}: {source}", path.display(), at.map_or_else(String::new, |at| format!(", from byte {at} on")))]
+    Block {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file, as far as it is known.
+        at: Option<u64>,
+        /// What, and in which section.
+        source: BlockError,
+    },
+}

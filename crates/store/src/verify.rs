@@ -1,0 +1,205 @@
+//! Looks for damage: reads every byte of every file, past the cache.
+
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use taut_types::ColumnIndex;
+
+use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, ROOT, block_name, block_of};
+use crate::disk::read_whole;
+use crate::error::{FileError, OpenError, ReadError};
+use crate::open::{list, read_catalog};
+use crate::{BlockFile, OpenBlock, Store, Table};
+
+/// Something that is not as it was written.
+#[derive(Debug)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// The table whose rows are in it.
+    pub table: Option<String>,
+    /// What is wrong, and where in the file.
+    pub problem: Problem,
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A block file that the catalog names does not exist.
+    Missing,
+    /// A file that no database has. It does no harm.
+    Foreign,
+    /// A file or directory cannot be read.
+    File(FileError),
+    /// The catalog is no longer one.
+    Catalog(OpenError),
+    /// The catalog is not the one of the last commit.
+    Replaced {
+        /// The version of the last commit.
+        expected: u64,
+        /// The version in the file.
+        found: u64,
+    },
+    /// The block cannot be opened or read.
+    Block(ReadError),
+    /// A byte between sections that must be zero.
+    Padding {
+        /// Where.
+        at: u64,
+        /// The byte.
+        found: u8,
+    },
+    /// The block says something else of itself than the catalog does.
+    Differs {
+        /// What differs.
+        what: &'static str,
+    },
+    /// The catalog tells another number of nulls in a column than all blocks of the table together.
+    Nulls {
+        /// The column.
+        column: String,
+    },
+}
+
+impl Display for Damage {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.problem {
+            Problem::Missing => write!(formatter, "{path} is missing"),
+            Problem::Foreign => write!(formatter, "{path} is not of this database"),
+            // These name the file themselves.
+            Problem::File(error) => write!(formatter, "{error}"),
+            Problem::Catalog(error) => write!(formatter, "{error}"),
+            Problem::Block(error) => write!(formatter, "{error}"),
+            Problem::Replaced { expected, found } => write!(formatter, "{path} has version {found}, not {expected}"),
+            Problem::Padding { at, found } => write!(formatter, "{path}, byte {at}: expected zero, found {found}"),
+            Problem::Differs { what } => write!(formatter, "{path} has another {what} than the catalog says"),
+            Problem::Nulls { column } => {
+                write!(formatter, "{path} tells another number of nulls in column {column:?} than the blocks")
+            }
+        }?;
+        self.table.as_ref().map_or(Ok(()), |table| write!(formatter, " (table {table:?})"))
+    }
+}
+
+/// Reads everything and reports what is not as it was written. Commits wait meanwhile only while the catalog is read.
+pub fn verify(store: &Store) -> Vec<Damage> {
+    let mut damages = Vec::new();
+    let snapshot = check_catalog(store, &mut damages);
+    check_names(store, &mut damages);
+    for table in snapshot.tables() {
+        check_table(store, table, &mut damages);
+    }
+    damages
+}
+
+/// Compares the catalog's file with the catalog in memory, which is returned.
+fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
+    let disk = &*store.directory().disk;
+    let _guard = store.hold_commits();
+    let snapshot = store.snapshot();
+    let read = read_whole(disk, CATALOG)
+        .map_err(|source| Problem::File(FileError { operation: "read", path: disk.path(CATALOG), source }));
+    let problem = match read.and_then(|bytes| read_catalog(disk, &bytes).map_err(Problem::Catalog)) {
+        Err(problem) => Some(problem),
+        Ok(file) if file.version != snapshot.version() || file.database != snapshot.database() => {
+            Some(Problem::Replaced { expected: snapshot.version(), found: file.version })
+        }
+        Ok(_) => None,
+    };
+    damages.extend(problem.map(|problem| Damage { path: disk.path(CATALOG), table: None, problem }));
+    snapshot
+}
+
+/// Looks for names that no database has. Files of blocks that no catalog names are not among them: a load may be
+/// writing them now.
+fn check_names(store: &Store, damages: &mut Vec<Damage>) {
+    let disk = &*store.directory().disk;
+    let mut damage = |name: &str, problem| damages.push(Damage { path: disk.path(name), table: None, problem });
+    for directory in [ROOT, BLOCKS] {
+        let entries = match list(disk, directory) {
+            Ok(entries) => entries,
+            Err(error) => {
+                damage(directory, Problem::File(error));
+                continue;
+            }
+        };
+        for entry in entries {
+            let is_ours = match directory {
+                ROOT if entry.is_directory => entry.name == BLOCKS,
+                ROOT => [CATALOG, CATALOG_NEW, LOCK].contains(&entry.name.as_str()),
+                _ => !entry.is_directory && block_of(&entry.name).is_some(),
+            };
+            if !is_ours {
+                let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
+                damage(&name, Problem::Foreign);
+            }
+        }
+    }
+}
+
+/// Checks all blocks of a table, and what the catalog says of all of them together.
+fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
+    let disk = &*store.directory().disk;
+    let mut damage = |name: &str, problem| {
+        damages.push(Damage { path: disk.path(name), table: Some(table.name.clone()), problem });
+    };
+    let mut nulls = vec![0; table.schema.len()];
+    let mut is_whole = true;
+    for block in &table.blocks {
+        if let Err(problem) = check_block(table, block, &mut nulls) {
+            is_whole = false;
+            damage(&block_name(block.id()), problem);
+        }
+    }
+    for (column, (nulls, statistics)) in nulls.into_iter().zip(&table.statistics).enumerate() {
+        if is_whole && nulls != statistics.nulls {
+            damage(CATALOG, Problem::Nulls { column: table.schema.columns()[column].name.clone() });
+        }
+    }
+}
+
+/// Checks a block, and adds up the nulls of each column.
+fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<(), Problem> {
+    let open = file.open_uncached().map_err(|error| match error {
+        ReadError::File(error) if error.source.kind() == std::io::ErrorKind::NotFound => Problem::Missing,
+        error => Problem::Block(error),
+    })?;
+    let block = open.block();
+    let damaged = |error| Problem::Block(open.locate(error));
+    block.check(&open).map_err(damaged)?;
+    check_padding(&open)?;
+    let (schema, design) = block.description(&open).map_err(damaged)?;
+    if schema != *table.schema {
+        return Err(Problem::Differs { what: "schema" });
+    }
+    if design.layout.name() != &*file.entry().layout {
+        return Err(Problem::Differs { what: "layout" });
+    }
+    for column in (0..schema.len()).map(ColumnIndex::from) {
+        let statistics = block.statistics(&open, column).map_err(damaged)?;
+        if statistics.rows != file.entry().rows {
+            return Err(Problem::Differs { what: "number of rows" });
+        }
+        nulls[column.index()] = nulls[column.index()].saturating_add(statistics.nulls);
+    }
+    Ok(())
+}
+
+/// Whether all bytes that belong to no section are zero. No checksum covers them, and nobody reads them.
+fn check_padding(open: &OpenBlock) -> Result<(), Problem> {
+    let block = open.block();
+    for index in 0..block.section_count() {
+        let section = block.section(index);
+        let end = section.offset + section.length;
+        let next =
+            if index + 1 < block.section_count() { block.section(index + 1).offset } else { block.file_length() };
+        let bytes = open.read_raw(end..next).map_err(Problem::File)?;
+        if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
+            return Err(Problem::Padding { at: end + at as u64, found: bytes[at] });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! What the tests of the store share: small blocks, and a database as a plain map.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use taut_block::{BlockBuilder, BlockImage, ScanReport, Selection};
+use taut_store::disk::{Disk, SimulatedDisk};
+use taut_store::{
+    BlockId, CommitError, NewBlock, OpenBlock, OpenError, OpenOptions, ReadCounters, RowOrder, Store, Table, verify,
+};
+use taut_types::{Column, ColumnIndex, LogicalType, Schema, TableDesign};
+
+/// The rows of each table.
+pub type Contents = BTreeMap<String, Vec<i64>>;
+pub type Failure = Box<dyn std::error::Error>;
+
+pub fn schema() -> Schema {
+    Schema::new(vec![Column::new("id", LogicalType::BigInt, false)]).unwrap()
+}
+
+pub fn design(layout: &str) -> TableDesign {
+    TableDesign::from_options([("layout", layout)], &schema()).unwrap()
+}
+
+/// A block of rows in a layout.
+pub fn image(values: &[i64], design: &TableDesign) -> BlockImage {
+    let schema = Arc::new(schema());
+    let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+    let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::new(design.clone()));
+    builder.push(&RecordBatch::try_new(schema.arrow(), vec![column]).unwrap()).unwrap();
+    builder.finish().unwrap()
+}
+
+pub fn write(store: &Store, values: &[i64], layout: &str) -> Result<NewBlock, Failure> {
+    let design = design(layout);
+    Ok(store.write_block(&image(values, &design), &design)?)
+}
+
+/// The rows of a block, in order.
+pub fn values_of(open: &OpenBlock) -> Result<Vec<i64>, Failure> {
+    let (block, mut values, mut report) = (open.block(), Vec::new(), ScanReport::default());
+    for segment in 0..block.segments() {
+        let rows = block.segment_rows(segment);
+        let mut reader = block.open_segment(open, segment);
+        let columns = reader.project(&Selection::All(rows), 0..rows, &[ColumnIndex(0)], &mut report);
+        let columns = columns.map_err(|error| open.locate(error))?;
+        values.extend_from_slice(columns[0].as_primitive::<Int64Type>().values());
+    }
+    Ok(values)
+}
+
+/// The rows of a table, in order.
+pub fn rows_of(table: &Table) -> Result<Vec<i64>, Failure> {
+    let mut rows = Vec::new();
+    for file in &table.blocks {
+        let open = file.open(&ReadCounters::new())?;
+        rows.extend(values_of(&open)?);
+    }
+    Ok(rows)
+}
+
+pub fn contents(store: &Store) -> Result<Contents, Failure> {
+    let snapshot = store.snapshot();
+    snapshot.tables().map(|table| Ok((table.name.clone(), rows_of(table)?))).collect()
+}
+
+pub fn create_table(store: &Store, name: &str) -> Result<(), Failure> {
+    Ok(store.commit::<_, CommitError>(|edit| edit.create_table(name, schema(), design("column")).map(drop))?)
+}
+
+pub fn append(store: &Store, name: &str, blocks: Vec<NewBlock>) -> Result<(), Failure> {
+    let table = store.snapshot().table(name).ok_or("no such table")?.id;
+    Ok(store.commit::<_, CommitError>(|edit| edit.append_blocks(table, blocks))?)
+}
+
+pub fn replace_all(store: &Store, name: &str, blocks: Vec<NewBlock>, layout: &str) -> Result<(), Failure> {
+    let snapshot = store.snapshot();
+    let table = snapshot.table(name).ok_or("no such table")?;
+    let old: Vec<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
+    Ok(store.commit::<_, CommitError>(|edit| {
+        edit.replace_blocks(table.id, &old, blocks, RowOrder::Kept)?;
+        edit.set_design(table.id, design(layout))
+    })?)
+}
+
+pub fn drop_table(store: &Store, name: &str) -> Result<(), Failure> {
+    let table = store.snapshot().table(name).ok_or("no such table")?.id;
+    Ok(store.commit::<_, CommitError>(|edit| edit.drop_table(table))?)
+}
+
+pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
+    let options = OpenOptions { create: true, cache_bytes: Some(1 << 20), ..OpenOptions::default() };
+    Store::open_on(Arc::new(disk.clone()), options)
+}
+
+/// Asserts that nothing but the database of the store lies on the disk, undamaged.
+pub fn assert_tidy(store: &Store, disk: &SimulatedDisk, context: &str) {
+    let damages: Vec<String> = verify(store).iter().map(ToString::to_string).collect();
+    assert!(damages.is_empty(), "{context}: {damages:?}");
+    let snapshot = store.snapshot();
+    let blocks = snapshot.tables().flat_map(|table| &table.blocks);
+    let mut expected: BTreeSet<String> = blocks.map(|block| format!("blocks/{}.block", block.id())).collect();
+    expected.extend(["catalog", "lock"].map(str::to_owned));
+    let found: BTreeSet<String> = disk.files().into_keys().collect();
+    assert_eq!(found, expected, "{context}: {:?}", disk.list("blocks"));
+}
+
+/// The life of a small database, step by step, and what it holds before and after each.
+pub struct Step {
+    pub name: &'static str,
+    pub run: fn(&Store) -> Result<(), Failure>,
+    pub after: Contents,
+}
+
+pub fn steps() -> Vec<Step> {
+    fn one() -> Vec<i64> {
+        (0..2_500).collect()
+    }
+    fn two() -> Vec<i64> {
+        (2_500..3_700).map(|value| value * 7).collect()
+    }
+    fn all() -> Vec<i64> {
+        [one(), two()].concat()
+    }
+    let contents = |tables: &[(&str, Vec<i64>)]| -> Contents {
+        tables.iter().map(|(name, rows)| ((*name).to_owned(), rows.clone())).collect()
+    };
+    let step = |name, run, after| Step { name, run, after };
+    vec![
+        step("create", |store| create_table(store, "t"), contents(&[("t", vec![])])),
+        step(
+            "load",
+            |store| append(store, "t", vec![write(store, &one(), "column")?, write(store, &two(), "column")?]),
+            contents(&[("t", all())]),
+        ),
+        step(
+            "rewrite",
+            |store| replace_all(store, "t", vec![write(store, &all(), "packed_row")?], "packed_row"),
+            contents(&[("t", all())]),
+        ),
+        step(
+            "create and load",
+            |store| {
+                let block = write(store, &two(), "row")?;
+                Ok(store.commit::<_, CommitError>(|edit| {
+                    let table = edit.create_table("u", schema(), design("row"))?;
+                    edit.append_blocks(table, vec![block])?;
+                    edit.create_view("v", "select 1")
+                })?)
+            },
+            contents(&[("t", all()), ("u", two())]),
+        ),
+        step("drop", |store| drop_table(store, "t"), contents(&[("u", two())])),
+    ]
+}
+
+/// The layout of the blocks of each table, which tells a rewritten table from one that is not.
+pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
+    let snapshot = store.snapshot();
+    let layouts = |table: &Arc<Table>| {
+        let blocks = table.blocks.iter().map(|block| block.entry().layout.to_string()).collect();
+        (table.name.clone(), table.design.layout.name().to_owned(), blocks)
+    };
+    snapshot.tables().map(layouts).collect()
+}

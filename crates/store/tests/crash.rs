@@ -1,0 +1,120 @@
+//! The machine stops at every write, sync, rename and removal of a small database's life. Whatever the disk then
+//! keeps, the database opens again in the state before or after the interrupted step, whole and without leftovers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Contents, Step, assert_tidy, contents, layouts, open, steps};
+use taut_store::disk::{Fault, SimulatedDisk};
+
+const SEEDS: u64 = 8;
+
+/// What a database holds, and how.
+type State = (Contents, Vec<(String, String, Vec<String>)>);
+
+/// The states after 0, 1, 2, ... steps.
+fn states(steps: &[Step]) -> Vec<State> {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    let mut states = vec![(Contents::new(), Vec::new())];
+    for step in steps {
+        (step.run)(&store).unwrap();
+        states.push((contents(&store).unwrap(), layouts(&store)));
+        assert_eq!(states.last().unwrap().0, step.after, "{}", step.name);
+    }
+    states
+}
+
+/// Opens the database, which must be in one of the states that are possible, and tidy; returns which.
+fn check(disk: &SimulatedDisk, states: &[State], possible: std::ops::RangeInclusive<usize>, context: &str) -> usize {
+    let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let found = (contents(&store).unwrap_or_else(|error| panic!("{context}: {error}")), layouts(&store));
+    let state = possible.clone().find(|state| states[*state] == found);
+    assert_tidy(&store, disk, context);
+    state.unwrap_or_else(|| panic!("{context}: none of the states {possible:?}, but {:?}", found.1))
+}
+
+/// Runs the steps until the machine stops; how many were acknowledged, or `None` when it did not stop.
+fn run_until_crash(disk: &SimulatedDisk, steps: &[Step], at: u64) -> Option<usize> {
+    disk.set_fault(Some(Fault::CrashAt(at)));
+    let mut acknowledged = 0;
+    if let Ok(store) = open(disk) {
+        for step in steps {
+            if (step.run)(&store).is_err() {
+                break;
+            }
+            acknowledged += 1;
+        }
+    }
+    disk.is_crashed().then_some(acknowledged)
+}
+
+/// Calls `test` for every crash point and with each disk that may be found afterwards: that of a machine that lost
+/// power, by several seeds, and that of a process that was killed.
+fn for_every_crash(test: impl Fn(SimulatedDisk, &[Step], &[State], usize, &str)) -> u64 {
+    let steps = steps();
+    let states = states(&steps);
+    for at in 0.. {
+        let disk = SimulatedDisk::new();
+        let Some(acknowledged) = run_until_crash(&disk, &steps, at) else { return at };
+        let changes = disk.changes();
+        let context = format!("crash at change {at} ({:?}), {acknowledged} steps done", changes.last());
+        for seed in 0..SEEDS {
+            let context = format!("{context}, seed {seed}");
+            test(disk.after_power_loss(seed + 1_000 * at), &steps, &states, acknowledged, &context);
+        }
+        test(disk.after_kill(), &steps, &states, acknowledged, &format!("{context}, killed"));
+    }
+    unreachable!()
+}
+
+fn possible(acknowledged: usize, states: &[State]) -> std::ops::RangeInclusive<usize> {
+    acknowledged..=(acknowledged + 1).min(states.len() - 1)
+}
+
+#[test]
+fn a_crash_leaves_the_state_before_or_after_and_life_goes_on() {
+    let points = for_every_crash(|disk, steps, states, acknowledged, context| {
+        let found = check(&disk, states, possible(acknowledged, states), context);
+        let store = open(&disk).unwrap();
+        for step in &steps[found..] {
+            (step.run)(&store).unwrap_or_else(|error| panic!("{context}, then {}: {error}", step.name));
+        }
+        drop(store);
+        check(&disk, states, states.len() - 1..=states.len() - 1, &format!("{context}, then all steps"));
+    });
+    assert!(points > 50, "only {points} changes were interrupted");
+}
+
+/// What a reader saw after a crash is still there after the next one, even when it came from a process that was
+/// killed before it made it durable.
+#[test]
+fn what_was_seen_after_a_crash_survives_the_next() {
+    for_every_crash(|disk, _, states, acknowledged, context| {
+        let found = check(&disk, states, possible(acknowledged, states), context);
+        for seed in 0..4 {
+            let context = format!("{context}, seen, then power loss by seed {seed}");
+            check(&disk.after_power_loss(seed), states, found..=found, &context);
+        }
+    });
+}
+
+#[test]
+fn a_crash_while_opening_after_a_crash_changes_nothing() {
+    for_every_crash(|disk, _, states, acknowledged, context| {
+        for again in 0.. {
+            let reopened = disk.after_kill();
+            reopened.set_fault(Some(Fault::CrashAt(again)));
+            drop(open(&reopened));
+            if !reopened.is_crashed() {
+                break;
+            }
+            let changes = reopened.changes();
+            for seed in 0..3 {
+                let context = format!("{context}; crash {again} ({:?}) while opening, seed {seed}", changes.last());
+                let lost = reopened.after_power_loss(seed);
+                check(&lost, states, possible(acknowledged, states), &context);
+            }
+        }
+    });
+}

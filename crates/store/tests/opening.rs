@@ -1,0 +1,169 @@
+//! What is opened, created and refused, on real files; nothing that is no database is changed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{append, contents, create_table, write};
+use taut_store::{OpenError, OpenOptions, Store, verify};
+
+const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, cache_bytes: None };
+
+fn open(path: &Path) -> Result<Store, OpenError> {
+    Store::open(path, OpenOptions::default())
+}
+
+fn tree(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    let content = |path: &Path| {
+        if path.is_dir() { tree(path).into_values().flatten().collect() } else { fs::read(path).unwrap() }
+    };
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), content(&entry.path()))).collect()
+}
+
+#[test]
+fn a_database_is_created_and_opened_again() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("new.taut");
+    let store = Store::open(&path, CREATE).unwrap();
+    let id = store.snapshot().database();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2, 3], "row").unwrap()]).unwrap();
+    let before = contents(&store).unwrap();
+    drop(store);
+    let store = open(&path).unwrap();
+    assert_eq!((contents(&store).unwrap(), store.snapshot().database()), (before, id));
+    assert_eq!(store.snapshot().version(), 2);
+    assert!(verify(&store).is_empty());
+    drop(store);
+    // A directory that is empty, or that an interrupted creation left, becomes a database too.
+    let left = root.path().join("left");
+    fs::create_dir_all(left.join("blocks")).unwrap();
+    fs::write(left.join("lock"), "").unwrap();
+    fs::write(left.join("catalog.new"), "half").unwrap();
+    assert!(matches!(open(&left), Err(OpenError::Empty { .. })));
+    let other = Store::open(&left, CREATE).unwrap().snapshot().database();
+    assert_ne!(id, other);
+}
+
+#[test]
+fn what_is_no_database_is_refused_and_left_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let missing = root.path().join("missing");
+    assert!(matches!(open(&missing), Err(OpenError::Missing { .. })));
+    assert!(!missing.exists());
+    assert!(matches!(Store::open(missing.join("deeper"), CREATE), Err(OpenError::File(_))));
+
+    let file = root.path().join("file");
+    fs::write(&file, "text").unwrap();
+    assert!(matches!(Store::open(&file, CREATE), Err(OpenError::NotADirectory { .. })));
+
+    let foreign = root.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("notes.txt"), "mine").unwrap();
+    let before = tree(&foreign);
+    for options in [CREATE, OpenOptions::default()] {
+        let error = Store::open(&foreign, options).unwrap_err();
+        assert!(matches!(&error, OpenError::Foreign { found, .. } if found == "notes.txt"), "{error}");
+    }
+    assert_eq!(tree(&foreign), before);
+
+    // Blocks whose catalog is lost may be all that is left of somebody's data.
+    let lost = root.path().join("lost");
+    fs::create_dir_all(lost.join("blocks")).unwrap();
+    fs::write(lost.join("blocks/0000000000000001.block"), "data").unwrap();
+    let before = tree(&lost);
+    assert!(matches!(Store::open(&lost, CREATE), Err(OpenError::Foreign { .. })));
+    assert_eq!(tree(&lost), before);
+}
+
+#[test]
+fn another_version_and_damage_are_refused_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    drop(Store::open(root.path(), CREATE).unwrap());
+    let catalog = root.path().join("catalog");
+    let bytes = fs::read_to_string(&catalog).unwrap();
+    fs::write(&catalog, bytes.replacen("taut-catalog 1", "taut-catalog 9", 1)).unwrap();
+    let error = open(root.path()).unwrap_err();
+    assert!(error.to_string().ends_with("catalog has format version 9; this program reads 1 to 1"), "{error}");
+    fs::write(&catalog, &bytes[..bytes.len() - 1]).unwrap();
+    let error = open(root.path()).unwrap_err();
+    let OpenError::Corrupt { path, at, .. } = &error else { panic!("{error}") };
+    assert_eq!((path, *at), (&catalog, bytes.len() as u64 - 1), "{error}");
+}
+
+#[test]
+fn leftovers_of_a_load_are_removed_and_other_files_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path(), CREATE).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1], "row").unwrap()]).unwrap();
+    drop(store);
+    let blocks = root.path().join("blocks");
+    fs::write(blocks.join("0000000000000009.block"), "half").unwrap();
+    fs::write(blocks.join("0000000000000009.block.bak"), "mine").unwrap();
+    fs::write(root.path().join("catalog.new"), "half").unwrap();
+    let store = open(root.path()).unwrap();
+    assert!(!blocks.join("0000000000000009.block").exists() && !root.path().join("catalog.new").exists());
+    assert!(blocks.join("0000000000000009.block.bak").exists());
+    assert_eq!(verify(&store).len(), 1);
+    assert_eq!(contents(&store).unwrap()["t"], [1]);
+}
+
+const DATABASE_OF_CHILD: &str = "TAUT_TEST_DATABASE";
+
+/// Not a test by itself: what the other process of the next test runs.
+#[test]
+fn child_holds_the_database() {
+    let Some(path) = std::env::var_os(DATABASE_OF_CHILD) else { return };
+    let _store = open(Path::new(&path)).unwrap();
+    println!("\nopen");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn a_second_process_is_refused_until_the_first_ends_however_it_ends() {
+    let root = tempfile::tempdir().unwrap();
+    drop(Store::open(root.path(), CREATE).unwrap());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_holds_the_database", "--nocapture"])
+        .env(DATABASE_OF_CHILD, root.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "open"), "the other process did not open the database");
+    for options in [CREATE, OpenOptions { inspect: true, ..OpenOptions::default() }] {
+        let error = Store::open(root.path(), options).unwrap_err();
+        assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+        assert!(error.to_string().contains("is open in another process"), "{error}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    open(root.path()).unwrap();
+}
+
+#[test]
+fn the_database_stays_locked_while_a_snapshot_may_need_its_files() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path(), CREATE).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1], "row").unwrap()]).unwrap();
+    let snapshot = store.snapshot();
+    drop(store);
+    assert!(matches!(open(root.path()), Err(OpenError::Locked { .. })));
+    drop(snapshot);
+    open(root.path()).unwrap();
+}
