@@ -1,1 +1,27 @@
-//! SQL on Taut: parser front, planning rules, scan, load and rewrite.
+//! SQL on Taut: PostgreSQL grammar in front, DataFusion's planner and operators behind, and the scan, the load and the
+//! rewrite of tables between it and the storage rooms.
+
+mod batches;
+mod catalog;
+mod columns;
+mod conform;
+mod error;
+mod files;
+mod load;
+mod progress;
+mod rewrite;
+mod rules;
+mod scan;
+mod session;
+mod settings;
+mod statement;
+mod system_tables;
+mod table;
+
+pub use batches::Batches;
+pub use error::{QueryError, Result};
+pub use files::{FileFormat, ReadOptions};
+pub use progress::{Progress, ProgressCallback};
+pub use session::{Done, Outcome, QuerySession};
+pub use settings::Engine;
+pub use statement::{Statement, TableSource, parse};

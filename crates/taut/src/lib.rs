@@ -1,1 +1,27 @@
-//! Taut, an embedded analytical database whose physical table design is declared, visible and changeable.
+//! Taut: an embedded analytical database in which the physical form of a table is declared, visible and changeable.
+//!
+//! ```
+//! let database = taut::Database::in_memory()?;
+//! let session = database.session();
+//! session.execute(
+//!     "CREATE TABLE point (x int, y int) WITH (layout = 'packed_row', sort_by = 'x');
+//!      INSERT INTO point VALUES (2, 20), (1, 10)",
+//! )?;
+//! let rows: usize = session
+//!     .query("SELECT y FROM point WHERE x = 1")?
+//!     .map(|batch| batch.map(|batch| batch.num_rows()))
+//!     .sum::<Result<usize, taut::Error>>()?;
+//! assert_eq!(rows, 1);
+//! # Ok::<(), taut::Error>(())
+//! ```
+
+mod database;
+mod error;
+mod rows;
+mod session;
+
+pub use database::{Database, Settings};
+pub use error::Error;
+pub use rows::{CancelHandle, Rows};
+pub use session::{LoadOptions, Outcome, Session};
+pub use taut_query::{Batches, Done, FileFormat, Progress, ProgressCallback, ReadOptions, Statement};

@@ -1,0 +1,74 @@
+//! Batches that the caller makes, as a source of rows.
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::streaming::PartitionStream;
+use parking_lot::Mutex;
+
+use crate::error::Result;
+
+/// Batches in order, made as they are asked for.
+pub type Batches = Box<dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>> + Send>;
+
+/// A plan that yields the batches of some iterators, each on a thread of its own; it can run once.
+///
+/// # Errors
+/// When the plan cannot be made of the schema.
+pub fn plan_of(schema: SchemaRef, partitions: Vec<Batches>) -> Result<LogicalPlan> {
+    let partition = |batches| {
+        let partition = CallerBatches { schema: Arc::clone(&schema), batches: Mutex::new(Some(batches)) };
+        Arc::new(partition) as Arc<dyn PartitionStream>
+    };
+    let partitions = partitions.into_iter().map(partition).collect();
+    let table = StreamingTable::try_new(Arc::clone(&schema), partitions)?;
+    Ok(LogicalPlanBuilder::scan("batches", provider_as_source(Arc::new(table)), None)?.build()?)
+}
+
+struct CallerBatches {
+    schema: SchemaRef,
+    batches: Mutex<Option<Batches>>,
+}
+
+impl Debug for CallerBatches {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "CallerBatches({})", self.schema)
+    }
+}
+
+impl PartitionStream for CallerBatches {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        /// Batches made ahead of those that are encoded.
+        const MADE_AHEAD: usize = 4;
+        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), MADE_AHEAD);
+        let sender = builder.tx();
+        let batches = self.batches.lock().take();
+        builder.spawn_blocking(move || {
+            let Some(batches) = batches else {
+                return Err(DataFusionError::Execution("batches of a caller can be read once".to_owned()));
+            };
+            for batch in batches {
+                let failed = batch.is_err();
+                // The receiver is gone when the statement was cancelled or has failed elsewhere.
+                if sender.blocking_send(batch.map_err(DataFusionError::from)).is_err() || failed {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        builder.build()
+    }
+}

@@ -1,0 +1,78 @@
+//! Brings batches from outside into the types of a table, without losing anything silently.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit, TimestampNanosecondType};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::util::display::FormatOptions;
+use datafusion::common::{Result, exec_err, plan_err};
+use taut_types::{LogicalType, Schema};
+
+/// How batches of one source become batches of one table, column by column.
+#[derive(Debug)]
+pub struct Conform {
+    table: String,
+    target: SchemaRef,
+    casts: Vec<bool>,
+}
+
+/// A value that does not fit is an error, never a null.
+const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
+
+impl Conform {
+    /// The way from a source's columns to those of a table, by place.
+    ///
+    /// # Errors
+    /// When the columns differ in number, or a type cannot be cast.
+    pub fn new(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
+        if source.fields().len() != target.len() {
+            return plan_err!("table {table} has {} columns, the rows to insert {}", target.len(), source.fields().len());
+        }
+        let arrow = target.arrow();
+        let mut casts = Vec::with_capacity(target.len());
+        for (from, to) in source.fields().iter().zip(arrow.fields()) {
+            if !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
+                let to_type = LogicalType::from_arrow(to.data_type()).map_or_else(String::new, |t| t.sql_name());
+                return plan_err!("column {:?} of table {table} is {to_type}; {} does not fit it", to.name(), from.data_type());
+            }
+            casts.push(from.data_type() != to.data_type());
+        }
+        Ok(Self { table: table.to_owned(), target: arrow, casts })
+    }
+
+    /// A batch in the table's types.
+    ///
+    /// # Errors
+    /// When a value does not fit its column, or is null where it must not be.
+    pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let mut columns = Vec::with_capacity(batch.num_columns());
+        for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
+            let name = field.name();
+            if !field.is_nullable() && array.null_count() > 0 {
+                return exec_err!("column {name:?} of table {} is NOT NULL; a row to insert has null there", self.table);
+            }
+            let array = if *needs_cast { self.cast(array, name, field.data_type())? } else { Arc::clone(array) };
+            columns.push(array);
+        }
+        Ok(RecordBatch::try_new(Arc::clone(&self.target), columns)?)
+    }
+
+    fn cast(&self, array: &ArrayRef, name: &str, target: &DataType) -> Result<ArrayRef> {
+        if let DataType::Timestamp(TimeUnit::Nanosecond, _) = array.data_type() {
+            let nanoseconds = array.as_primitive::<TimestampNanosecondType>();
+            if let Some(finer) = nanoseconds.iter().flatten().find(|value| value % 1_000 != 0) {
+                return exec_err!(
+                    "column {name:?} of table {}: timestamps have microseconds, but here is one of {finer} nanoseconds \
+                     since 1970; round it first, such as by date_trunc('microsecond', {name})",
+                    self.table
+                );
+            }
+        }
+        match cast_with_options(array, target, &STRICT) {
+            Ok(array) => Ok(array),
+            Err(error) => exec_err!("column {name:?} of table {}: {error}", self.table),
+        }
+    }
+}

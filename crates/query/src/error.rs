@@ -1,0 +1,152 @@
+//! What can go wrong with a statement.
+
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use taut_types::{DesignError, SchemaError};
+
+/// Why a statement failed. Its message stands on its own.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The text is no statement.
+    #[error("syntax error: {message}")]
+    Syntax {
+        /// What the parser expected and found; carries line and column.
+        message: String,
+        /// Where in the text, counted from one: line, then column.
+        position: Option<(u64, u64)>,
+    },
+    /// A statement or a part of one that is not supported.
+    #[error("{what} is not supported; {allowed}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What is allowed instead, or when it comes.
+        allowed: String,
+    },
+    /// A table, view or file that does not exist.
+    #[error("{kind} {name:?} does not exist")]
+    NotFound {
+        /// What kind of thing.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A table or view that exists already.
+    #[error("{kind} {name:?} already exists")]
+    Exists {
+        /// What kind of thing.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A file that could not be loaded.
+    #[error("{path}: {message}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong, with the line and column where there are any.
+        message: String,
+    },
+    /// Options that make no table design.
+    #[error(transparent)]
+    Design(#[from] DesignError),
+    /// Columns that make no table.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A commit to the database directory.
+    #[error("{}", chain(.0))]
+    Commit(#[from] taut_store::CommitError),
+    /// A write to the database directory.
+    #[error("{}", chain(.0))]
+    Write(#[from] taut_store::WriteError),
+    /// A block file.
+    #[error("{}", chain(.0))]
+    Read(#[from] taut_store::ReadError),
+    /// What is in a block.
+    #[error("{}", chain(.0))]
+    Block(#[from] taut_block::BlockError),
+    /// Rows that make no block.
+    #[error("{}", chain(.0))]
+    Build(#[from] taut_block::BuildError),
+    /// Planning or execution.
+    #[error("{}", message_of(.0))]
+    Engine(#[from] DataFusionError),
+    /// The statement was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// The message of an error with those of its sources, the outermost first.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        message = format!("{message}: {inner}");
+        source = inner.source();
+    }
+    message
+}
+
+/// The message of an engine error without the layers around it.
+fn message_of(error: &DataFusionError) -> String {
+    match error.find_root() {
+        DataFusionError::External(inner) => chain(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            datafusion::arrow::error::ArrowError::ExternalError(inner) => chain(inner.as_ref()),
+            other => other.to_string(),
+        },
+        root => root.strip_backtrace(),
+    }
+}
+
+impl QueryError {
+    /// The place of the error in the statement's text, counted from one: line, then column.
+    pub fn position(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Syntax { position, .. } => *position,
+            Self::Engine(error) => match error.find_root() {
+                DataFusionError::Diagnostic(diagnostic, _) => diagnostic.span.map(|s| (s.start.line, s.start.column)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), allowed: allowed.into() }
+    }
+}
+
+impl From<ParserError> for QueryError {
+    fn from(error: ParserError) -> Self {
+        let message = match error {
+            ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
+            ParserError::RecursionLimitExceeded => "the statement is nested too deeply".to_owned(),
+        };
+        let position = position_in(&message);
+        Self::Syntax { message, position }
+    }
+}
+
+/// The numbers of `... at Line: 3, Column: 14`, with which the parser ends its messages.
+fn position_in(message: &str) -> Option<(u64, u64)> {
+    let (_, place) = message.rsplit_once("Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    let digits = column.find(|c: char| !c.is_ascii_digit()).unwrap_or(column.len());
+    Some((line.parse().ok()?, column[..digits].parse().ok()?))
+}
+
+/// The error of an operation of this room.
+pub type Result<T, E = QueryError> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_read_from_messages() {
+        assert_eq!(position_in("Expected: x, found: y at Line: 3, Column: 14"), Some((3, 14)));
+        assert_eq!(position_in("Expected: x, found: EOF"), None);
+    }
+}

@@ -1,0 +1,377 @@
+//! Files outside the database: which format they have, which options apply, and how their rows are read.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::csv::ReaderBuilder as CsvReaderBuilder;
+use datafusion::arrow::csv::reader::Format as CsvFormat;
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::json::ReaderBuilder as JsonReaderBuilder;
+use datafusion::arrow::json::reader::infer_json_schema;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::DataFusionError;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use taut_types::{LogicalType, Schema};
+
+use crate::error::{QueryError, Result};
+
+/// What `COPY` options there are, for messages.
+pub(crate) const OPTIONS_ALLOWED: &str =
+    "COPY takes FORMAT parquet, csv or json, and for csv HEADER, DELIMITER, QUOTE, ESCAPE and NULL";
+
+/// Records from which the types of a CSV or JSON file are inferred.
+const INFERENCE_RECORDS: usize = 100_000;
+
+/// The format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Apache Parquet.
+    Parquet,
+    /// Comma-separated values, or another delimiter.
+    Csv,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FileFormat {
+    /// The format of a name such as `csv`.
+    ///
+    /// # Errors
+    /// When there is no such format.
+    pub fn from_name(name: &str) -> Result<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "parquet" => Ok(Self::Parquet),
+            "csv" | "tsv" => Ok(Self::Csv),
+            "json" | "ndjson" | "jsonl" => Ok(Self::Json),
+            _ => Err(QueryError::unsupported(format!("format {name:?}"), "formats are parquet, csv and json")),
+        }
+    }
+
+    /// The format that a file's name tells, before an ending such as `.gz`.
+    ///
+    /// # Errors
+    /// When the name tells none.
+    pub fn of_path(path: &Path) -> Result<Self> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
+        let stem = [".gz", ".zst", ".bz2", ".xz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+        match stem.rsplit_once('.').map(|(_, end)| end) {
+            Some("parquet" | "pq" | "parq") => Ok(Self::Parquet),
+            Some("csv" | "tsv" | "tbl" | "txt") => Ok(Self::Csv),
+            Some("json" | "ndjson" | "jsonl") => Ok(Self::Json),
+            _ => Err(QueryError::unsupported(
+                format!("the format of {}", path.display()),
+                "name it as parquet, csv or json where the file's ending does not tell it",
+            )),
+        }
+    }
+}
+
+/// How text files are read.
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// The format; by the file's ending where it is not given.
+    pub format: Option<FileFormat>,
+    /// Whether the first line of a CSV file names the columns; by comparing it with them where it is not given.
+    pub header: Option<bool>,
+    /// What separates values.
+    pub delimiter: Option<u8>,
+    /// What values are quoted with.
+    pub quote: u8,
+    /// What a quote inside a quoted value is escaped with; itself, where it is not given.
+    pub escape: Option<u8>,
+    /// What stands for null beside the empty value.
+    pub null: Option<String>,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { format: None, header: None, delimiter: None, quote: b'"', escape: None, null: None }
+    }
+}
+
+impl ReadOptions {
+    /// The options of a `COPY ... FROM`.
+    ///
+    /// # Errors
+    /// When an option is unknown or its value is not allowed.
+    pub fn from_pairs(pairs: &[(String, String)]) -> Result<Self> {
+        let mut options = Self::default();
+        for (name, value) in pairs {
+            match name.as_str() {
+                "format" => options.format = Some(FileFormat::from_name(value)?),
+                "header" => options.header = Some(value == "true"),
+                "delimiter" => options.delimiter = Some(one_byte(name, value)?),
+                "quote" => options.quote = one_byte(name, value)?,
+                "escape" => options.escape = Some(one_byte(name, value)?),
+                "null" => options.null = Some(value.clone()),
+                _ => return Err(QueryError::unsupported(format!("COPY option {name}"), OPTIONS_ALLOWED)),
+            }
+        }
+        let is_csv = options.format.is_none_or(|format| format == FileFormat::Csv);
+        match pairs.iter().find(|(name, _)| name != "format") {
+            Some((name, _)) if !is_csv => {
+                Err(QueryError::unsupported(format!("COPY option {name} for this format"), OPTIONS_ALLOWED))
+            }
+            _ => Ok(options),
+        }
+    }
+
+    fn format_of(&self, path: &Path) -> Result<FileFormat> {
+        self.format.map_or_else(|| FileFormat::of_path(path), Ok)
+    }
+
+    fn delimiter_of(&self, path: &Path) -> u8 {
+        let tabs = path.to_str().is_some_and(|path| path.contains(".tsv"));
+        self.delimiter.unwrap_or(if tabs { b'\t' } else { b',' })
+    }
+
+    fn csv_format(&self, path: &Path, header: bool) -> Result<CsvFormat> {
+        let mut format = CsvFormat::default()
+            .with_header(header)
+            .with_delimiter(self.delimiter_of(path))
+            .with_quote(self.quote);
+        if let Some(escape) = self.escape.filter(|escape| *escape != self.quote) {
+            format = format.with_escape(escape);
+        }
+        if let Some(null) = &self.null {
+            format = format.with_null_regex(null_pattern(null)?);
+        }
+        Ok(format)
+    }
+}
+
+fn null_pattern(null: &str) -> Result<regex::Regex> {
+    regex::Regex::new(&format!("^({})?$", regex::escape(null)))
+        .map_err(|error| QueryError::unsupported(format!("NULL {null:?}: {error}"), OPTIONS_ALLOWED))
+}
+
+fn one_byte(option: &str, value: &str) -> Result<u8> {
+    match value.as_bytes() {
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err(QueryError::unsupported(format!("COPY option {option} {value:?}"), "it is one ASCII character")),
+    }
+}
+
+/// What `COPY ... TO` options mean for the engine: its format, and its own options.
+///
+/// # Errors
+/// When the format or an option is not known.
+pub(crate) fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, Vec<(String, String)>)> {
+    let mut format = None;
+    let mut options = Vec::new();
+    for (name, value) in pairs {
+        match name.as_str() {
+            "format" => format = Some(FileFormat::from_name(&value)?),
+            "header" => options.push(("format.has_header".to_owned(), value)),
+            "delimiter" | "quote" | "escape" => options.push((format!("format.{name}"), value)),
+            "null" => options.push(("format.null_value".to_owned(), value)),
+            _ => return Err(QueryError::unsupported(format!("COPY option {name}"), OPTIONS_ALLOWED)),
+        }
+    }
+    let format = format.map_or_else(|| FileFormat::of_path(Path::new(file)), Ok)?;
+    if format != FileFormat::Csv && !options.is_empty() {
+        return Err(QueryError::unsupported(format!("COPY option {} for this format", options[0].0), OPTIONS_ALLOWED));
+    }
+    let name = match format {
+        FileFormat::Parquet => "PARQUET",
+        FileFormat::Csv => "CSV",
+        FileFormat::Json => "JSON",
+    };
+    Ok((name.to_owned(), options))
+}
+
+/// The rows of files, with their columns by place (`csv`) or name (`parquet`, `json`).
+///
+/// For a table that exists, text is read in its types; `columns` are then those that the file holds.
+///
+/// # Errors
+/// When a file cannot be opened or its columns cannot be inferred. What is wrong inside is found when it is read.
+pub async fn read(
+    context: &SessionContext,
+    files: &[PathBuf],
+    options: &ReadOptions,
+    columns: Option<&Schema>,
+) -> Result<(FileFormat, DataFrame)> {
+    let Some(first) = files.first() else {
+        return Err(QueryError::unsupported("loading no files", "name at least one"));
+    };
+    if let Some(missing) = files.iter().find(|file| !file.exists()) {
+        return Err(QueryError::NotFound { kind: "file", name: missing.display().to_string() });
+    }
+    let format = options.format_of(first)?;
+    if format == FileFormat::Parquet {
+        let paths: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        let end = first.extension().and_then(|end| end.to_str()).map(|end| format!(".{end}")).unwrap_or_default();
+        let frame = context.read_parquet(paths, ParquetReadOptions::default().file_extension(&end)).await?;
+        return Ok((format, frame));
+    }
+    let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::new();
+    let mut schema: Option<SchemaRef> = columns.map(text_schema);
+    for file in files {
+        let text = TextFile::new(file, format, options, schema.clone())?;
+        schema = Some(Arc::clone(&text.schema));
+        partitions.push(Arc::new(text));
+    }
+    let table = StreamingTable::try_new(schema.unwrap_or_else(|| Arc::new(ArrowSchema::empty())), partitions)?;
+    Ok((format, context.read_table(Arc::new(table))?))
+}
+
+/// The columns of a table as text files are parsed into them.
+fn text_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.columns().iter().map(|column| {
+        let arrow = match column.logical_type {
+            LogicalType::Varchar | LogicalType::Bytea => DataType::Utf8,
+            other => other.arrow(),
+        };
+        // Nulls where there must not be any are found, and named, when rows are brought into the table's types.
+        Field::new(&column.name, arrow, true)
+    });
+    Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A CSV or JSON-lines file that is read once, from beginning to end, so that a bad value has a line.
+#[derive(Debug)]
+struct TextFile {
+    path: PathBuf,
+    format: FileFormat,
+    csv: CsvFormat,
+    is_strict: bool,
+    schema: SchemaRef,
+}
+
+impl TextFile {
+    fn new(path: &Path, format: FileFormat, options: &ReadOptions, schema: Option<SchemaRef>) -> Result<Self> {
+        let header = match (options.header, &schema) {
+            (Some(header), _) => header,
+            (None, Some(schema)) => first_line_names(path, options, schema)?,
+            (None, None) => true,
+        };
+        let csv = options.csv_format(path, header)?;
+        let is_strict = schema.is_some();
+        let schema = match schema {
+            Some(schema) => schema,
+            None => Arc::new(infer(path, format, &csv).map_err(|error| file_error(path, &error, None))?),
+        };
+        if schema.fields().is_empty() {
+            return Err(QueryError::File { path: path.display().to_string(), message: "it has no columns".to_owned() });
+        }
+        Ok(Self { path: path.to_owned(), format, csv, is_strict, schema })
+    }
+
+    fn batches(&self, batch_rows: usize) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>> {
+        let error = |error: ArrowError| file_error(&self.path, &error, Some(&self.schema));
+        let source = decompressed(&self.path).map_err(error)?;
+        Ok(match self.format {
+            FileFormat::Json => Box::new(
+                JsonReaderBuilder::new(Arc::clone(&self.schema))
+                    .with_batch_size(batch_rows)
+                    .with_strict_mode(self.is_strict)
+                    .build(BufReader::new(source))
+                    .map_err(error)?,
+            ),
+            FileFormat::Csv | FileFormat::Parquet => Box::new(
+                CsvReaderBuilder::new(Arc::clone(&self.schema))
+                    .with_format(self.csv.clone())
+                    .with_batch_size(batch_rows)
+                    .build(source)
+                    .map_err(error)?,
+            ),
+        })
+    }
+}
+
+impl PartitionStream for TextFile {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        /// Batches read ahead of those that are encoded.
+        const READ_AHEAD: usize = 4;
+        let batch_rows = context.session_config().batch_size();
+        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
+        let sender = builder.tx();
+        let (path, schema) = (self.path.clone(), Arc::clone(&self.schema));
+        let batches = self.batches(batch_rows);
+        builder.spawn_blocking(move || {
+            let external = |error: QueryError| DataFusionError::External(Box::new(error));
+            for batch in batches.map_err(external)? {
+                let batch = batch.map_err(|error| external(file_error(&path, &error, Some(&schema))));
+                let failed = batch.is_err();
+                // The receiver is gone when the statement was cancelled or has failed elsewhere.
+                if sender.blocking_send(batch).is_err() || failed {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        builder.build()
+    }
+}
+
+/// A file's bytes, decompressed where its ending says that they are compressed.
+fn decompressed(path: &Path) -> Result<Box<dyn Read + Send>, ArrowError> {
+    let io = |error: std::io::Error| ArrowError::IoError(error.to_string(), error);
+    let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
+    let compression = match path.extension().and_then(|end| end.to_str()) {
+        Some("gz") => FileCompressionType::GZIP,
+        Some("zst") => FileCompressionType::ZSTD,
+        Some("bz2") => FileCompressionType::BZIP2,
+        Some("xz") => FileCompressionType::XZ,
+        _ => FileCompressionType::UNCOMPRESSED,
+    };
+    compression.convert_read(file).map_err(|error| ArrowError::ExternalError(Box::new(error)))
+}
+
+fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema, ArrowError> {
+    let source = decompressed(path)?;
+    match format {
+        FileFormat::Json => Ok(infer_json_schema(BufReader::new(source), Some(INFERENCE_RECORDS))?.0),
+        FileFormat::Csv | FileFormat::Parquet => {
+            let (schema, _) = csv.infer_schema(source, Some(INFERENCE_RECORDS))?;
+            // A column without any value says nothing about its type.
+            let known = |field: &Arc<Field>| match field.data_type() {
+                DataType::Null => field.as_ref().clone().with_data_type(DataType::Utf8),
+                _ => field.as_ref().clone(),
+            };
+            Ok(ArrowSchema::new(schema.fields().iter().map(known).collect::<Vec<_>>()))
+        }
+    }
+}
+
+/// Whether the first line of a CSV file holds the names of the columns.
+fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> Result<bool> {
+    let csv = options.csv_format(path, true)?;
+    let error = |error: ArrowError| file_error(path, &error, None);
+    if options.format_of(path)? != FileFormat::Csv {
+        return Ok(false);
+    }
+    let (first, _) = csv.infer_schema(decompressed(path).map_err(error)?, Some(0)).map_err(error)?;
+    let same = |(one, other): (&Arc<Field>, &Arc<Field>)| one.name().trim().eq_ignore_ascii_case(other.name());
+    Ok(first.fields().len() == schema.fields().len() && first.fields().iter().zip(schema.fields()).all(same))
+}
+
+/// An error of a reader with the file and, where the message numbers a column, its name.
+fn file_error(path: &Path, error: &ArrowError, schema: Option<&SchemaRef>) -> QueryError {
+    let mut message = match error {
+        ArrowError::CsvError(message) | ArrowError::ParseError(message) | ArrowError::JsonError(message) => message.clone(),
+        other => other.to_string(),
+    };
+    const MARK: &str = "for column ";
+    if let (Some(schema), Some(at)) = (schema, message.find(MARK)) {
+        let digits = message[at + MARK.len()..].chars().take_while(char::is_ascii_digit).collect::<String>();
+        if let Some(field) = digits.parse().ok().and_then(|place: usize| schema.fields().get(place)) {
+            message = message.replacen(&format!("{MARK}{digits}"), &format!("{MARK}{:?}", field.name()), 1);
+        }
+    }
+    QueryError::File { path: path.display().to_string(), message }
+}

@@ -1,0 +1,434 @@
+//! Rows into blocks: the operator under `INSERT`, `COPY ... FROM` and `CREATE TABLE AS`.
+//!
+//! ```text
+//! input partition 0 ──> batches until a block is full ──┐ encode and write, as many at once as there are threads
+//! input partition 1 ──> batches until a block is full ──┤
+//!                                                       ▼
+//!                               all blocks, in order ──> one commit
+//! ```
+//!
+//! Nothing is visible before the commit, and an error before it leaves no trace.
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, UInt64Array};
+use datafusion::arrow::compute::SortOptions;
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result};
+use datafusion_common_runtime::SpawnedTask;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{Distribution, EquivalenceProperties, LexRequirement, OrderingRequirements};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, EvaluationType, SchedulingType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use taut_block::BlockBuilder;
+use taut_store::{NewBlock, RowOrder, Store, Table};
+use taut_types::{BlockSize, Schema, TableDesign};
+use tokio::sync::Semaphore;
+
+use crate::conform::Conform;
+use crate::progress::ProgressCounter;
+
+/// Plain bytes up to which the batches of a block are gathered, to be encoded beside those of other blocks. A larger
+/// block is encoded segment by segment as its rows arrive.
+const GATHERED_BYTES_MAX: u64 = 64 << 20;
+
+/// Where rows go.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A table that exists.
+    Table(Arc<Table>),
+    /// A table that the commit creates.
+    NewTable {
+        /// Its name.
+        name: String,
+        /// Its columns.
+        schema: Arc<Schema>,
+        /// Its design.
+        design: Arc<TableDesign>,
+    },
+    /// A table whose rows, all of them, are replaced by the same rows in the order of another design.
+    Sorted {
+        /// The table as it is read.
+        table: Arc<Table>,
+        /// Its design from then on.
+        design: Arc<TableDesign>,
+    },
+}
+
+impl Target {
+    fn name(&self) -> &str {
+        match self {
+            Self::Table(table) | Self::Sorted { table, .. } => &table.name,
+            Self::NewTable { name, .. } => name,
+        }
+    }
+
+    fn schema(&self) -> &Arc<Schema> {
+        match self {
+            Self::Table(table) | Self::Sorted { table, .. } => &table.schema,
+            Self::NewTable { schema, .. } => schema,
+        }
+    }
+
+    fn design(&self) -> &Arc<TableDesign> {
+        match self {
+            Self::Table(table) => &table.design,
+            Self::NewTable { design, .. } | Self::Sorted { design, .. } => design,
+        }
+    }
+}
+
+/// A target as a table that can only be inserted into: what a plan that fills it names.
+#[derive(Debug)]
+pub struct TargetTable {
+    /// The store.
+    pub store: Arc<Store>,
+    /// Where rows go.
+    pub target: Target,
+}
+
+#[async_trait]
+impl TableProvider for TargetTable {
+    fn schema(&self) -> SchemaRef {
+        self.target.schema().arrow()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        _projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        datafusion::common::internal_err!("the target of an insert is not read")
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        _insert_op: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(InsertExec::new(Arc::clone(&self.store), self.target.clone(), input)))
+    }
+}
+
+/// Writes the rows of its input to a table, commits, and yields their number as `count`.
+#[derive(Debug)]
+pub struct InsertExec {
+    store: Arc<Store>,
+    target: Target,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl InsertExec {
+    /// Inserts into a table that exists.
+    pub fn into_table(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(store, Target::Table(table), input)
+    }
+
+    /// Inserts the rows of an input, whose columns are those of the target by place.
+    pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(count_schema()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative)
+        .with_evaluation_type(EvaluationType::Eager);
+        Self { store, target, input, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// The order in which the design wants rows, as a requirement on the input.
+    fn sort_requirement(&self) -> Option<LexRequirement> {
+        let fields = self.input.schema();
+        let columns = self.target.design().sort_by.iter().map(|sort| {
+            let place = sort.column.index();
+            let options = SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
+            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(fields.field(place).name(), place));
+            PhysicalSortExpr { expr, options }.into()
+        });
+        LexRequirement::new(columns)
+    }
+}
+
+impl DisplayAs for InsertExec {
+    fn fmt_as(&self, _format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "InsertExec: table={}, layout={}", self.target.name(), self.target.design().layout.name())
+    }
+}
+
+impl ExecutionPlan for InsertExec {
+    fn name(&self) -> &str {
+        "InsertExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        // A partition more would tear the order of arrival apart.
+        vec![false]
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        match self.sort_requirement() {
+            Some(_) => vec![Distribution::SinglePartition],
+            None => vec![Distribution::UnspecifiedDistribution],
+        }
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        vec![self.sort_requirement().map(OrderingRequirements::new)]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.pop()) {
+            (Some(input), None) => Ok(Arc::new(Self::new(Arc::clone(&self.store), self.target.clone(), input))),
+            _ => datafusion::common::internal_err!("an insert has one input"),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let (store, target, input) = (Arc::clone(&self.store), self.target.clone(), Arc::clone(&self.input));
+        let bytes_written = MetricBuilder::new(&self.metrics).counter("bytes_written", 0);
+        let blocks_written = MetricBuilder::new(&self.metrics).counter("blocks_written", 0);
+        let insert = async move {
+            let progress = context.session_config().get_extension::<ProgressCounter>();
+            let blocks = write_blocks(&store, &target, input, context, progress.as_deref()).await?;
+            let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
+            bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
+            blocks_written.add(blocks.len());
+            commit(&store, &target, blocks)?;
+            let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
+            Ok(RecordBatch::try_new(count_schema(), vec![count])?)
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(count_schema(), futures::stream::once(insert).boxed())))
+    }
+}
+
+fn count_schema() -> SchemaRef {
+    Arc::new(ArrowSchema::new(vec![Field::new("count", DataType::UInt64, false)]))
+}
+
+fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<()> {
+    store
+        .commit(|edit| {
+            match target {
+                Target::Table(table) => edit.append_blocks(table.id, blocks),
+                Target::NewTable { name, schema, design } => {
+                    let table = edit.create_table(name, schema.as_ref().clone(), design.as_ref().clone())?;
+                    edit.append_blocks(table, blocks)
+                }
+                Target::Sorted { table, design } => {
+                    let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
+                    edit.set_design(table.id, design.as_ref().clone())?;
+                    edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
+                }
+            }
+        })
+        .map_err(external)
+}
+
+/// Writes all rows of a plan as blocks, in order; a partition's blocks come before those of the next.
+async fn write_blocks(
+    store: &Arc<Store>,
+    target: &Target,
+    input: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    progress: Option<&ProgressCounter>,
+) -> Result<Vec<NewBlock>> {
+    let writer = BlockWriter {
+        store: Arc::clone(store),
+        schema: Arc::clone(target.schema()),
+        design: Arc::clone(target.design()),
+        permits: Arc::new(Semaphore::new(context.session_config().target_partitions().max(1))),
+    };
+    let conform = Arc::new(Conform::new(&input.schema(), target.schema(), target.name())?);
+    let mut partitions = Vec::new();
+    for partition in 0..input.output_partitioning().partition_count() {
+        let stream = input.execute(partition, Arc::clone(&context))?;
+        let task = partition_blocks(writer.clone(), stream, Arc::clone(&conform), progress.cloned());
+        partitions.push(SpawnedTask::spawn(task));
+    }
+    let mut blocks = Vec::new();
+    for partition in partitions {
+        blocks.extend(partition.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
+    }
+    Ok(blocks)
+}
+
+/// Turns rows into written blocks of one table.
+#[derive(Clone)]
+pub(crate) struct BlockWriter {
+    pub store: Arc<Store>,
+    pub schema: Arc<Schema>,
+    pub design: Arc<TableDesign>,
+    /// As many blocks are encoded at once.
+    pub permits: Arc<Semaphore>,
+}
+
+impl BlockWriter {
+    pub fn builder(&self) -> BlockBuilder {
+        BlockBuilder::new(Arc::clone(&self.schema), Arc::clone(&self.design))
+    }
+
+    pub fn write(&self, builder: BlockBuilder) -> Result<NewBlock> {
+        let image = builder.finish().map_err(external)?;
+        self.store.write_block(&image, &self.design).map_err(external)
+    }
+
+    /// Encodes and writes gathered batches as one block, on a thread of its own.
+    async fn spawn_block(&self, batches: Vec<RecordBatch>) -> Result<SpawnedTask<Result<NewBlock>>> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(external)?;
+        let writer = self.clone();
+        Ok(SpawnedTask::spawn_blocking(move || {
+            let _permit = permit;
+            let mut builder = writer.builder();
+            for batch in &batches {
+                builder.push(batch).map_err(external)?;
+            }
+            drop(batches);
+            writer.write(builder)
+        }))
+    }
+}
+
+async fn partition_blocks(
+    writer: BlockWriter,
+    stream: SendableRecordBatchStream,
+    conform: Arc<Conform>,
+    progress: Option<ProgressCounter>,
+) -> Result<Vec<NewBlock>> {
+    let conformed = stream.map(move |batch| {
+        let batch = conform.batch(&batch?)?;
+        if let Some(progress) = &progress {
+            progress.add(batch.num_rows() as u64);
+        }
+        Ok(batch)
+    });
+    match writer.design.block_size {
+        BlockSize::Bytes(bytes) if bytes <= GATHERED_BYTES_MAX => gathered_blocks(&writer, conformed, bytes).await,
+        _ => streamed_blocks(&writer, conformed).await,
+    }
+}
+
+/// Blocks whose batches are gathered first, so that several are encoded at once.
+async fn gathered_blocks(
+    writer: &BlockWriter,
+    mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
+    block_bytes: u64,
+) -> Result<Vec<NewBlock>> {
+    let mut tasks = Vec::new();
+    let (mut gathered, mut gathered_bytes) = (Vec::new(), 0);
+    while let Some(batch) = batches.next().await {
+        let mut batch = batch?;
+        while batch.num_rows() > 0 {
+            let bytes = plain_bytes(&batch, &writer.schema);
+            let room = block_bytes.saturating_sub(gathered_bytes);
+            if bytes < room {
+                gathered_bytes += bytes;
+                gathered.push(batch);
+                break;
+            }
+            // The part of the batch that fills the block, at least one row.
+            let share = (batch.num_rows() as u128 * u128::from(room)).div_ceil(u128::from(bytes.max(1)));
+            let rows = (share as usize).clamp(1, batch.num_rows());
+            gathered.push(batch.slice(0, rows));
+            batch = batch.slice(rows, batch.num_rows() - rows);
+            tasks.push(writer.spawn_block(std::mem::take(&mut gathered)).await?);
+            gathered_bytes = 0;
+        }
+    }
+    if !gathered.is_empty() {
+        tasks.push(writer.spawn_block(gathered).await?);
+    }
+    let mut blocks = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        blocks.push(task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
+    }
+    Ok(blocks)
+}
+
+/// Blocks that are encoded as their rows arrive.
+async fn streamed_blocks(
+    writer: &BlockWriter,
+    mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
+) -> Result<Vec<NewBlock>> {
+    let mut blocks = Vec::new();
+    let mut builder = writer.builder();
+    while let Some(batch) = batches.next().await {
+        builder.push(&batch?).map_err(external)?;
+        if builder.is_full() {
+            blocks.push(writer.write(std::mem::replace(&mut builder, writer.builder()))?);
+        }
+    }
+    if builder.rows() > 0 {
+        blocks.push(writer.write(builder)?);
+    }
+    Ok(blocks)
+}
+
+/// Bytes of a batch's values in their plain form, about: strings by the length of their buffers' used part.
+fn plain_bytes(batch: &RecordBatch, schema: &Schema) -> u64 {
+    let rows = batch.num_rows() as u64;
+    let column_bytes = |(array, column): (&ArrayRef, &taut_types::Column)| match column.logical_type.plain_bytes() {
+        Some(bytes) => rows * bytes as u64,
+        None => string_bytes(array),
+    };
+    batch.columns().iter().zip(schema.columns()).map(column_bytes).sum()
+}
+
+fn string_bytes(array: &ArrayRef) -> u64 {
+    use datafusion::arrow::array::AsArray;
+    let lengths = |views: &[u128]| views.iter().map(|view| u64::from(*view as u32)).sum();
+    match array.data_type() {
+        DataType::Utf8View => lengths(array.as_string_view().views()),
+        DataType::BinaryView => lengths(array.as_binary_view().views()),
+        _ => 0,
+    }
+}

@@ -1,0 +1,137 @@
+//! `ALTER TABLE ... SET`: puts the blocks of a table into another design.
+//!
+//! Each step takes some consecutive blocks, writes their rows as new ones, and publishes those in their place. The table
+//! can be read throughout, as a mixture of old and new blocks, and memory holds a few blocks at a time. A rewrite that
+//! is interrupted is taken up where it stopped by the same statement, since blocks already in the design are left alone.
+//!
+//! Another sort order cannot be had block by block: the whole table is then sorted, spilling to disk, and replaced at
+//! once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion_common_runtime::SpawnedTask;
+use taut_block::ScanReport;
+use taut_store::{BlockId, BlockFile, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
+use taut_types::{BlockSize, ColumnIndex, TableDesign};
+use tokio::sync::Semaphore;
+
+use crate::error::{QueryError, Result};
+use crate::load::BlockWriter;
+use crate::progress::ProgressCounter;
+
+/// Plain bytes of old blocks that a step takes at least.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// Rewrites the blocks of a table that are not in a design yet, keeping the order of rows, and sets it as the table's.
+///
+/// # Errors
+/// When a block cannot be read or written; the steps published before stay.
+pub async fn rewrite_blocks(
+    store: &Arc<Store>,
+    table: &Arc<Table>,
+    design: Arc<TableDesign>,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+) -> Result<u64> {
+    let id = table.id;
+    store.commit(|edit| edit.set_design(id, design.as_ref().clone()))?;
+    let permits = Arc::new(Semaphore::new(threads.max(1)));
+    let writer = BlockWriter { store: Arc::clone(store), schema: Arc::clone(&table.schema), design, permits };
+    let mut tasks = Vec::new();
+    for step in steps(table, &writer.design) {
+        let permit = Arc::clone(&writer.permits).acquire_owned().await.map_err(|_| QueryError::Cancelled)?;
+        let (writer, progress, old) = (writer.clone(), progress.clone(), table.blocks[step].to_vec());
+        tasks.push(SpawnedTask::spawn_blocking(move || {
+            let _permit = permit;
+            rewrite_step(&writer, id, &old, progress.as_ref())
+        }));
+    }
+    let mut rows = 0;
+    for task in tasks {
+        rows += task.join().await.map_err(|_| QueryError::Cancelled)??;
+    }
+    Ok(rows)
+}
+
+/// Consecutive blocks of one run that a step takes together.
+fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
+    let step_bytes = match design.block_size {
+        BlockSize::Bytes(bytes) => bytes.max(STEP_BYTES),
+        BlockSize::File => u64::MAX,
+    };
+    let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
+    let mut steps = Vec::new();
+    for (start, end) in table.runs.iter().copied().zip(ends) {
+        let (mut first, mut bytes) = (start, 0u64);
+        for place in start..end {
+            bytes = bytes.saturating_add(table.blocks[place].entry().plain_bytes);
+            if bytes >= step_bytes || place + 1 == end {
+                steps.push(first..place + 1);
+                (first, bytes) = (place + 1, 0);
+            }
+        }
+    }
+    steps
+}
+
+fn rewrite_step(
+    writer: &BlockWriter,
+    table: TableId,
+    old: &[Arc<BlockFile>],
+    progress: Option<&ProgressCounter>,
+) -> Result<u64> {
+    let rows = old.iter().map(|block| block.entry().rows).sum();
+    let counters = ReadCounters::new();
+    let mut all_done = true;
+    for block in old {
+        let open = block.open(&counters)?;
+        let (_, design) = open.block().description(&open).map_err(QueryError::Block)?;
+        all_done &= design == *writer.design;
+    }
+    if !all_done {
+        let new = rewritten(writer, old, progress)?;
+        let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
+        writer.store.commit(|edit| edit.replace_blocks(table, &ids, new, RowOrder::Kept))?;
+    } else if let Some(progress) = progress {
+        progress.add(rows);
+    }
+    Ok(rows)
+}
+
+/// The rows of some blocks as new ones.
+fn rewritten(
+    writer: &BlockWriter,
+    old: &[Arc<BlockFile>],
+    progress: Option<&ProgressCounter>,
+) -> Result<Vec<NewBlock>> {
+    let counters = ReadCounters::new();
+    let columns: Vec<_> = (0..writer.schema.len()).map(ColumnIndex::from).collect();
+    let arrow = writer.schema.arrow();
+    let mut new = Vec::new();
+    let mut builder = writer.builder();
+    for block in old {
+        let open = block.open(&counters)?;
+        for segment in 0..open.block().segments() {
+            let mut reader = open.block().open_segment(&open, segment);
+            let everything = taut_block::Selection::All(open.block().segment_rows(segment));
+            let rows = 0..everything.len();
+            let mut report = ScanReport::default();
+            let arrays = reader.project(&everything, rows, &columns, &mut report).map_err(QueryError::Block)?;
+            let batch = datafusion::arrow::record_batch::RecordBatch::try_new(Arc::clone(&arrow), arrays)
+                .map_err(datafusion::common::DataFusionError::from)?;
+            // A block as large as a gathered one would be: cut where it is full.
+            builder.push(&batch)?;
+            if let Some(progress) = progress {
+                progress.add(batch.num_rows() as u64);
+            }
+            if builder.is_full() {
+                new.push(writer.write(std::mem::replace(&mut builder, writer.builder()))?);
+            }
+        }
+    }
+    if builder.rows() > 0 {
+        new.push(writer.write(builder)?);
+    }
+    Ok(new)
+}

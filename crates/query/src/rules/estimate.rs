@@ -1,0 +1,339 @@
+//! How many rows a plan yields, about, from the catalog's statistics.
+//!
+//! The textbook assumptions (Selinger et al., 1979): values are uniform between the bounds, columns are independent,
+//! and the smaller set of join keys is contained in the larger. An estimate only steers the plan, never an answer.
+
+use std::collections::HashMap;
+
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::{Column, JoinType, ScalarValue};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use taut_types::{ColumnStatistics, Key, LogicalType, f32_from_key, f64_from_key};
+
+use crate::scan::key_of;
+use crate::table::TautTable;
+
+/// Share of rows that pass a condition nothing is known about.
+const UNKNOWN: f64 = 0.25;
+/// Share of rows that pass a pattern with a wildcard in front.
+const PATTERN: f64 = 0.05;
+/// Share of rows that pass an inequality of two columns.
+const INEQUALITY: f64 = 1.0 / 3.0;
+/// Share of groups that pass a condition on an aggregate, which is usually written to find the exceptional.
+const HAVING: f64 = 0.05;
+
+/// What is known of a plan's output.
+#[derive(Clone, Debug)]
+pub struct Relation {
+    /// Rows, about; at least one.
+    pub rows: f64,
+    /// Rows before conditions: what bounds the distinct combinations of several columns.
+    pub base_rows: f64,
+    /// Distinct values by column, before conditions, where they are known.
+    pub distinct: HashMap<Column, f64>,
+}
+
+impl Relation {
+    fn filtered(mut self, share: f64) -> Self {
+        self.rows = (self.rows * share).max(1.0);
+        self
+    }
+
+    /// Rows and base rows.
+    pub fn size(&self) -> Size {
+        Size { rows: self.rows, base_rows: self.base_rows }
+    }
+
+    /// Distinct values of a join key among the rows left; unknown keys count as unique.
+    pub fn distinct_of(&self, key: &Expr) -> f64 {
+        let known = match key {
+            Expr::Column(column) => self.distinct.get(column).copied(),
+            Expr::Cast(cast) => return self.distinct_of(&cast.expr),
+            _ => None,
+        };
+        known.unwrap_or(self.rows).max(1.0)
+    }
+}
+
+/// The estimate for a plan, or `None` where it stands on a table without statistics.
+pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            let provider = source_as_provider(&scan.source).ok()?;
+            let table = provider.downcast_ref::<TautTable>()?;
+            let rows = (table.rows() as f64).max(1.0);
+            let share = scan.filters.iter().map(|filter| table.selectivity(filter)).product::<f64>();
+            let distinct = scan
+                .projected_schema
+                .columns()
+                .into_iter()
+                .filter_map(|column| {
+                    let (_, statistics) = table.statistics_of(column.name())?;
+                    Some((column, statistics.distinct_estimate() as f64))
+                })
+                .collect();
+            Some(Relation { rows, base_rows: rows, distinct }.filtered(share))
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let inner = relation(&alias.input)?;
+            let renamed = alias.input.schema().columns().into_iter().zip(alias.schema.columns());
+            let distinct = renamed.filter_map(|(old, new)| Some((new, *inner.distinct.get(&old)?))).collect();
+            Some(Relation { distinct, ..inner })
+        }
+        LogicalPlan::Projection(projection) => {
+            let inner = relation(&projection.input)?;
+            let named = projection.expr.iter().zip(projection.schema.columns());
+            let distinct = named
+                .filter_map(|(expression, new)| match expression.clone().unalias() {
+                    Expr::Column(old) => Some((new, *inner.distinct.get(&old)?)),
+                    _ => None,
+                })
+                .collect();
+            Some(Relation { distinct, ..inner })
+        }
+        LogicalPlan::Filter(filter) => {
+            let inner = relation(&filter.input)?;
+            let share = if above_aggregate(&filter.input) { HAVING } else { filter_share(&filter.predicate, &filter.input) };
+            Some(inner.filtered(share))
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let inner = relation(&aggregate.input)?;
+            let groups: f64 = aggregate.group_expr.iter().map(|group| inner.distinct_of(group)).product();
+            let rows = groups.min(inner.rows).max(1.0);
+            let distinct = inner.distinct.into_iter().map(|(column, count)| (column, count.min(rows))).collect();
+            Some(Relation { rows, base_rows: rows, distinct })
+        }
+        LogicalPlan::Join(join) => {
+            let (left, right) = (relation(&join.left)?, relation(&join.right)?);
+            let share = join.filter.as_ref().map_or(1.0, |_| INEQUALITY);
+            Some(match join.join_type {
+                JoinType::LeftSemi => {
+                    let share = semi_share(&left, &right, &join.on);
+                    left.filtered(share)
+                }
+                JoinType::LeftAnti => {
+                    let share = 1.0 - semi_share(&left, &right, &join.on);
+                    left.filtered(share.max(0.1))
+                }
+                JoinType::RightSemi | JoinType::RightAnti => right,
+                JoinType::LeftMark | JoinType::RightMark => left,
+                JoinType::Inner => joined(&left, &right, &join.on).filtered(share),
+                JoinType::Left => at_least(joined(&left, &right, &join.on), left.rows),
+                JoinType::Right => at_least(joined(&left, &right, &join.on), right.rows),
+                JoinType::Full => at_least(joined(&left, &right, &join.on), left.rows + right.rows),
+            })
+        }
+        LogicalPlan::Limit(limit) => relation(&limit.input),
+        LogicalPlan::Sort(sort) => relation(&sort.input),
+        LogicalPlan::Distinct(distinct) => relation(distinct.input()),
+        LogicalPlan::Repartition(repartition) => relation(&repartition.input),
+        _ => None,
+    }
+}
+
+fn at_least(mut relation: Relation, rows: f64) -> Relation {
+    relation.rows = relation.rows.max(rows);
+    relation
+}
+
+fn above_aggregate(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Aggregate(_) => true,
+        LogicalPlan::Projection(projection) => above_aggregate(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => above_aggregate(&alias.input),
+        _ => false,
+    }
+}
+
+/// The share of a filter that stands above a scan, where its columns can be traced; else what is usual.
+fn filter_share(predicate: &Expr, input: &LogicalPlan) -> f64 {
+    let mut plan = input;
+    while let LogicalPlan::SubqueryAlias(alias) = plan {
+        plan = &alias.input;
+    }
+    if let LogicalPlan::TableScan(scan) = plan
+        && let Ok(provider) = source_as_provider(&scan.source)
+        && let Some(table) = provider.downcast_ref::<TautTable>()
+    {
+        return table.selectivity(predicate);
+    }
+    selectivity(predicate, &|_| None)
+}
+
+/// Rows and base rows of a relation.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// See [`Relation::rows`].
+    pub rows: f64,
+    /// See [`Relation::base_rows`].
+    pub base_rows: f64,
+}
+
+impl Size {
+    /// The size of a join on keys with these numbers of distinct values, left and right.
+    ///
+    /// The larger side of one key contains the smaller. Of several keys, each side has at most one combination per
+    /// row, and the combinations of one side are contained in those of the other, which the smaller count bounds.
+    pub fn joined(self, other: Self, keys: &[(f64, f64)]) -> Self {
+        let key_count = match keys {
+            [] => 1.0,
+            [(left, right)] => left.max(*right),
+            _ => {
+                let left: f64 = keys.iter().map(|(left, _)| left).product();
+                let right: f64 = keys.iter().map(|(_, right)| right).product();
+                left.min(self.base_rows).min(right.min(other.base_rows)).max(1.0)
+            }
+        };
+        let rows = (self.rows * other.rows / key_count).max(1.0);
+        Self { rows, base_rows: self.base_rows.max(other.base_rows) }
+    }
+}
+
+/// The join of two relations on pairs of keys.
+fn joined(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> Relation {
+    let keys: Vec<_> =
+        on.iter().map(|(left_key, right_key)| (left.distinct_of(left_key), right.distinct_of(right_key))).collect();
+    let Size { rows, base_rows } = left.size().joined(right.size(), &keys);
+    let mut distinct = left.distinct.clone();
+    distinct.extend(right.distinct.iter().map(|(column, count)| (column.clone(), *count)));
+    Relation { rows, base_rows, distinct }
+}
+
+/// The share of left rows that find a partner.
+pub fn semi_share(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> f64 {
+    on.iter()
+        .map(|(left_key, right_key)| {
+            (right.distinct_of(right_key).min(right.rows) / left.distinct_of(left_key)).clamp(0.0, 1.0)
+        })
+        .fold(1.0, f64::min)
+}
+
+/// A column as [`selectivity`] looks it up.
+pub type Known<'a> = (LogicalType, &'a ColumnStatistics);
+
+/// The share of rows for which a condition holds, from what is known of its columns.
+pub fn selectivity<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
+    match condition {
+        Expr::BinaryExpr(binary) => binary_share(binary, known),
+        Expr::Not(inner) => 1.0 - selectivity(inner, known),
+        Expr::IsNull(inner) => null_share(inner, known),
+        Expr::IsNotNull(inner) => 1.0 - null_share(inner, known),
+        Expr::Between(between) => {
+            let column = column_of(&between.expr).and_then(known);
+            let (low, high) = (literal_of(&between.low), literal_of(&between.high));
+            let inside = match (column, low, high) {
+                (Some(column), Some(low), Some(high)) => {
+                    (below(column, high) - below(column, low)).max(equal(column)).clamp(0.0, 1.0)
+                }
+                _ => UNKNOWN,
+            };
+            if between.negated { 1.0 - inside } else { inside }
+        }
+        Expr::InList(list) => {
+            let inside = match column_of(&list.expr).and_then(known) {
+                Some(column) => (list.list.len() as f64 * equal(column)).min(1.0),
+                None => UNKNOWN,
+            };
+            if list.negated { 1.0 - inside } else { inside }
+        }
+        Expr::Like(like) => if like.negated { 1.0 - PATTERN } else { PATTERN },
+        Expr::Literal(ScalarValue::Boolean(Some(flag)), _) => f64::from(u8::from(*flag)),
+        _ => UNKNOWN,
+    }
+}
+
+fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
+    match binary.op {
+        Operator::And => return and_share(binary, known),
+        Operator::Or => {
+            let (left, right) = (selectivity(&binary.left, known), selectivity(&binary.right, known));
+            return left + right - left * right;
+        }
+        _ => {}
+    }
+    let (column, operator, literal) = match (column_of(&binary.left), literal_of(&binary.right)) {
+        (Some(column), Some(literal)) => (column, binary.op, literal),
+        _ => match (literal_of(&binary.left), column_of(&binary.right), binary.op.swap()) {
+            (Some(literal), Some(column), Some(operator)) => (column, operator, literal),
+            _ if binary.op == Operator::Eq => return 0.05,
+            _ => return INEQUALITY,
+        },
+    };
+    let Some(column) = known(column) else { return UNKNOWN };
+    match operator {
+        Operator::Eq => equal(column),
+        Operator::NotEq => 1.0 - equal(column),
+        Operator::Lt | Operator::LtEq => below(column, literal),
+        Operator::Gt | Operator::GtEq => 1.0 - below(column, literal),
+        Operator::LikeMatch => PATTERN,
+        _ => UNKNOWN,
+    }
+}
+
+/// A conjunction; two bounds on one column make a range, whose parts are anything but independent.
+fn and_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
+    let (left, right) = (selectivity(&binary.left, known), selectivity(&binary.right, known));
+    let bound = |expression: &Expr| match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (column_of(left), literal_of(right), op) {
+            (Some(column), Some(_), Operator::Lt | Operator::LtEq) => Some((column.clone(), true)),
+            (Some(column), Some(_), Operator::Gt | Operator::GtEq) => Some((column.clone(), false)),
+            _ => None,
+        },
+        _ => None,
+    };
+    match (bound(&binary.left), bound(&binary.right)) {
+        (Some((first, upper)), Some((second, other_upper))) if first == second && upper != other_upper => {
+            (left + right - 1.0).max(0.001)
+        }
+        _ => left * right,
+    }
+}
+
+fn column_of(expression: &Expr) -> Option<&Column> {
+    match expression {
+        Expr::Column(column) => Some(column),
+        Expr::Cast(cast) => column_of(&cast.expr),
+        _ => None,
+    }
+}
+
+fn literal_of(expression: &Expr) -> Option<&ScalarValue> {
+    match expression {
+        Expr::Literal(value, _) => Some(value),
+        _ => None,
+    }
+}
+
+fn null_share<'a>(expression: &Expr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
+    match column_of(expression).and_then(known) {
+        Some((_, statistics)) => statistics.nulls as f64 / (statistics.rows as f64).max(1.0),
+        None => 0.1,
+    }
+}
+
+fn equal((_, statistics): Known<'_>) -> f64 {
+    1.0 / (statistics.distinct_estimate() as f64).max(1.0)
+}
+
+/// The share of values below a literal, by its place between the bounds.
+fn below((logical_type, statistics): Known<'_>, literal: &ScalarValue) -> f64 {
+    let place = |key: &Key| match (key, logical_type) {
+        (Key::Number(number), LogicalType::Double) => f64_from_key(*number as i64),
+        (Key::Number(number), LogicalType::Real) => f64::from(f32_from_key(*number as i32)),
+        (Key::Number(number), _) => *number as f64,
+        (Key::Bytes(bytes), _) => bytes.iter().take(8).fold((0.0, 1.0 / 256.0), prefix_digit).0,
+    };
+    match (key_of(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
+        (Some(key), Some(min), Some(max)) => {
+            let (low, high, at) = (place(min), place(max), place(&key));
+            let share = if high > low { (at - low) / (high - low) } else { f64::from(u8::from(at >= low)) };
+            if share.is_finite() { share.clamp(0.0, 1.0) } else { UNKNOWN }
+        }
+        _ => INEQUALITY,
+    }
+}
+
+/// One more byte of a string read as a fraction in base 256.
+fn prefix_digit((sum, weight): (f64, f64), byte: &u8) -> (f64, f64) {
+    (sum + f64::from(*byte) * weight, weight / 256.0)
+}

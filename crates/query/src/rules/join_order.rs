@@ -1,0 +1,330 @@
+//! Orders inner joins by the catalog's statistics.
+//!
+//! DataFusion joins tables in the order in which they are written. This rule takes every maximal region of inner
+//! joins as a graph of relations and conditions, and finds the cheapest tree by dynamic programming over connected
+//! sets of relations (bushy trees included), up to [`RELATIONS_MAX`] of them; larger regions stay as they are. A
+//! semi-join above a region, whose keys come from one relation and which leaves few of its rows, moves down to it
+//! first. A region with a relation that has no statistics is left alone.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinConstraint, NullEquality, Result};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use super::estimate::{Relation, Size, relation, semi_share};
+
+/// Up to this many relations the search visits every split of every set: 3^10 = 59,049 steps.
+const RELATIONS_MAX: usize = 10;
+/// A semi-join that keeps at most this share of a relation's rows moves down to it.
+const SEMI_SHARE_MAX: f64 = 0.2;
+/// What a row costs that goes into a hash table, next to one that looks a partner up or comes out.
+const BUILD_COST: f64 = 2.0;
+
+/// The rule; see the module.
+#[derive(Debug, Default)]
+pub struct JoinOrder;
+
+impl OptimizerRule for JoinOrder {
+    fn name(&self) -> &str {
+        "taut_join_order"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        // The rule walks the plan itself: a region must be seen from its top, once.
+        None
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        plan.transform_down_with_subqueries(|node| {
+            if let LogicalPlan::Join(join) = &node
+                && join.join_type == JoinType::LeftSemi
+                && let Some(moved) = push_semi_join(join)?
+            {
+                return Ok(Transformed::new(order_below(moved)?, true, TreeNodeRecursion::Jump));
+            }
+            if !is_region(&node) {
+                return Ok(Transformed::no(node));
+            }
+            Ok(match order(&node)? {
+                Some(ordered) => Transformed::new(ordered, true, TreeNodeRecursion::Jump),
+                None => Transformed::no(node),
+            })
+        })
+    }
+}
+
+/// Orders the regions inside a plan that has just been put together.
+fn order_below(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let ordered = plan.transform_down(|node| {
+        if !is_region(&node) {
+            return Ok(Transformed::no(node));
+        }
+        Ok(match order(&node)? {
+            Some(ordered) => Transformed::new(ordered, true, TreeNodeRecursion::Jump),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(ordered.data)
+}
+
+fn is_region(plan: &LogicalPlan) -> bool {
+    matches!(
+        plan,
+        LogicalPlan::Join(join)
+            if join.join_type == JoinType::Inner
+                && join.null_equality == NullEquality::NullEqualsNothing
+                && join.join_constraint == JoinConstraint::On
+    )
+}
+
+/// A region taken apart.
+#[derive(Default)]
+struct Region {
+    leaves: Vec<LogicalPlan>,
+    equalities: Vec<(Expr, Expr)>,
+    conditions: Vec<Expr>,
+}
+
+fn collect(plan: &LogicalPlan, region: &mut Region) {
+    match plan {
+        LogicalPlan::Join(join) if is_region(plan) => {
+            collect(&join.left, region);
+            collect(&join.right, region);
+            region.equalities.extend(join.on.iter().cloned());
+            region.conditions.extend(join.filter.iter().cloned().flat_map(split_conjunction_owned));
+        }
+        leaf => region.leaves.push(leaf.clone()),
+    }
+}
+
+/// A set of relations, one bit each.
+type Set = u32;
+
+/// Which relations an expression reads; `None` when a column is in none of them or it reads none at all.
+fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<Set> {
+    let mut set = 0;
+    for column in expression.column_refs() {
+        let place = leaves.iter().position(|leaf| leaf.schema().has_column(column))?;
+        set |= 1 << place;
+    }
+    (set != 0).then_some(set)
+}
+
+/// The best tree found for a set of relations.
+#[derive(Clone, Copy)]
+struct Tree {
+    size: Size,
+    cost: f64,
+    /// The two halves, or `None` for a single relation. The left half is built into the hash table.
+    halves: Option<(Set, Set)>,
+}
+
+/// The region with its joins in the cheapest order, or `None` where there is nothing to gain or know.
+fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let mut region = Region::default();
+    collect(plan, &mut region);
+    let count = region.leaves.len();
+    if !(2..=RELATIONS_MAX).contains(&count) {
+        return Ok(None);
+    }
+    let Some(graph) = Graph::new(&region) else { return Ok(None) };
+    let Some(trees) = search(&graph) else { return Ok(None) };
+    // Joins below a leaf, such as in a derived table, are regions of their own.
+    let leaves = region.leaves.iter().cloned().map(order_below).collect::<Result<Vec<_>>>()?;
+    let mut used = vec![false; region.conditions.len()];
+    let ordered = build((1 << count) - 1, &trees, &leaves, &region, &graph, &mut used)?;
+    if *ordered.schema() == *plan.schema() {
+        return Ok(Some(ordered));
+    }
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(ordered))?)))
+}
+
+/// Which relations each condition joins.
+struct Graph {
+    relations: Vec<Relation>,
+    equalities: Vec<Edge>,
+    conditions: Vec<Set>,
+}
+
+/// An equality: the relations that each side reads, and how many distinct values it has.
+struct Edge {
+    sides: (Set, Set),
+    distinct: (f64, f64),
+}
+
+impl Graph {
+    fn new(region: &Region) -> Option<Self> {
+        let leaves = &region.leaves;
+        let relations = leaves.iter().map(relation).collect::<Option<Vec<_>>>()?;
+        let distinct = |key: &Expr, set: Set| relations[set.trailing_zeros() as usize].distinct_of(key);
+        let edge = |(left, right): &(Expr, Expr)| {
+            let sides = (relations_of(left, leaves)?, relations_of(right, leaves)?);
+            Some(Edge { sides, distinct: (distinct(left, sides.0), distinct(right, sides.1)) })
+        };
+        let equalities = region.equalities.iter().map(edge).collect::<Option<Vec<_>>>()?;
+        let conditions = region.conditions.iter().map(|c| relations_of(c, leaves)).collect::<Option<Vec<_>>>()?;
+        Some(Self { relations, equalities, conditions })
+    }
+
+    /// The equalities between two disjoint sets by their place, and whether their first side reads `right`.
+    fn between(&self, left: Set, right: Set) -> impl Iterator<Item = (usize, bool)> {
+        let inside = |part: Set, whole: Set| part & !whole == 0;
+        self.equalities.iter().enumerate().filter_map(move |(place, Edge { sides: (first, second), .. })| {
+            if inside(*first, left) && inside(*second, right) {
+                Some((place, false))
+            } else if inside(*first, right) && inside(*second, left) {
+                Some((place, true))
+            } else {
+                None
+            }
+        })
+    }
+}
+
+/// The cheapest tree of every connected set, by size of the set; `None` when the relations are not all connected.
+fn search(graph: &Graph) -> Option<Vec<Option<Tree>>> {
+    let count = graph.relations.len();
+    let all: Set = (1 << count) - 1;
+    let mut trees: Vec<Option<Tree>> = vec![None; 1 << count];
+    for (place, relation) in graph.relations.iter().enumerate() {
+        trees[1 << place] = Some(Tree { size: relation.size(), cost: 0.0, halves: None });
+    }
+    for set in 1..=all {
+        if set.count_ones() < 2 {
+            continue;
+        }
+        let mut best: Option<Tree> = None;
+        // Every split once: the half with the lowest relation is `part`.
+        let lowest = set & set.wrapping_neg();
+        let mut part = (set - 1) & set;
+        while part != 0 {
+            let rest = set & !part;
+            if part & lowest != 0
+                && let (Some(left), Some(right)) = (trees[part as usize], trees[rest as usize])
+                && graph.between(part, rest).next().is_some()
+            {
+                let candidate = join_trees((part, left), (rest, right), graph);
+                if best.as_ref().is_none_or(|best| candidate.cost < best.cost) {
+                    best = Some(candidate);
+                }
+            }
+            part = (part - 1) & set;
+        }
+        trees[set as usize] = best;
+    }
+    trees[all as usize].is_some().then_some(trees)
+}
+
+fn join_trees((part, left): (Set, Tree), (rest, right): (Set, Tree), graph: &Graph) -> Tree {
+    let keys: Vec<_> = graph
+        .between(part, rest)
+        .map(|(place, turned)| match (graph.equalities[place].distinct, turned) {
+            (distinct, false) => distinct,
+            ((first, second), true) => (second, first),
+        })
+        .collect();
+    let mut size = left.size.joined(right.size, &keys);
+    let whole = part | rest;
+    for condition in &graph.conditions {
+        if condition & !whole == 0 && condition & !part != 0 && condition & !rest != 0 {
+            size.rows = (size.rows / 3.0).max(1.0);
+        }
+    }
+    let (build, probe) = (left.size.rows.min(right.size.rows), left.size.rows.max(right.size.rows));
+    let cost = left.cost + right.cost + size.rows + BUILD_COST * build + probe;
+    let halves = if left.size.rows <= right.size.rows { (part, rest) } else { (rest, part) };
+    Tree { size, cost, halves: Some(halves) }
+}
+
+/// The plan of a set's tree; conditions go to the lowest join that has all their columns.
+fn build(
+    set: Set,
+    trees: &[Option<Tree>],
+    leaves: &[LogicalPlan],
+    region: &Region,
+    graph: &Graph,
+    used: &mut [bool],
+) -> Result<LogicalPlan> {
+    let halves = trees[set as usize].and_then(|tree| tree.halves);
+    let Some((left, right)) = halves else { return Ok(leaves[set.trailing_zeros() as usize].clone()) };
+    let left_plan = build(left, trees, leaves, region, graph, used)?;
+    let right_plan = build(right, trees, leaves, region, graph, used)?;
+    let mut filters = Vec::new();
+    for (place, condition) in graph.conditions.iter().enumerate() {
+        if condition & !set == 0 && !std::mem::replace(&mut used[place], true) {
+            filters.push(region.conditions[place].clone());
+        }
+    }
+    let on = graph
+        .between(left, right)
+        .map(|(place, turned)| match (region.equalities[place].clone(), turned) {
+            (pair, false) => pair,
+            ((first, second), true) => (second, first),
+        })
+        .collect();
+    Ok(LogicalPlan::Join(Join::try_new(
+        Arc::new(left_plan),
+        Arc::new(right_plan),
+        on,
+        conjunction(filters),
+        JoinType::Inner,
+        JoinConstraint::On,
+        NullEquality::NullEqualsNothing,
+        false,
+    )?))
+}
+
+/// `(a JOIN b JOIN c) SEMI JOIN s ON a.k = s.k` as `(a SEMI JOIN s ON a.k = s.k) JOIN b JOIN c`, which holds because
+/// an inner join keeps or drops a row of `a` by its values alone. `None` where that is not possible or gains little.
+fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
+    let (inner, columns) = match join.left.as_ref() {
+        LogicalPlan::Projection(projection) if projection.expr.iter().all(|e| matches!(e, Expr::Column(_))) => {
+            (projection.input.as_ref(), Some(projection))
+        }
+        other => (other, None),
+    };
+    if !is_region(inner) || join.filter.is_some() || join.on.is_empty() || join.null_aware {
+        return Ok(None);
+    }
+    let mut region = Region::default();
+    collect(inner, &mut region);
+    let mut target: Set = 0;
+    for (key, _) in &join.on {
+        let Some(set) = relations_of(key, &region.leaves) else { return Ok(None) };
+        target |= set;
+    }
+    if target.count_ones() != 1 {
+        return Ok(None);
+    }
+    let place = target.trailing_zeros() as usize;
+    let leaf = &region.leaves[place];
+    let (Some(left), Some(right)) = (relation(leaf), relation(&join.right)) else { return Ok(None) };
+    if semi_share(&left, &right, &join.on) > SEMI_SHARE_MAX {
+        return Ok(None);
+    }
+    let reduced = LogicalPlan::Join(Join { left: Arc::new(leaf.clone()), schema: Arc::clone(leaf.schema()), ..join.clone() });
+    let moved = replace_leaf(inner, leaf, &reduced)?;
+    Ok(Some(match columns {
+        Some(projection) => LogicalPlan::Projection(Projection::try_new(projection.expr.clone(), Arc::new(moved))?),
+        None => moved,
+    }))
+}
+
+/// The region with one leaf replaced by a plan of the same schema.
+fn replace_leaf(plan: &LogicalPlan, leaf: &LogicalPlan, replacement: &LogicalPlan) -> Result<LogicalPlan> {
+    if plan == leaf {
+        return Ok(replacement.clone());
+    }
+    match plan {
+        LogicalPlan::Join(join) if is_region(plan) => Ok(LogicalPlan::Join(Join {
+            left: Arc::new(replace_leaf(&join.left, leaf, replacement)?),
+            right: Arc::new(replace_leaf(&join.right, leaf, replacement)?),
+            ..join.clone()
+        })),
+        other => Ok(other.clone()),
+    }
+}

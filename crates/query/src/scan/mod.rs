@@ -1,0 +1,21 @@
+//! Scanning a table: what is asked of it, who does which part, and what is reported.
+//!
+//! ```text
+//! TautTable ── scan ──> DataSourceExec(ScanSource)        filters, dynamic filters, order, limit, projection
+//!                          │ open(partition)
+//!                          ▼
+//!                       WorkQueue ──> ScanStream          one segment at a time, whoever is free takes the next
+//!                                        │ filter, project
+//!                                        ▼
+//!                                     taut_block::Block   decides how; says what it chose
+//! ```
+
+mod metrics;
+mod order;
+mod predicate;
+mod source;
+mod stream;
+
+
+pub use predicate::key_of;
+pub use source::ScanSource;

@@ -1,0 +1,71 @@
+//! Which parts of a table are sorted, and so which partitions can be read in order.
+
+use std::ops::Range;
+
+use datafusion::arrow::compute::SortOptions;
+use datafusion::physical_expr::PhysicalSortExpr;
+use datafusion::physical_expr::expressions::Column;
+use taut_store::Table;
+use taut_types::SortColumn;
+
+/// The blocks of a table as sequences that each continue its sort order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SortedBlocks {
+    /// Places in the table's blocks, one range a sequence.
+    pub runs: Vec<Range<usize>>,
+}
+
+impl SortedBlocks {
+    /// The sorted sequences of a table, or `None` where it keeps no order.
+    pub fn of(table: &Table) -> Option<Self> {
+        if table.design.sort_by.is_empty() {
+            return None;
+        }
+        let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
+        Some(Self { runs: table.runs.iter().copied().zip(ends).map(|(start, end)| start..end).collect() })
+    }
+
+    /// Splits into at most `count` partitions that can be read in order and merged, or `None` where one partition
+    /// would have to hold several sequences.
+    pub fn partitions(&self, count: usize) -> Option<Vec<Range<usize>>> {
+        match self.runs.as_slice() {
+            [] => Some(vec![0..0; count]),
+            [run] => {
+                let share = run.len().div_ceil(count).max(1);
+                let start = |place: usize| (run.start + place * share).min(run.end);
+                Some((0..count).map(|place| start(place)..start(place + 1)).collect())
+            }
+            runs if count > 1 => {
+                let mut partitions = runs.to_vec();
+                partitions.resize(partitions.len().max(count), 0..0);
+                Some(partitions)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether rows in the order of a design are in a requested order: the request must be a prefix of it.
+pub fn satisfies(sort_by: &[SortColumn], requested: &[PhysicalSortExpr], table_columns: &[usize]) -> bool {
+    requested.len() <= sort_by.len()
+        && requested.iter().zip(sort_by).all(|(wanted, kept)| {
+            let column = wanted.expr.downcast_ref::<Column>().and_then(|column| table_columns.get(column.index()));
+            column == Some(&kept.column.index())
+                && wanted.options == SortOptions { descending: kept.descending, nulls_first: kept.nulls_first }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_run_is_cut_and_several_are_merged() {
+        let one = SortedBlocks { runs: vec![0..5] };
+        assert_eq!(one.partitions(2), Some(vec![0..3, 3..5]));
+        assert_eq!(one.partitions(8).unwrap().iter().map(Range::len).sum::<usize>(), 5);
+        let two = SortedBlocks { runs: vec![0..2, 2..4] };
+        assert_eq!(two.partitions(3), Some(vec![0..2, 2..4, 0..0]));
+        assert_eq!(two.partitions(1), None);
+    }
+}

@@ -1,0 +1,421 @@
+//! From DataFusion's expressions to the tests that storage evaluates.
+//!
+//! A conjunct on one column that is a comparison, range, list, prefix or null test becomes a [`ColumnTest`], which
+//! blocks answer on encoded data. Anything else becomes a [`RowTest`] that evaluates the expression itself on decoded
+//! columns. Both are exact. Where an expression merely implies bounds on a column (a disjunction, the arms of a
+//! partitioned join filter), the bounds are added as a further test, so that zone maps can use them.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
+    NotExpr,
+};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::PhysicalExpr;
+use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, key_at};
+
+/// The predicate that holds where all of these expressions over the columns of a table are true.
+///
+/// Dynamic filters are taken as they are at this moment.
+///
+/// # Errors
+/// When an expression names a column that the table does not have, which is a bug of the planner.
+pub fn translate(expressions: &[Arc<dyn PhysicalExpr>], schema: &Schema, arrow: &SchemaRef) -> Result<Predicate> {
+    let mut translation = Translation { schema, arrow, predicate: Predicate::default() };
+    for expression in expressions {
+        translation.add(expression)?;
+    }
+    Ok(translation.predicate)
+}
+
+struct Translation<'a> {
+    schema: &'a Schema,
+    arrow: &'a SchemaRef,
+    predicate: Predicate,
+}
+
+impl Translation<'_> {
+    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<()> {
+        if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
+            return self.add(&dynamic.current()?);
+        }
+        if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
+            && *binary.op() == Operator::And
+        {
+            self.add(binary.left())?;
+            return self.add(binary.right());
+        }
+        if let Some(literal) = expression.downcast_ref::<Literal>()
+            && *literal.value() == ScalarValue::Boolean(Some(true))
+        {
+            return Ok(());
+        }
+        if let Some(test) = column_test(expression, self.schema) {
+            self.predicate.column_tests.push(test);
+            return Ok(());
+        }
+        for (column, (low, high)) in implied_ranges(expression, self.schema) {
+            self.predicate.column_tests.push(ColumnTest::new(column, Test::Range { low, high }));
+        }
+        self.predicate.row_tests.push(Arc::new(ExpressionTest::new(expression, self.arrow)?));
+        Ok(())
+    }
+}
+
+/// The test that is equivalent to an expression on one column, where there is one.
+fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnTest> {
+    if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
+        if let (Some(column), Some(literal)) = (column_of(binary.left()), literal_of(binary.right())) {
+            return comparison(column, *binary.op(), literal, schema);
+        }
+        if let (Some(literal), Some(column)) = (literal_of(binary.left()), column_of(binary.right())) {
+            return comparison(column, binary.op().swap()?, literal, schema);
+        }
+        return None;
+    }
+    if let Some(not) = expression.downcast_ref::<NotExpr>() {
+        let inner = column_test(not.arg(), schema)?;
+        return Some(ColumnTest { negated: !inner.negated, ..inner });
+    }
+    if let Some(is_null) = expression.downcast_ref::<IsNullExpr>() {
+        return Some(ColumnTest::new(column_of(is_null.arg())?, Test::Null));
+    }
+    if let Some(is_not_null) = expression.downcast_ref::<IsNotNullExpr>() {
+        return Some(ColumnTest { column: column_of(is_not_null.arg())?, test: Test::Null, negated: true });
+    }
+    if let Some(list) = expression.downcast_ref::<InListExpr>() {
+        return list_test(list, schema);
+    }
+    if let Some(like) = expression.downcast_ref::<LikeExpr>() {
+        return like_test(like, schema);
+    }
+    let column = column_of(expression)?;
+    (schema.column(column).logical_type == LogicalType::Boolean)
+        .then(|| ColumnTest::new(column, Test::Range { low: 1, high: 1 }))
+}
+
+fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
+    expression.downcast_ref::<Column>().map(|column| column.index().into())
+}
+
+fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
+    expression.downcast_ref::<Literal>().map(Literal::value)
+}
+
+/// A test that no value passes: what a comparison with null amounts to.
+fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
+    let test =
+        if logical_type.is_bytes() { Test::BytesOneOf(Arc::from([])) } else { Test::OneOf(Arc::from([])) };
+    ColumnTest::new(column, test)
+}
+
+/// A literal as a key of a type; the inner `None` is null, the outer one says that the types differ.
+pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Key>> {
+    if let ScalarValue::Dictionary(_, inner) = value {
+        return key_of(inner, logical_type);
+    }
+    if value.is_null() {
+        return Some(None);
+    }
+    let array = value.to_array().ok()?;
+    let wanted = logical_type.arrow();
+    let same = LogicalType::from_arrow(array.data_type()) == Some(logical_type);
+    let array = match () {
+        () if *array.data_type() == wanted => array,
+        () if same && logical_type.is_bytes() => cast(&array, &wanted).ok()?,
+        () => return None,
+    };
+    Some(key_at(&array, logical_type, 0))
+}
+
+fn comparison(column: ColumnIndex, operator: Operator, literal: &ScalarValue, schema: &Schema) -> Option<ColumnTest> {
+    let logical_type = schema.column(column).logical_type;
+    let comparable = matches!(
+        operator,
+        Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
+    );
+    if !comparable {
+        return None;
+    }
+    let test = match key_of(literal, logical_type)? {
+        None => return Some(never(column, logical_type)),
+        Some(Key::Number(number)) => number_test(operator, number),
+        Some(Key::Bytes(bytes)) => bytes_test(operator, bytes),
+    };
+    Some(ColumnTest { column, test, negated: operator == Operator::NotEq })
+}
+
+fn number_test(operator: Operator, number: i128) -> Test {
+    let (low, high) = match operator {
+        // No key is i128::MIN or i128::MAX: the widest type has 38 digits.
+        Operator::Lt => (i128::MIN, number.saturating_sub(1)),
+        Operator::LtEq => (i128::MIN, number),
+        Operator::Gt => (number.saturating_add(1), i128::MAX),
+        Operator::GtEq => (number, i128::MAX),
+        _ => (number, number),
+    };
+    Test::Range { low, high }
+}
+
+fn bytes_test(operator: Operator, bytes: Box<[u8]>) -> Test {
+    let (low, high) = match operator {
+        Operator::Lt => (Bound::Unbounded, Bound::Excluded(bytes)),
+        Operator::LtEq => (Bound::Unbounded, Bound::Included(bytes)),
+        Operator::Gt => (Bound::Excluded(bytes), Bound::Unbounded),
+        Operator::GtEq => (Bound::Included(bytes), Bound::Unbounded),
+        _ => return Test::BytesOneOf(Arc::from([bytes])),
+    };
+    Test::BytesRange { low, high }
+}
+
+fn list_test(list: &InListExpr, schema: &Schema) -> Option<ColumnTest> {
+    let column = column_of(list.expr())?;
+    let logical_type = schema.column(column).logical_type;
+    let (mut numbers, mut strings) = (Vec::new(), Vec::new());
+    for item in list.list() {
+        match key_of(literal_of(item)?, logical_type)? {
+            // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
+            None if list.negated() => return Some(never(column, logical_type)),
+            None => {}
+            Some(Key::Number(number)) => numbers.push(number),
+            Some(Key::Bytes(bytes)) => strings.push(bytes),
+        }
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    strings.sort_unstable();
+    strings.dedup();
+    let test = if logical_type.is_bytes() { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) };
+    Some(ColumnTest { column, test, negated: list.negated() })
+}
+
+/// `LIKE 'prefix%'` as a range, `LIKE 'word'` as an equality; other patterns are left to the expression.
+fn like_test(like: &LikeExpr, schema: &Schema) -> Option<ColumnTest> {
+    let column = column_of(like.expr())?;
+    if like.case_insensitive() || schema.column(column).logical_type != LogicalType::Varchar {
+        return None;
+    }
+    let pattern = literal_of(like.pattern())?.try_as_str()??;
+    let (prefix, is_prefix) = match pattern.strip_suffix('%') {
+        Some(prefix) => (prefix, true),
+        None => (pattern, false),
+    };
+    if prefix.contains(['%', '_', '\\']) {
+        return None;
+    }
+    let test = if is_prefix {
+        let low: Box<[u8]> = prefix.as_bytes().into();
+        let high = successor_of_prefix(prefix.as_bytes()).map_or(Bound::Unbounded, Bound::Excluded);
+        Test::BytesRange { low: Bound::Included(low), high }
+    } else {
+        Test::BytesOneOf(Arc::from([prefix.as_bytes().into()]))
+    };
+    Some(ColumnTest { column, test, negated: like.negated() })
+}
+
+/// The least string above all that begin with a prefix; none above those of 0xff alone.
+fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut successor = prefix[..=last].to_vec();
+    successor[last] += 1;
+    Some(successor.into())
+}
+
+/// Bounds, ends included, by column.
+type Ranges = BTreeMap<ColumnIndex, (i128, i128)>;
+
+/// Bounds that every row must satisfy for which an expression is true: necessary, not sufficient.
+fn implied_ranges(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Ranges {
+    if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
+        return dynamic.current().map(|current| implied_ranges(&current, schema)).unwrap_or_default();
+    }
+    if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
+        let both = || (implied_ranges(binary.left(), schema), implied_ranges(binary.right(), schema));
+        match binary.op() {
+            Operator::And => {
+                let (mut left, right) = both();
+                for (column, (low, high)) in right {
+                    let range = left.entry(column).or_insert((low, high));
+                    *range = (range.0.max(low), range.1.min(high));
+                }
+                return left;
+            }
+            Operator::Or => {
+                let (left, right) = both();
+                return hull(left, right);
+            }
+            _ => {}
+        }
+    }
+    if let Some(case) = expression.downcast_ref::<CaseExpr>() {
+        return implied_by_arms(case, schema);
+    }
+    match column_test(expression, schema) {
+        Some(ColumnTest { column, test: Test::Range { low, high }, negated: false }) => {
+            Ranges::from([(column, (low, high))])
+        }
+        Some(ColumnTest { column, test: Test::OneOf(numbers), negated: false }) => match (numbers.first(), numbers.last())
+        {
+            (Some(low), Some(high)) => Ranges::from([(column, (*low, *high))]),
+            _ => Ranges::new(),
+        },
+        _ => Ranges::new(),
+    }
+}
+
+/// A join whose build side is partitioned sends `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. ELSE false END`:
+/// a row that passes satisfies one of the arms.
+fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Ranges {
+    let is_false = |arm: &Arc<dyn PhysicalExpr>| {
+        matches!(literal_of(arm), Some(ScalarValue::Boolean(Some(false)) | ScalarValue::Boolean(None)))
+    };
+    // Without ELSE the result is null, which no row passes.
+    let otherwise = case.else_expr().filter(|arm| !is_false(arm));
+    let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
+    arms.filter(|arm| !is_false(arm)).map(|arm| implied_ranges(arm, schema)).reduce(hull).unwrap_or_default()
+}
+
+/// Bounds of a disjunction: of the columns that both sides bound, from the lesser low to the greater high.
+fn hull(left: Ranges, right: Ranges) -> Ranges {
+    left.into_iter()
+        .filter_map(|(column, (low, high))| {
+            right.get(&column).map(|other| (column, (low.min(other.0), high.max(other.1))))
+        })
+        .collect()
+}
+
+/// An expression as a test on decoded columns.
+#[derive(Debug)]
+struct ExpressionTest {
+    columns: Vec<ColumnIndex>,
+    /// Over a batch of exactly `columns`.
+    expression: Arc<dyn PhysicalExpr>,
+    schema: SchemaRef,
+}
+
+impl ExpressionTest {
+    fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
+        let mut places: Vec<usize> = collect_columns(expression).iter().map(Column::index).collect();
+        places.sort_unstable();
+        let schema = Arc::new(arrow.project(&places)?);
+        let expression = map_columns(expression, |column| {
+            let place = places.binary_search(&column.index()).ok()?;
+            Some(Column::new(column.name(), place))
+        })?;
+        Ok(Self { columns: places.into_iter().map(ColumnIndex::from).collect(), expression, schema })
+    }
+}
+
+impl RowTest for ExpressionTest {
+    fn columns(&self) -> &[ColumnIndex] {
+        &self.columns
+    }
+
+    fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        // The values of a dictionary may hold a null even where the column is declared without any.
+        let fields = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()));
+        let batch = RecordBatch::try_new_with_options(schema, columns.to_vec(), &options)?;
+        let result = self.expression.evaluate(&batch).and_then(|value| value.into_array(rows));
+        match result {
+            Ok(array) => match array.as_boolean_opt() {
+                Some(flags) => Ok(flags.clone()),
+                None => Err(ArrowError::ComputeError(format!("a filter of type {}", array.data_type()))),
+            },
+            Err(error) => Err(ArrowError::ExternalError(Box::new(error))),
+        }
+    }
+}
+
+/// An expression with every column replaced; dynamic filters keep their connection to who fills them.
+///
+/// # Errors
+/// When there is no replacement for a column.
+pub fn map_columns(
+    expression: &Arc<dyn PhysicalExpr>,
+    replacement: impl Fn(&Column) -> Option<Column>,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let mapped = Arc::clone(expression).transform_up(|node| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        match replacement(column) {
+            Some(column) => Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)),
+            None => internal_err!("column {column} of a pushed filter is not in the scan"),
+        }
+    })?;
+    Ok(mapped.data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::common::DFSchema;
+    use datafusion::prelude::*;
+    use taut_types::Column as TautColumn;
+
+    fn schema() -> Schema {
+        Schema::new(vec![
+            TautColumn::new("i", LogicalType::Integer, true),
+            TautColumn::new("t", LogicalType::Varchar, true),
+            TautColumn::new("d", LogicalType::Decimal { precision: 15, scale: 2 }, true),
+            TautColumn::new("b", LogicalType::Boolean, true),
+        ])
+        .unwrap()
+    }
+
+    fn predicate(expression: Expr) -> Predicate {
+        let schema = schema();
+        let arrow = schema.arrow();
+        let context = SessionContext::new();
+        let planned = context
+            .create_physical_expr(expression, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
+            .unwrap();
+        translate(&[planned], &schema, &arrow).unwrap()
+    }
+
+    #[test]
+    fn comparisons_lists_prefixes_and_nulls_become_column_tests() {
+        let cases: Vec<(Expr, Test, bool)> = vec![
+            (col("i").lt(lit(5)), Test::Range { low: i128::MIN, high: 4 }, false),
+            (lit(5).lt(col("i")), Test::Range { low: 6, high: i128::MAX }, false),
+            (col("i").not_eq(lit(5)), Test::Range { low: 5, high: 5 }, true),
+            (col("i").in_list(vec![lit(3), lit(1)], true), Test::OneOf(Arc::from([1, 3])), true),
+            (col("t").eq(lit("x")), Test::BytesOneOf(Arc::from([Box::from(*b"x")])), false),
+            (
+                col("t").like(lit("ab%")),
+                Test::BytesRange { low: Bound::Included((*b"ab").into()), high: Bound::Excluded((*b"ac").into()) },
+                false,
+            ),
+            (col("t").is_null(), Test::Null, false),
+            (col("t").is_not_null(), Test::Null, true),
+            (col("b"), Test::Range { low: 1, high: 1 }, false),
+            (!col("b"), Test::Range { low: 1, high: 1 }, true),
+        ];
+        for (expression, test, negated) in cases {
+            let predicate = predicate(expression.clone());
+            assert!(predicate.row_tests.is_empty(), "{expression}");
+            assert_eq!(predicate.column_tests.len(), 1, "{expression}");
+            assert_eq!((&predicate.column_tests[0].test, predicate.column_tests[0].negated), (&test, negated));
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_evaluated_and_its_bounds_are_used() {
+        let either = col("i").eq(lit(3)).and(col("t").eq(lit("x"))).or(col("i").eq(lit(9)));
+        let predicate = predicate(either);
+        assert_eq!(predicate.column_tests, [ColumnTest::new(ColumnIndex(0), Test::Range { low: 3, high: 9 })]);
+        assert_eq!(predicate.row_tests.len(), 1);
+        assert_eq!(predicate.row_tests[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
+    }
+}

@@ -1,0 +1,268 @@
+//! A scan as DataFusion plans it: what is read, what is pushed down, and what is promised about the result.
+
+use std::any::Any;
+use std::fmt::{self, Formatter};
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, Statistics};
+use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
+use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
+
+use super::order::{SortedBlocks, satisfies};
+use super::predicate::map_columns;
+use super::stream::{self, WorkQueue};
+use crate::table::TautTable;
+
+/// A scan of one table in one snapshot.
+#[derive(Clone, Debug)]
+pub struct ScanSource {
+    pub(super) table: Arc<TautTable>,
+    /// The table's columns that come out, in order; `output` names them.
+    pub(super) columns: Arc<[usize]>,
+    pub(super) output: SchemaRef,
+    /// Conditions over the table's columns, dynamic ones among them. Rows that fail any never come out.
+    pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Rows after which a partition may stop.
+    pub(super) limit: Option<usize>,
+    pub(super) work: Work,
+    pub(super) metrics: ExecutionPlanMetricsSet,
+    partitions: usize,
+    /// Share of rows that the conditions known at planning let through, about; `None` without conditions.
+    share: Option<f64>,
+    ordering: Option<LexOrdering>,
+}
+
+/// Who reads which blocks.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// Any partition takes the next segment, until none is left.
+    Shared,
+    /// Each partition reads its blocks in order.
+    Ordered(Arc<[Range<usize>]>),
+}
+
+impl ScanSource {
+    /// A scan of some columns of a table, for rows that pass all filters.
+    ///
+    /// # Errors
+    /// When a column does not exist.
+    pub fn try_new(
+        table: Arc<TautTable>,
+        columns: Vec<usize>,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        share: Option<f64>,
+        limit: Option<usize>,
+        partitions: usize,
+    ) -> Result<Self> {
+        let output = Arc::new(table.arrow().project(&columns)?);
+        Ok(Self {
+            table,
+            columns: columns.into(),
+            output,
+            filters,
+            limit,
+            work: Work::Shared,
+            metrics: ExecutionPlanMetricsSet::new(),
+            partitions: partitions.max(1),
+            share,
+            ordering: None,
+        })
+    }
+
+    /// The table that is read.
+    pub fn table(&self) -> &Arc<TautTable> {
+        &self.table
+    }
+
+    /// The table's columns that come out, in order.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    fn fmt_details(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let table = self.table.stored();
+        write!(formatter, "table={}, layout={}, blocks={}", table.name, table.design.layout.name(), table.blocks.len())?;
+        let names: Vec<_> = self.output.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(formatter, ", columns=[{}]", names.join(", "))?;
+        if !self.filters.is_empty() {
+            let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
+            write!(formatter, ", filter={}", filters.join(" AND "))?;
+        }
+        if let Some(limit) = self.limit {
+            write!(formatter, ", limit={limit}")?;
+        }
+        if let Some(ordering) = &self.ordering {
+            write!(formatter, ", ordering=[{ordering}]")?;
+        }
+        Ok(())
+    }
+}
+
+impl DataSource for ScanSource {
+    fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.open_with_args(OpenArgs::new(partition, context))
+    }
+
+    fn create_sibling_state(&self, _config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
+        match self.work {
+            Work::Shared => Some(Arc::new(WorkQueue::new(self.table.stored(), 0..self.table.stored().blocks.len()))),
+            Work::Ordered(_) => None,
+        }
+    }
+
+    fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
+        let shared = args.sibling_state.and_then(|state| state.downcast::<WorkQueue>().ok());
+        let queue = match (&self.work, shared) {
+            (Work::Shared, Some(queue)) => queue,
+            // Opened alone: the first partition does all the work.
+            (Work::Shared, None) if args.partition == 0 => {
+                Arc::new(WorkQueue::new(self.table.stored(), 0..self.table.stored().blocks.len()))
+            }
+            (Work::Shared, None) => Arc::new(WorkQueue::new(self.table.stored(), 0..0)),
+            (Work::Ordered(ranges), _) => {
+                let range = ranges.get(args.partition).cloned().unwrap_or(0..0);
+                Arc::new(WorkQueue::new(self.table.stored(), range))
+            }
+        };
+        let batch_rows = args.context.session_config().batch_size();
+        Ok(stream::open(self, queue, args.partition, batch_rows))
+    }
+
+    fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => self.fmt_details(formatter),
+            DisplayFormatType::TreeRender => {
+                let table = self.table.stored();
+                writeln!(formatter, "table={}", table.name)?;
+                writeln!(formatter, "layout={}", table.design.layout.name())
+            }
+        }
+    }
+
+    fn output_partitioning(&self) -> Partitioning {
+        Partitioning::UnknownPartitioning(self.partitions)
+    }
+
+    fn eq_properties(&self) -> EquivalenceProperties {
+        EquivalenceProperties::new_with_orderings(Arc::clone(&self.output), self.ordering.clone())
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        let all_rows = self.table.rows();
+        let is_exact = self.filters.is_empty() && self.limit.is_none() && partition.is_none();
+        let mut columns: Vec<_> = self.columns.iter().map(|column| self.table.column_statistics(*column)).collect();
+        let mut rows = all_rows as f64 * self.share.unwrap_or(1.0);
+        if partition.is_some() {
+            rows /= self.partitions as f64;
+        }
+        let rows = self.limit.map_or(rows, |limit| rows.min(limit as f64)).ceil() as usize;
+        let row_bytes: f64 = self.columns.iter().map(|column| self.table.row_bytes(*column)).sum();
+        let total_byte_size = Precision::Inexact((rows as f64 * row_bytes) as usize);
+        if is_exact {
+            let num_rows = Precision::Exact(usize::try_from(all_rows).unwrap_or(usize::MAX));
+            return Ok(Arc::new(Statistics { num_rows, total_byte_size, column_statistics: columns }));
+        }
+        for column in &mut columns {
+            *column = column.clone().to_inexact();
+            column.null_count = column.null_count.min(&Precision::Inexact(rows));
+            column.distinct_count = column.distinct_count.min(&Precision::Inexact(rows));
+        }
+        Ok(Arc::new(Statistics { num_rows: Precision::Inexact(rows), total_byte_size, column_statistics: columns }))
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
+        Some(Arc::new(Self { limit, ..self.clone() }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+
+    fn metrics(&self) -> ExecutionPlanMetricsSet {
+        self.metrics.clone()
+    }
+
+    /// Takes in a projection that only picks, renames and reorders columns.
+    fn try_swapping_with_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn DataSource>>> {
+        let (mut columns, mut fields) = (Vec::new(), Vec::new());
+        for item in projection.iter() {
+            let Some(column) = item.expr.downcast_ref::<Column>() else { return Ok(None) };
+            columns.push(self.columns[column.index()]);
+            fields.push(self.output.field(column.index()).clone().with_name(&item.alias));
+        }
+        if self.ordering.is_some() {
+            return Ok(None);
+        }
+        let output = Arc::new(ArrowSchema::new(fields));
+        Ok(Some(Arc::new(Self { columns: columns.into(), output, ..self.clone() })))
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
+        let mut source = self.clone();
+        let mut answers = Vec::with_capacity(filters.len());
+        for filter in &filters {
+            // A dynamic filter is an offer, which whoever made it does not rely on.
+            answers.push(if is_dynamic(filter) { PushedDown::No } else { PushedDown::Yes });
+            let mapped = map_columns(filter, |column| {
+                let place = *self.columns.get(column.index())?;
+                Some(Column::new(self.table.arrow().field(place).name(), place))
+            })?;
+            source.filters.push(mapped);
+        }
+        if answers.iter().any(|answer| matches!(answer, PushedDown::Yes)) {
+            const SHARE_OF_FILTER: f64 = 0.2;
+            source.share = Some(source.share.unwrap_or(1.0) * SHARE_OF_FILTER);
+        }
+        let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        Ok(propagation.with_updated_node(Arc::new(source) as Arc<dyn DataSource>))
+    }
+
+    fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn DataSource>>> {
+        let stored = self.table.stored();
+        let partitions = SortedBlocks::of(stored)
+            .filter(|_| satisfies(&stored.design.sort_by, order, &self.columns))
+            .and_then(|sorted| sorted.partitions(self.partitions));
+        let Some(partitions) = partitions else { return Ok(SortOrderPushdownResult::Unsupported) };
+        let source = Self {
+            partitions: partitions.len(),
+            work: Work::Ordered(partitions.into()),
+            ordering: LexOrdering::new(order.to_vec()),
+            ..self.clone()
+        };
+        Ok(SortOrderPushdownResult::Exact { inner: Arc::new(source) })
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        // A hash join publishes its filter only if it finds it here.
+        for filter in &self.filters {
+            if visit(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+/// Whether an expression holds a filter that its producer still fills or tightens.
+fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
+    expression.exists(|node| Ok(node.downcast_ref::<DynamicFilterPhysicalExpr>().is_some())).unwrap_or(true)
+}

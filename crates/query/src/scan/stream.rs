@@ -1,0 +1,160 @@
+//! The rows of one partition of a scan.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_stream::try_stream;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
+use datafusion::physical_plan::PhysicalExpr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use taut_block::{BlockError, SEGMENT_ROWS};
+use taut_store::{BlockFile, OpenBlock, Table};
+use taut_types::{ColumnIndex, Predicate};
+
+use super::metrics::ScanMetrics;
+use super::predicate::translate;
+use super::source::ScanSource;
+
+/// A segment of a block: what a partition reads at a time.
+#[derive(Clone, Copy, Debug)]
+struct Morsel {
+    /// Place among the table's blocks.
+    block: usize,
+    segment: usize,
+}
+
+/// The segments that are left, in order. Partitions that share a queue take from it until it is empty, so that none
+/// waits while another has work.
+#[derive(Debug)]
+pub struct WorkQueue {
+    morsels: Vec<Morsel>,
+    next: AtomicUsize,
+}
+
+impl WorkQueue {
+    /// The segments of some of a table's blocks.
+    pub fn new(table: &Table, blocks: Range<usize>) -> Self {
+        let segments = |block: usize| (table.blocks[block].entry().rows as usize).div_ceil(SEGMENT_ROWS);
+        let morsels =
+            blocks.flat_map(|block| (0..segments(block)).map(move |segment| Morsel { block, segment })).collect();
+        Self { morsels, next: AtomicUsize::new(0) }
+    }
+
+    fn take(&self) -> Option<Morsel> {
+        self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
+    }
+}
+
+/// The conditions of a scan as they are now: dynamic filters tighten while it runs.
+struct Conditions<'a> {
+    source: &'a ScanSource,
+    tracking: Option<DynamicFilterTracking>,
+    predicate: Predicate,
+}
+
+impl<'a> Conditions<'a> {
+    fn new(source: &'a ScanSource) -> Result<Self> {
+        let and = |left: Arc<dyn PhysicalExpr>, right| Arc::new(BinaryExpr::new(left, Operator::And, right)) as _;
+        let tracking = source.filters.iter().cloned().reduce(and).map(|all| DynamicFilterTracking::classify(&all));
+        let mut conditions = Self { source, tracking, predicate: Predicate::default() };
+        conditions.translate()?;
+        Ok(conditions)
+    }
+
+    fn translate(&mut self) -> Result<()> {
+        let table = self.source.table();
+        self.predicate = translate(&self.source.filters, &table.stored().schema, table.arrow())?;
+        Ok(())
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        let watcher = self.tracking.as_mut().and_then(DynamicFilterTracking::watcher);
+        if watcher.is_some_and(|watcher| watcher.changed()) {
+            self.translate()?;
+        }
+        Ok(())
+    }
+}
+
+/// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
+pub fn open(
+    source: &ScanSource,
+    queue: Arc<WorkQueue>,
+    partition: usize,
+    batch_rows: usize,
+) -> SendableRecordBatchStream {
+    let schema = Arc::clone(&source.output);
+    let source = source.clone();
+    let stream = try_stream! {
+        let mut metrics = ScanMetrics::new(&source.metrics, partition);
+        let columns: Vec<_> = source.columns.iter().copied().map(ColumnIndex::from).collect();
+        let mut conditions = Conditions::new(&source)?;
+        let mut wanted = source.limit.unwrap_or(usize::MAX);
+        let mut current: Option<(usize, Option<OpenBlock>)> = None;
+        while wanted > 0 && let Some(morsel) = queue.take() {
+            conditions.refresh()?;
+            let timer = metrics.baseline.elapsed_compute().clone();
+            let mut running = timer.timer();
+            if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
+                let file = &source.table().stored().blocks[morsel.block];
+                current = Some((morsel.block, open_block(file, &conditions.predicate, &mut metrics, morsel.segment)?));
+            }
+            let Some((_, Some(block))) = &current else {
+                metrics.publish();
+                continue;
+            };
+            let mut reader = block.block().open_segment(block, morsel.segment);
+            let selection =
+                reader.filter(&conditions.predicate, metrics.report()).map_err(|error| external(block, error))?;
+            let selected = selection.len().min(wanted);
+            wanted -= selected;
+            let mut row = 0;
+            while row < selected {
+                let rows = row..selected.min(row + batch_rows);
+                row = rows.end;
+                let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+                let arrays = reader
+                    .project(&selection, rows, &columns, metrics.report())
+                    .map_err(|error| external(block, error))?;
+                let batch = RecordBatch::try_new_with_options(Arc::clone(&source.output), arrays, &options)?;
+                metrics.baseline.record_output(batch.num_rows());
+                running.stop();
+                yield batch;
+                running.restart();
+            }
+            metrics.publish();
+        }
+        metrics.publish();
+    };
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+}
+
+/// Opens a block in which rows may pass; `None` for one in which none can.
+fn open_block(
+    file: &Arc<BlockFile>,
+    predicate: &Predicate,
+    metrics: &mut ScanMetrics,
+    segment: usize,
+) -> Result<Option<OpenBlock>> {
+    let block = file.open(&metrics.counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let may_match = predicate.column_tests.is_empty()
+        || block.block().may_match(&block, &predicate.column_tests).map_err(|error| external(&block, error))?;
+    // Partitions that share a block each open it; it is counted with its first segment.
+    if segment == 0 {
+        metrics.blocks.add(1);
+        metrics.blocks_skipped_by_statistics.add(usize::from(!may_match));
+    }
+    Ok(may_match.then_some(block))
+}
+
+fn external(block: &OpenBlock, error: BlockError) -> DataFusionError {
+    match error {
+        BlockError::Test(error) => DataFusionError::from(error),
+        other => DataFusionError::External(Box::new(block.locate(other))),
+    }
+}

@@ -1,0 +1,444 @@
+//! A session: runs one statement after the other, each on the newest snapshot.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef, UInt64Type};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::CatalogProvider;
+use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::{Column, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, lit};
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::prelude::SessionContext;
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::parser::Statement as EngineStatement;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use taut_store::{Store, Table};
+use taut_types::{LogicalType, Schema, TableDesign};
+
+use crate::batches::Batches;
+use crate::catalog::{CATALOG, CatalogNames, PUBLIC, SessionCatalog};
+use crate::error::{QueryError, Result};
+use crate::files::{self, FileFormat, ReadOptions};
+use crate::load::{Target, TargetTable};
+use crate::progress::{ProgressCallback, ProgressCounter};
+use crate::rewrite::rewrite_blocks;
+use crate::settings::Engine;
+use crate::statement::{Statement, TableSource};
+
+/// What a statement gives.
+pub enum Outcome {
+    /// Rows, as they are computed.
+    Rows(SendableRecordBatchStream),
+    /// That it is done.
+    Done(Done),
+}
+
+/// A statement that is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// What was done, such as `CREATE TABLE` or `INSERT 3`.
+    pub tag: String,
+    /// Rows written, where rows were.
+    pub rows: Option<u64>,
+    /// What the user should know.
+    pub notices: Vec<String>,
+}
+
+impl Done {
+    fn of(tag: &str) -> Self {
+        Self { tag: tag.to_owned(), rows: None, notices: Vec::new() }
+    }
+
+    fn with_rows(verb: &str, rows: u64) -> Self {
+        Self { tag: format!("{verb} {rows}"), rows: Some(rows), notices: Vec::new() }
+    }
+}
+
+/// A session on a store.
+pub struct QuerySession {
+    context: SessionContext,
+    catalog: Arc<SessionCatalog>,
+    threads: usize,
+    progress: Mutex<Option<ProgressCallback>>,
+}
+
+impl QuerySession {
+    /// A session with an engine's settings.
+    pub fn new(store: Arc<Store>, engine: &Engine) -> Self {
+        let catalog = SessionCatalog::new(store);
+        let context = engine.context().enable_url_table();
+        context.register_catalog(CATALOG, Arc::new(CatalogNames(Arc::clone(&catalog))) as Arc<dyn CatalogProvider>);
+        catalog.bind(context.state_weak_ref());
+        Self { context, catalog, threads: engine.threads(), progress: Mutex::new(None) }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        self.catalog.store()
+    }
+
+    /// Says who is told of the progress of loads and rewrites.
+    pub fn on_progress(&self, callback: Option<ProgressCallback>) {
+        *self.progress.lock() = callback;
+    }
+
+    /// Runs a statement. Rows are computed as they are read.
+    ///
+    /// # Errors
+    /// When the statement fails; it then has changed nothing, except for the finished steps of a rewrite.
+    pub async fn run(&self, statement: &Statement) -> Result<Outcome> {
+        let snapshot = self.catalog.refresh();
+        match statement {
+            Statement::Engine(statement) => self.run_engine(statement).await,
+            Statement::CreateTable { name, if_not_exists, source, options, notices } => {
+                let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
+                if taken && *if_not_exists {
+                    let notice = format!("table {name:?} already exists; nothing was done");
+                    return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::of("CREATE TABLE") }));
+                }
+                if taken {
+                    return Err(QueryError::Exists { kind: "table or view", name: name.clone() });
+                }
+                let mut done = self.create_table(name, source, options).await?;
+                done.notices.extend(notices.iter().cloned());
+                Ok(Outcome::Done(done))
+            }
+            Statement::Drop { kind, names, if_exists } => self.drop_names(kind, names, *if_exists),
+            Statement::AlterTable { name, options } => self.alter_table(name, options).await,
+            Statement::CopyFrom { name, columns, file, options } => {
+                let table = self.table(name)?;
+                let options = ReadOptions::from_pairs(options)?;
+                let rows = self.load(&table, columns, &[PathBuf::from(file)], &options).await?;
+                Ok(Outcome::Done(Done::with_rows("COPY", rows)))
+            }
+            Statement::CreateView { name, or_replace, columns, sql } => {
+                self.create_view(name, *or_replace, columns, sql).await
+            }
+            Statement::Describe { name } => self.describe(name).await,
+            Statement::ShowTables => self.show_tables(),
+        }
+    }
+
+    /// Loads files into a table, which is created from the first file's columns where it does not exist.
+    ///
+    /// # Errors
+    /// As [`QuerySession::run`].
+    pub async fn load_files(
+        &self,
+        name: &str,
+        files: &[PathBuf],
+        options: &ReadOptions,
+        design_options: &[(String, String)],
+    ) -> Result<u64> {
+        let snapshot = self.catalog.refresh();
+        if let Some(table) = snapshot.table(name) {
+            if !design_options.is_empty() {
+                return Err(options_of_existing(name));
+            }
+            return self.load(&Arc::clone(table), &[], files, options).await;
+        }
+        let (_, frame) = files::read(&self.context, files, options, None).await?;
+        self.fill_new_table(name, frame.into_unoptimized_plan(), design_options).await
+    }
+
+    /// Loads batches into a table, which is created from their schema where it does not exist. Each iterator runs on a
+    /// thread of its own; their rows follow each other.
+    ///
+    /// # Errors
+    /// As [`QuerySession::run`].
+    pub async fn load_batches(
+        &self,
+        name: &str,
+        schema: SchemaRef,
+        partitions: Vec<Batches>,
+        design_options: &[(String, String)],
+    ) -> Result<u64> {
+        let rows = crate::batches::plan_of(schema, partitions)?;
+        match self.catalog.refresh().table(name) {
+            Some(table) if design_options.is_empty() => {
+                self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
+            }
+            Some(_) => Err(options_of_existing(name)),
+            None => self.fill_new_table(name, rows, design_options).await,
+        }
+    }
+
+    /// The context that statements run in.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    fn table(&self, name: &str) -> Result<Arc<Table>> {
+        let snapshot = self.catalog.snapshot();
+        snapshot.table(name).cloned().ok_or_else(|| QueryError::NotFound { kind: "table", name: name.to_owned() })
+    }
+
+    async fn run_engine(&self, statement: &EngineStatement) -> Result<Outcome> {
+        let plan = self.context.state().statement_to_plan(statement.clone()).await?;
+        let verb = match &plan {
+            LogicalPlan::Ddl(ddl) => {
+                return Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"));
+            }
+            LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Some("INSERT"),
+            LogicalPlan::Dml(dml) => {
+                return Err(QueryError::unsupported(dml.op.name(), "INSERT INTO adds rows; the rest comes with transactions"));
+            }
+            LogicalPlan::Copy(_) => Some("COPY"),
+            LogicalPlan::Statement(_) => {
+                let name = plan.display().to_string();
+                let frame = self.context.execute_logical_plan(plan).await?;
+                return self.statement_outcome(frame, &name).await;
+            }
+            _ => None,
+        };
+        let Some(verb) = verb else { return Ok(Outcome::Rows(self.stream(plan, None).await?)) };
+        let operation = match &plan {
+            LogicalPlan::Dml(dml) => format!("insert into {}", dml.table_name.table()),
+            _ => "copy".to_owned(),
+        };
+        let rows = count_of(self.stream(plan, self.counter(&operation, None)).await?).await?;
+        Ok(Outcome::Done(Done::with_rows(verb, rows)))
+    }
+
+    /// `SET` and `PREPARE` give nothing, `EXECUTE` gives rows.
+    async fn statement_outcome(&self, frame: DataFrame, name: &str) -> Result<Outcome> {
+        if frame.schema().fields().is_empty() {
+            let tag = name.split([':', ' ']).next().unwrap_or("SET").to_uppercase();
+            return Ok(Outcome::Done(Done::of(&tag)));
+        }
+        Ok(Outcome::Rows(frame.execute_stream().await?))
+    }
+
+    /// Plans and starts a query or an insert.
+    async fn stream(&self, plan: LogicalPlan, progress: Option<ProgressCounter>) -> Result<SendableRecordBatchStream> {
+        let mut state = self.context.state();
+        if let Some(progress) = progress {
+            state.config_mut().set_extension(Arc::new(progress));
+        }
+        let physical = state.create_physical_plan(&plan).await?;
+        Ok(execute_stream(physical, state.task_ctx())?)
+    }
+
+    fn counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
+        let callback = self.progress.lock().clone()?;
+        Some(ProgressCounter::new(operation, rows_total, callback))
+    }
+
+    async fn create_table(&self, name: &str, source: &TableSource, options: &[(String, String)]) -> Result<Done> {
+        match source {
+            TableSource::Columns(columns) => {
+                let schema = Schema::new(columns.clone())?;
+                let design = TableDesign::from_options(pairs(options), &schema)?;
+                self.store().commit(|edit| edit.create_table(name, schema, design).map(drop))?;
+                Ok(Done::of("CREATE TABLE"))
+            }
+            TableSource::Query(query) => {
+                let statement = datafusion::sql::sqlparser::ast::Statement::Query(query.clone());
+                let plan =
+                    self.context.state().statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
+                let rows = self.fill_new_table(name, plan, options).await?;
+                Ok(Done { rows: Some(rows), ..Done::of("CREATE TABLE") })
+            }
+        }
+    }
+
+    /// Creates a table of a plan's columns and fills it with its rows. All columns are nullable.
+    async fn fill_new_table(&self, name: &str, rows: LogicalPlan, options: &[(String, String)]) -> Result<u64> {
+        let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
+        let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });
+        let schema = Schema::new(nullable.collect())?;
+        let design = TableDesign::from_options(pairs(options), &schema)?;
+        let target = Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) };
+        self.fill(name, target, rows, None).await
+    }
+
+    async fn fill(&self, name: &str, target: Target, rows: LogicalPlan, rows_total: Option<u64>) -> Result<u64> {
+        let progress = self.counter(&format!("load {name}"), rows_total);
+        let provider = TargetTable { store: Arc::clone(self.store()), target };
+        let source = provider_as_source(Arc::new(provider));
+        let plan = LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
+        count_of(self.stream(plan, progress).await?).await
+    }
+
+    async fn load(
+        &self,
+        table: &Arc<Table>,
+        columns: &[String],
+        files: &[PathBuf],
+        options: &ReadOptions,
+    ) -> Result<u64> {
+        let in_file = file_columns(table, columns)?;
+        let (format, frame) = files::read(&self.context, files, options, Some(&in_file)).await?;
+        let plan = arranged(table, &in_file, format, frame)?;
+        self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
+    }
+
+    fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
+        let snapshot = self.catalog.snapshot();
+        let mut notices = Vec::new();
+        let (mut tables, mut views) = (Vec::new(), Vec::new());
+        for name in names {
+            match (kind, snapshot.table(name), snapshot.view(name)) {
+                ("table", Some(table), _) => tables.push(table.id),
+                ("view", _, Some(_)) => views.push(name.as_str()),
+                _ if if_exists => notices.push(format!("{kind} {name:?} does not exist; it was skipped")),
+                _ => return Err(QueryError::NotFound { kind, name: name.clone() }),
+            }
+        }
+        self.store().commit(|edit| {
+            tables.iter().try_for_each(|table| edit.drop_table(*table))?;
+            views.iter().try_for_each(|view| edit.drop_view(view))
+        })?;
+        Ok(Outcome::Done(Done { notices, ..Done::of(&format!("DROP {}", kind.to_uppercase())) }))
+    }
+
+    async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
+        let table = self.table(name)?;
+        let design = Arc::new(table.design.with_options(pairs(options), &table.schema)?);
+        let rows = if design.sort_by == table.design.sort_by || design.sort_by.is_empty() {
+            let progress = self.counter(&format!("rewrite {name}"), Some(table.rows()));
+            rewrite_blocks(self.store(), &table, design, self.threads, progress).await?
+        } else {
+            let scan = self.context.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
+            let rows_total = Some(table.rows());
+            self.fill(name, Target::Sorted { table, design }, scan, rows_total).await?
+        };
+        Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
+    }
+
+    async fn create_view(&self, name: &str, or_replace: bool, columns: &[String], sql: &str) -> Result<Outcome> {
+        let snapshot = self.catalog.snapshot();
+        if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
+            return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
+        }
+        let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
+        let sql = match columns {
+            [] => sql.to_owned(),
+            columns => {
+                let names: Vec<_> = columns.iter().map(quote).collect();
+                format!("SELECT * FROM ({sql}) AS {}({})", quote(&name.to_owned()), names.join(", "))
+            }
+        };
+        // A view that cannot be planned today is refused.
+        for statement in crate::statement::parse(&sql)? {
+            match statement {
+                Statement::Engine(query) => drop(self.context.state().statement_to_plan(*query).await?),
+                _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
+            }
+        }
+        let exists = snapshot.view(name).is_some();
+        self.store().commit(|edit| {
+            if exists {
+                edit.drop_view(name)?;
+            }
+            edit.create_view(name, &sql)
+        })?;
+        Ok(Outcome::Done(Done::of("CREATE VIEW")))
+    }
+
+    async fn describe(&self, name: &TableReference) -> Result<Outcome> {
+        let provider = self.context.table_provider(name.clone()).await?;
+        let arrow = provider.schema();
+        let fields = || arrow.fields().iter();
+        let type_name = |field: &Arc<Field>| {
+            LogicalType::from_arrow(field.data_type()).map_or_else(|| field.data_type().to_string(), |t| t.sql_name())
+        };
+        let yes_no = |field: &Arc<Field>| if field.is_nullable() { "YES" } else { "NO" };
+        rows(&[
+            ("column_name", fields().map(|field| field.name().clone()).collect()),
+            ("data_type", fields().map(type_name).collect()),
+            ("is_nullable", fields().map(|field| yes_no(field).to_owned()).collect()),
+        ])
+    }
+
+    fn show_tables(&self) -> Result<Outcome> {
+        let snapshot = self.catalog.snapshot();
+        let tables = snapshot.tables().map(|table| (table.name.clone(), "table", table.design.layout.name()));
+        let views = snapshot.views().map(|view| (view.name.clone(), "view", ""));
+        let mut all: Vec<_> = tables.chain(views).collect();
+        all.sort();
+        rows(&[
+            ("table_name", all.iter().map(|(name, ..)| name.clone()).collect()),
+            ("table_type", all.iter().map(|(_, kind, _)| (*kind).to_owned()).collect()),
+            ("layout", all.iter().map(|(.., layout)| (*layout).to_owned()).collect()),
+        ])
+    }
+}
+
+fn options_of_existing(name: &str) -> QueryError {
+    let what = format!("options for table {name:?}, which exists");
+    QueryError::unsupported(what, "ALTER TABLE ... SET changes the design of a table")
+}
+
+fn pairs(options: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    options.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+}
+
+/// The table's columns that a file holds, in the file's order.
+fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
+    if names.is_empty() {
+        return Ok(table.schema.as_ref().clone());
+    }
+    let column = |name: &String| match table.schema.index_of(name) {
+        Some(index) => Ok(table.schema.column(index).clone()),
+        None => Err(QueryError::NotFound { kind: "column", name: format!("{}.{name}", table.name) }),
+    };
+    Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
+}
+
+/// The rows of files as rows of a table. CSV holds columns by place; Parquet and JSON by name, where a name that
+/// differs in case alone will do. A column that is in no file is null.
+fn arranged(table: &Table, in_file: &Schema, format: FileFormat, frame: DataFrame) -> Result<LogicalPlan> {
+    let found: Vec<String> = frame.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let by_name = format == FileFormat::Parquet;
+    let place_of = |name: &str| {
+        let exact = found.iter().position(|other| other == name);
+        exact.or_else(|| found.iter().position(|other| other.eq_ignore_ascii_case(name)))
+    };
+    if by_name && let Some(extra) = found.iter().find(|name| !in_file.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name))) {
+        return Err(QueryError::unsupported(
+            format!("column {extra:?} of the file, which table {:?} does not have", table.name),
+            "select the columns: INSERT INTO t SELECT a, b FROM 'file.parquet'",
+        ));
+    }
+    let mut expressions = Vec::with_capacity(table.schema.len());
+    for column in table.schema.columns() {
+        let place = if in_file.index_of(&column.name).is_some() { place_of(&column.name) } else { None };
+        expressions.push(match place {
+            Some(place) => Expr::Column(Column::from(frame.schema().qualified_field(place))).alias(&column.name),
+            None if by_name && !column.nullable => {
+                return Err(QueryError::NotFound { kind: "column", name: format!("{} in the file", column.name) });
+            }
+            None => lit(ScalarValue::try_from(&column.logical_type.arrow())?).alias(&column.name),
+        });
+    }
+    Ok(frame.select(expressions)?.into_unoptimized_plan())
+}
+
+/// Rows of text that are known at once.
+fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
+    let fields: Vec<_> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
+    let schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
+    let arrays = columns.iter().map(|(_, values)| Arc::new(StringArray::from(values.clone())) as ArrayRef).collect();
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(datafusion::common::DataFusionError::from)?;
+    let stream = futures::stream::once(async move { Ok(batch) });
+    Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))
+}
+
+/// The sum of the one count that an insert or copy yields.
+async fn count_of(mut stream: SendableRecordBatchStream) -> Result<u64> {
+    let mut count = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        count += batch.column(0).as_primitive::<UInt64Type>().iter().flatten().sum::<u64>();
+    }
+    Ok(count)
+}

@@ -1,0 +1,68 @@
+//! The engine under all sessions of a database: threads, memory and planning rules.
+
+use std::sync::Arc;
+
+use datafusion::common::config::Dialect;
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::optimizer::Optimizer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+use crate::catalog::{CATALOG, PUBLIC};
+use crate::rules::JoinOrder;
+
+/// What sessions share: memory, temporary files, and how they plan.
+#[derive(Debug)]
+pub struct Engine {
+    threads: usize,
+    runtime: Arc<RuntimeEnv>,
+}
+
+impl Engine {
+    /// An engine that runs queries on some threads, in some bytes of memory; sorts and aggregations beyond it spill
+    /// to temporary files.
+    ///
+    /// # Errors
+    /// When there is no directory for temporary files.
+    pub fn new(threads: usize, memory_bytes: usize) -> Result<Self> {
+        let pool = Arc::new(FairSpillPool::new(memory_bytes));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+        Ok(Self { threads: threads.max(1), runtime })
+    }
+
+    /// How many threads a query uses.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// A fresh context: PostgreSQL's grammar, exact decimal literals, our join order.
+    pub fn context(&self) -> SessionContext {
+        let mut config = SessionConfig::new()
+            .with_target_partitions(self.threads)
+            .with_information_schema(true)
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(CATALOG, PUBLIC);
+        let options = config.options_mut();
+        options.sql_parser.dialect = Dialect::PostgreSQL;
+        // 0.05 is the decimal it looks like, so that comparisons with decimal columns are exact.
+        options.sql_parser.parse_float_as_decimal = true;
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.runtime))
+            .with_optimizer_rules(optimizer_rules())
+            .build();
+        SessionContext::new_with_state(state)
+    }
+}
+
+/// The engine's rules with the join order after the rule that moves conditions down to the scans: only then are the
+/// regions of joins bare and the scans known with their conditions.
+fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
+    rules.insert(after, Arc::new(JoinOrder));
+    rules
+}

@@ -1,0 +1,219 @@
+//! Storage as tables: `taut.tables`, `taut.blocks` and `taut.columns`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray, StringBuilder};
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use taut_store::{BlockFile, Catalog, ReadCounters, Table};
+use taut_types::{ColumnIndex, text_of};
+
+use crate::catalog::SessionCatalog;
+
+/// A system table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SystemTable {
+    Tables,
+    Blocks,
+    Columns,
+}
+
+impl SystemTable {
+    const ALL: [Self; 3] = [Self::Tables, Self::Blocks, Self::Columns];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tables => "tables",
+            Self::Blocks => "blocks",
+            Self::Columns => "columns",
+        }
+    }
+
+    fn schema(self) -> SchemaRef {
+        let text = |name: &str| Field::new(name, DataType::Utf8, true);
+        let number = |name: &str| Field::new(name, DataType::Int64, true);
+        let fields = match self {
+            Self::Tables => vec![
+                text("table_name"),
+                text("layout"),
+                text("groups"),
+                text("sort_by"),
+                text("options"),
+                number("rows"),
+                number("blocks"),
+                number("bytes"),
+                number("plain_bytes"),
+            ],
+            Self::Blocks => vec![
+                text("table_name"),
+                text("block_id"),
+                text("layout"),
+                number("rows"),
+                number("segments"),
+                number("bytes"),
+                number("plain_bytes"),
+                text("file"),
+            ],
+            Self::Columns => vec![
+                text("table_name"),
+                text("block_id"),
+                text("column_name"),
+                text("type"),
+                number("group_index"),
+                text("group_kind"),
+                text("encoding"),
+                number("bytes"),
+                number("plain_bytes"),
+                text("min"),
+                text("max"),
+                number("nulls"),
+                number("distinct_estimate"),
+            ],
+        };
+        Arc::new(ArrowSchema::new(fields))
+    }
+}
+
+/// The schema `taut`.
+#[derive(Debug)]
+pub struct SystemSchema(pub Arc<SessionCatalog>);
+
+#[async_trait]
+impl SchemaProvider for SystemSchema {
+    fn table_names(&self) -> Vec<String> {
+        SystemTable::ALL.iter().map(|table| table.name().to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(table) = SystemTable::ALL.into_iter().find(|table| table.name() == name) else { return Ok(None) };
+        let contents = Contents { table, schema: table.schema(), snapshot: self.0.snapshot() };
+        Ok(Some(Arc::new(StreamingTable::try_new(table.schema(), vec![Arc::new(contents)])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        SystemTable::ALL.iter().any(|table| table.name() == name)
+    }
+}
+
+/// The rows of a system table: a batch per table, or per block where blocks must be read.
+#[derive(Debug)]
+struct Contents {
+    table: SystemTable,
+    schema: SchemaRef,
+    snapshot: Arc<Catalog>,
+}
+
+impl PartitionStream for Contents {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let tables: Vec<_> = self.snapshot.tables().cloned().collect();
+        let (schema, kind) = (Arc::clone(&self.schema), self.table);
+        let batches = tables.into_iter().flat_map(move |table| {
+            let parts: Vec<_> = match kind {
+                SystemTable::Columns => table.blocks.iter().cloned().map(Some).collect(),
+                SystemTable::Tables | SystemTable::Blocks => vec![None],
+            };
+            let schema = Arc::clone(&schema);
+            parts.into_iter().map(move |block| {
+                let columns = match (kind, block) {
+                    (SystemTable::Tables, _) => table_row(&table),
+                    (_, Some(block)) => column_rows(&table, &block)?,
+                    (_, None) => block_rows(&table),
+                };
+                Ok(RecordBatch::try_new(Arc::clone(&schema), columns)?)
+            })
+        });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
+    }
+}
+
+fn texts(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<StringArray>())
+}
+
+fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
+    Arc::new(values.into_iter().map(|value| i64::try_from(value).unwrap_or(i64::MAX)).collect::<Int64Array>())
+}
+
+fn table_row(table: &Table) -> Vec<ArrayRef> {
+    let options = table.design.to_options(&table.schema);
+    let option = |name: &str| options.iter().find(|(option, _)| *option == name).map(|(_, value)| value.clone());
+    let all = options.iter().map(|(name, value)| format!("{name}='{}'", value.replace('\'', "''")));
+    vec![
+        texts([Some(table.name.clone())]),
+        texts([option("layout")]),
+        texts([option("groups")]),
+        texts([option("sort_by")]),
+        texts([Some(all.collect::<Vec<_>>().join(", "))]),
+        numbers([table.rows()]),
+        numbers([table.blocks.len() as u64]),
+        numbers([table.file_bytes()]),
+        numbers([table.plain_bytes()]),
+    ]
+}
+
+fn block_rows(table: &Table) -> Vec<ArrayRef> {
+    let entries = || table.blocks.iter().map(|block| block.entry());
+    vec![
+        texts(entries().map(|_| Some(table.name.clone()))),
+        texts(entries().map(|entry| Some(entry.id.to_string()))),
+        texts(entries().map(|entry| Some(entry.layout.to_string()))),
+        numbers(entries().map(|entry| entry.rows)),
+        numbers(entries().map(|entry| entry.rows.div_ceil(taut_block::SEGMENT_ROWS as u64))),
+        numbers(entries().map(|entry| entry.file_bytes)),
+        numbers(entries().map(|entry| entry.plain_bytes)),
+        texts(entries().map(|entry| Some(format!("blocks/{}.block", entry.id)))),
+    ]
+}
+
+/// One row per column of a block. A column whose segments differ in encoding names each kind once.
+fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
+    let external = |error| DataFusionError::External(Box::new(error));
+    let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let groups = open.block().groups();
+    let names = || table.schema.columns().iter();
+    let (mut encodings, mut minima, mut maxima) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
+    let mut measures: [Vec<u64>; 5] = Default::default();
+    let mut kinds = Vec::new();
+    for (place, column) in names().enumerate() {
+        let index = ColumnIndex::from(place);
+        let statistics = open.block().statistics(&open, index).map_err(external)?;
+        let pieces = open.block().column_storage(&open, index).map_err(external)?;
+        let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.as_str()).collect();
+        distinct.dedup();
+        encodings.append_value(distinct.join(" | "));
+        minima.append_option(statistics.min.as_ref().map(|key| text_of(key, column.logical_type)));
+        maxima.append_option(statistics.max.as_ref().map(|key| text_of(key, column.logical_type)));
+        let group = groups.iter().position(|group| group.columns.contains(&index)).unwrap_or_default();
+        kinds.push(groups.get(group).map(|group| group.kind.name().to_owned()));
+        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        let values = [group as u64, bytes, statistics.plain_bytes, statistics.nulls, statistics.distinct_estimate()];
+        measures.iter_mut().zip(values).for_each(|(measure, value)| measure.push(value));
+    }
+    let [group_indexes, bytes, plain_bytes, nulls, distinct_estimates] = measures;
+    Ok(vec![
+        texts(names().map(|_| Some(table.name.clone()))),
+        texts(names().map(|_| Some(block.id().to_string()))),
+        texts(names().map(|column| Some(column.name.clone()))),
+        texts(names().map(|column| Some(column.logical_type.sql_name()))),
+        numbers(group_indexes),
+        texts(kinds),
+        Arc::new(encodings.finish()),
+        numbers(bytes),
+        numbers(plain_bytes),
+        Arc::new(minima.finish()),
+        Arc::new(maxima.finish()),
+        numbers(nulls),
+        numbers(distinct_estimates),
+    ])
+}

@@ -1,0 +1,181 @@
+//! A stored table as DataFusion sees it, in one snapshot.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{Column, ColumnStatistics as EngineStatistics, DFSchema, Result, ScalarValue, not_impl_err};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use taut_store::{Store, Table};
+use taut_types::{ColumnIndex, ColumnStatistics, Key, LogicalType};
+
+use crate::load::InsertExec;
+use crate::rules::selectivity;
+use crate::scan::ScanSource;
+
+/// A table of a snapshot.
+#[derive(Debug)]
+pub struct TautTable {
+    store: Arc<Store>,
+    stored: Arc<Table>,
+    arrow: SchemaRef,
+    rows: u64,
+}
+
+impl TautTable {
+    /// The table of a store, as a snapshot has it.
+    pub fn new(store: Arc<Store>, stored: Arc<Table>) -> Self {
+        let (arrow, rows) = (stored.schema.arrow(), stored.rows());
+        Self { store, stored, arrow, rows }
+    }
+
+    /// The stored table.
+    pub fn stored(&self) -> &Arc<Table> {
+        &self.stored
+    }
+
+    /// The columns in Arrow.
+    pub fn arrow(&self) -> &SchemaRef {
+        &self.arrow
+    }
+
+    /// Rows of the table in this snapshot.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The type and statistics of a column, by its name.
+    pub fn statistics_of(&self, name: &str) -> Option<(LogicalType, &ColumnStatistics)> {
+        let column = self.stored.schema.index_of(name)?;
+        Some((self.stored.schema.column(column).logical_type, self.stored.statistics.get(column.index())?))
+    }
+
+    /// The share of rows that pass a condition, about.
+    pub fn selectivity(&self, condition: &Expr) -> f64 {
+        selectivity(condition, &|column: &Column| self.statistics_of(column.name()))
+    }
+
+    /// A column's statistics for the engine: exact where they are values of the column and its order is that of SQL.
+    pub(crate) fn column_statistics(&self, column: usize) -> EngineStatistics {
+        let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
+        let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
+        let bound = |key: &Option<Key>| match key.as_ref().and_then(|key| scalar_of(key, logical_type)) {
+            Some(value) if statistics.exact && !is_floating(logical_type) => Precision::Exact(value),
+            Some(value) => Precision::Inexact(value),
+            None => Precision::Absent,
+        };
+        EngineStatistics {
+            null_count: Precision::Exact(usize::try_from(statistics.nulls).unwrap_or(usize::MAX)),
+            min_value: bound(&statistics.min),
+            max_value: bound(&statistics.max),
+            sum_value: Precision::Absent,
+            distinct_count: Precision::Inexact(statistics.distinct_estimate() as usize),
+            byte_size: Precision::Absent,
+        }
+    }
+
+    /// Bytes of one value of a column in Arrow, about.
+    pub(crate) fn row_bytes(&self, column: usize) -> f64 {
+        /// Bytes of a string's view.
+        const VIEW_BYTES: f64 = 16.0;
+        match self.stored.schema.column(ColumnIndex::from(column)).logical_type {
+            LogicalType::Decimal { .. } => 16.0,
+            logical_type => match logical_type.plain_bytes() {
+                Some(bytes) => bytes as f64,
+                None => {
+                    let plain = self.stored.statistics.get(column).map_or(0, |statistics| statistics.plain_bytes);
+                    VIEW_BYTES + plain as f64 / (self.rows as f64).max(1.0)
+                }
+            },
+        }
+    }
+}
+
+fn is_floating(logical_type: LogicalType) -> bool {
+    matches!(logical_type, LogicalType::Real | LogicalType::Double)
+}
+
+/// A key as a value of the engine, where it has one.
+fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    Some(match (key, logical_type) {
+        (Key::Number(number), LogicalType::Boolean) => ScalarValue::Boolean(Some(*number != 0)),
+        (Key::Number(number), LogicalType::SmallInt) => ScalarValue::Int16(Some(i16::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::Integer) => ScalarValue::Int32(Some(i32::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::BigInt) => ScalarValue::Int64(Some(i64::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::Real) => {
+            ScalarValue::Float32(Some(taut_types::f32_from_key(i32::try_from(*number).ok()?)))
+        }
+        (Key::Number(number), LogicalType::Double) => {
+            ScalarValue::Float64(Some(taut_types::f64_from_key(i64::try_from(*number).ok()?)))
+        }
+        (Key::Number(number), LogicalType::Decimal { precision, scale }) => {
+            ScalarValue::Decimal128(Some(*number), precision, scale as i8)
+        }
+        (Key::Number(number), LogicalType::Date) => ScalarValue::Date32(Some(i32::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::Timestamp) => {
+            ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), None)
+        }
+        (Key::Number(number), LogicalType::TimestampTz) => {
+            ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), Some("+00:00".into()))
+        }
+        (Key::Bytes(bytes), LogicalType::Varchar) => ScalarValue::Utf8View(Some(text(bytes)?)),
+        (Key::Bytes(bytes), LogicalType::Bytea) => ScalarValue::BinaryView(Some(bytes.to_vec())),
+        _ => return None,
+    })
+}
+
+#[async_trait]
+impl TableProvider for TautTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.arrow)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Every condition that is offered is evaluated in the scan, exactly.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Exact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored)));
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.arrow.fields().len()).collect());
+        let share = filters.iter().map(|filter| self.selectivity(filter)).reduce(|left, right| left * right);
+        let mut conditions = Vec::with_capacity(filters.len());
+        if !filters.is_empty() {
+            let schema = DFSchema::try_from(Arc::clone(&self.arrow))?;
+            for filter in filters {
+                conditions.push(state.create_physical_expr(filter.clone(), &schema)?);
+            }
+        }
+        let partitions = state.config().target_partitions();
+        let source = ScanSource::try_new(table, columns, conditions, share, limit, partitions)?;
+        Ok(DataSourceExec::from_data_source(source))
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        insert_op: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if insert_op != InsertOp::Append {
+            return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
+        }
+        Ok(Arc::new(InsertExec::into_table(Arc::clone(&self.store), Arc::clone(&self.stored), input)))
+    }
+}

@@ -1,0 +1,125 @@
+//! A database that is open in this process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use taut_query::Engine;
+use taut_store::{OpenOptions, Store};
+use tokio::runtime::Runtime;
+
+use crate::{Error, Session};
+
+/// How a database is opened.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Threads that a query uses; as many as there are processors.
+    pub threads: usize,
+    /// Bytes of block sections kept in memory; where not given, a quarter of the machine's memory, at most 1 GiB.
+    pub cache_bytes: Option<usize>,
+    /// Bytes that running queries may take together before they spill to disk; where not given, half of the machine's
+    /// memory.
+    pub memory_bytes: Option<usize>,
+    /// Whether a database that does not exist is created.
+    pub create: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads, cache_bytes: None, memory_bytes: None, create: true }
+    }
+}
+
+/// An open database. Clones are the same database; it closes with the last of them and of their sessions.
+#[derive(Clone, Debug)]
+pub struct Database {
+    store: Arc<Store>,
+    engine: Arc<Engine>,
+    runtime: Arc<Background>,
+}
+
+/// The threads of a database. They are told to stop when it closes, and not waited for, so that it can close on any
+/// thread, also on one of an asynchronous runtime.
+#[derive(Debug)]
+pub(crate) struct Background(Option<Runtime>);
+
+impl Background {
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+        match &self.0 {
+            Some(runtime) => Ok(runtime.block_on(future)),
+            None => Err(Error::closed()),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Database {
+    /// Opens the database in a directory, or creates it there.
+    ///
+    /// # Errors
+    /// When it is open elsewhere, is no database, or is damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(path, &Settings::default())
+    }
+
+    /// Opens a database with settings of one's own. The path `:memory:` is a database in memory.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, Error> {
+        if path.as_ref() == Path::new(":memory:") {
+            return Self::in_memory_with(settings);
+        }
+        let options = OpenOptions {
+            create: settings.create,
+            cache_bytes: settings.cache_bytes,
+            ..OpenOptions::default()
+        };
+        Self::new(Store::open(path, options)?, settings)
+    }
+
+    /// A database that lives as long as this process keeps it.
+    ///
+    /// # Errors
+    /// When the machine gives no threads.
+    pub fn in_memory() -> Result<Self, Error> {
+        Self::in_memory_with(&Settings::default())
+    }
+
+    /// A database in memory with settings of one's own.
+    ///
+    /// # Errors
+    /// As [`Database::in_memory`].
+    pub fn in_memory_with(settings: &Settings) -> Result<Self, Error> {
+        Self::new(Store::in_memory()?, settings)
+    }
+
+    fn new(store: Store, settings: &Settings) -> Result<Self, Error> {
+        let memory_bytes = settings.memory_bytes.unwrap_or_else(|| taut_store::physical_memory_bytes() / 2);
+        let engine = Engine::new(settings.threads, memory_bytes).map_err(taut_query::QueryError::from)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(settings.threads.max(1))
+            .thread_name("taut")
+            .enable_all()
+            .build()
+            .map_err(Error::threads)?;
+        Ok(Self { store: Arc::new(store), engine: Arc::new(engine), runtime: Arc::new(Background(Some(runtime))) })
+    }
+
+    /// A session. Sessions of one database run side by side.
+    pub fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.store), &self.engine, Arc::clone(&self.runtime))
+    }
+
+    /// The storage below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}

@@ -1,0 +1,72 @@
+//! What can go wrong.
+
+use taut_query::QueryError;
+
+/// Why something failed, in one message.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Kind);
+
+#[derive(Debug, thiserror::Error)]
+enum Kind {
+    #[error("{}", chain(.0))]
+    Open(taut_store::OpenError),
+    #[error(transparent)]
+    Query(QueryError),
+    #[error("cannot start threads: {0}")]
+    Threads(std::io::Error),
+    #[error("the database is closed")]
+    Closed,
+    #[error("the statement returns no rows; it is done: {tag}")]
+    NoRows { tag: String },
+    #[error("one statement is expected, here are {found}")]
+    StatementCount { found: usize },
+}
+
+impl Error {
+    /// The place of the error in the text of the statements, counted from one: line, then column.
+    pub fn position(&self) -> Option<(u64, u64)> {
+        match &self.0 {
+            Kind::Query(error) => error.position(),
+            _ => None,
+        }
+    }
+
+    /// Whether the statement was cancelled by its user.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(&self.0, Kind::Query(QueryError::Cancelled))
+    }
+
+    pub(crate) fn threads(error: std::io::Error) -> Self {
+        Self(Kind::Threads(error))
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self(Kind::Closed)
+    }
+
+    pub(crate) fn no_rows(tag: String) -> Self {
+        Self(Kind::NoRows { tag })
+    }
+
+    pub(crate) fn statement_count(found: usize) -> Self {
+        Self(Kind::StatementCount { found })
+    }
+}
+
+impl From<QueryError> for Error {
+    fn from(error: QueryError) -> Self {
+        Self(Kind::Query(error))
+    }
+}
+
+impl From<taut_store::OpenError> for Error {
+    fn from(error: taut_store::OpenError) -> Self {
+        Self(Kind::Open(error))
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let source = error.source().map(|source| format!(": {}", chain(source)));
+    format!("{error}{}", source.unwrap_or_default())
+}

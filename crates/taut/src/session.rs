@@ -1,0 +1,139 @@
+//! A session: where statements run.
+
+use std::fmt::{self, Debug, Formatter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use taut_query::{Batches, Done, Engine, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement};
+use taut_store::Store;
+
+use crate::database::Background;
+use crate::rows::unless_cancelled;
+use crate::{CancelHandle, Error, Rows};
+
+/// Runs statements, one after the other, each on the newest state of the database.
+pub struct Session {
+    query: QuerySession,
+    runtime: Arc<Background>,
+    cancel: CancelHandle,
+}
+
+/// What a statement gives.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Rows, computed as they are read.
+    Rows(Rows),
+    /// That it is done.
+    Done(Done),
+}
+
+/// How files are loaded.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// How they are read.
+    pub read: ReadOptions,
+    /// Options of the table's design, for a table that the load creates.
+    pub design: Vec<(String, String)>,
+}
+
+impl Session {
+    pub(crate) fn new(store: Arc<Store>, engine: &Engine, runtime: Arc<Background>) -> Self {
+        Self { query: QuerySession::new(store, engine), runtime, cancel: CancelHandle::new() }
+    }
+
+    /// The statements of a text, separated by semicolons.
+    ///
+    /// # Errors
+    /// At the first that is no statement.
+    pub fn parse(&self, sql: &str) -> Result<Vec<Statement>, Error> {
+        Ok(taut_query::parse(sql)?)
+    }
+
+    /// Runs a statement.
+    ///
+    /// # Errors
+    /// When it fails. An error in the middle of its rows comes with them.
+    pub fn run(&self, statement: &Statement) -> Result<Outcome, Error> {
+        let mut cancelled = self.cancel.watch();
+        let outcome = self.block_on(&mut cancelled, self.query.run(statement))?;
+        Ok(match outcome {
+            taut_query::Outcome::Rows(stream) => {
+                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled))
+            }
+            taut_query::Outcome::Done(done) => Outcome::Done(done),
+        })
+    }
+
+    /// Runs all statements of a text, and reads no rows yet.
+    ///
+    /// # Errors
+    /// At the first that fails; those before it are done.
+    pub fn execute(&self, sql: &str) -> Result<Vec<Outcome>, Error> {
+        self.parse(sql)?.iter().map(|statement| self.run(statement)).collect()
+    }
+
+    /// Runs one statement that returns rows.
+    ///
+    /// # Errors
+    /// When it fails, or is not one such statement.
+    pub fn query(&self, sql: &str) -> Result<Rows, Error> {
+        match self.parse(sql)?.as_slice() {
+            [statement] => match self.run(statement)? {
+                Outcome::Rows(rows) => Ok(rows),
+                Outcome::Done(done) => Err(Error::no_rows(done.tag)),
+            },
+            statements => Err(Error::statement_count(statements.len())),
+        }
+    }
+
+    /// Loads files into a table, all or nothing, and returns the number of rows. A table that does not exist is created
+    /// with the columns of the first file.
+    ///
+    /// # Errors
+    /// When a file or a value in it is not as it should be; nothing is loaded then.
+    pub fn load(&self, table: &str, files: &[impl AsRef<Path>], options: &LoadOptions) -> Result<u64, Error> {
+        let files: Vec<PathBuf> = files.iter().map(|file| file.as_ref().to_owned()).collect();
+        let load = self.query.load_files(table, &files, &options.read, &options.design);
+        self.block_on(&mut self.cancel.watch(), load)
+    }
+
+    /// Loads batches into a table, all or nothing, and returns the number of rows. Each iterator runs on a thread of
+    /// its own. A table that does not exist is created with their columns.
+    ///
+    /// # Errors
+    /// When an iterator fails, or the columns do not fit; nothing is loaded then.
+    pub fn load_batches(
+        &self,
+        table: &str,
+        schema: SchemaRef,
+        partitions: Vec<Batches>,
+        design: &[(String, String)],
+    ) -> Result<u64, Error> {
+        self.block_on(&mut self.cancel.watch(), self.query.load_batches(table, schema, partitions, design))
+    }
+
+    /// Says who is told of the progress of loads and rewrites.
+    pub fn on_progress(&self, callback: Option<ProgressCallback>) {
+        self.query.on_progress(callback);
+    }
+
+    /// What cancels the statements of this session.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
+    }
+
+    fn block_on<T>(
+        &self,
+        cancelled: &mut tokio::sync::watch::Receiver<u64>,
+        future: impl Future<Output = Result<T, QueryError>>,
+    ) -> Result<T, Error> {
+        Ok(self.runtime.block_on(unless_cancelled(cancelled, future))???)
+    }
+}
+
+impl Debug for Session {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Session")
+    }
+}
