@@ -1,1 +1,44 @@
-fn main() {}
+//! The `taut` command.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use output::Output;
+
+mod args;
+mod demo;
+mod execute;
+mod failure;
+mod inspect;
+mod interrupt;
+mod load;
+mod options;
+mod output;
+mod progress;
+mod shell;
+mod sql;
+mod statement_splitter;
+mod system_tables;
+mod units;
+mod verify;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::stdout();
+    let result = match &arguments.command {
+        Command::Sql(arguments) => sql::run(arguments, output),
+        Command::Load(arguments) => load::run(arguments, output),
+        Command::Inspect(arguments) => inspect::run(arguments, output),
+        Command::Verify(arguments) => verify::run(arguments, output),
+        Command::Demo(arguments) => demo::run(arguments, output),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

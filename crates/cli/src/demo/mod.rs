@@ -1,0 +1,189 @@
+//! `taut demo`: one table in four layouts, the same work on each, and then TPC-H on the default.
+
+mod data;
+mod queries;
+mod report;
+mod workload;
+
+use std::path::Path;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use taut::Session;
+
+use crate::args::DemoArguments;
+use crate::failure::Failure;
+use crate::interrupt::{Interrupts, Watch};
+use crate::output::Output;
+use crate::progress::{ProgressDisplay, spinner};
+use crate::system_tables;
+use crate::units::{bytes_text, count_text, duration_text, ratio_text};
+use data::{PLAIN_TABLES, Table};
+use report::{Comparison, QueryResult};
+
+/// A layout of `lineitem`.
+pub struct Variant {
+    /// The layout.
+    pub name: &'static str,
+    table: &'static str,
+    with: &'static [(&'static str, &'static str)],
+}
+
+/// What the aggregations read stands alone; the rest is only read as whole rows, so it is packed together.
+const GROUPS: &str = "(l_orderkey), (l_quantity), (l_extendedprice), (l_discount), (l_tax), (l_returnflag), \
+                      (l_linestatus), (l_shipdate), (l_partkey, l_suppkey, l_linenumber, l_commitdate, \
+                      l_receiptdate, l_shipinstruct, l_shipmode, l_comment)";
+
+/// The layouts that are compared.
+pub const VARIANTS: [Variant; 4] = [
+    Variant { name: "row", table: "lineitem_row", with: &[("layout", "row"), ("sort_by", "l_orderkey")] },
+    Variant {
+        name: "packed_row",
+        table: "lineitem_packed_row",
+        with: &[("layout", "packed_row"), ("sort_by", "l_orderkey")],
+    },
+    Variant { name: "column", table: "lineitem", with: &[("layout", "column"), ("sort_by", "l_orderkey")] },
+    Variant {
+        name: "groups",
+        table: "lineitem_groups",
+        with: &[("layout", "groups"), ("groups", GROUPS), ("sort_by", "l_orderkey")],
+    },
+];
+
+/// Runs `taut demo`.
+pub fn run(arguments: &DemoArguments, output: Output) -> Result<(), Failure> {
+    match &arguments.directory {
+        Some(directory) => run_in(directory, arguments, output),
+        None => {
+            let directory = tempfile::Builder::new().prefix("taut-demo-").tempdir()?;
+            run_in(directory.path(), arguments, output)
+        }
+    }
+}
+
+fn run_in(directory: &Path, arguments: &DemoArguments, output: Output) -> Result<(), Failure> {
+    let name = directory.to_string_lossy();
+    let database = arguments.settings.open(&name, true)?;
+    let session = database.session();
+    if !system_tables::tables(&session, None)?.is_empty() {
+        return Err(Failure::Refused(format!("{name} has tables already; the demo needs a directory of its own")));
+    }
+    let cores = available_parallelism().map_or(2, usize::from);
+    let threads = arguments.settings.threads.map_or(cores, usize::from);
+    let progress = ProgressDisplay::attach(&session, "");
+    let watch = Interrupts::install().watch(&session);
+    let mut demo = Demo { session, output, progress, watch, scale: arguments.scale, threads };
+    let start = Instant::now();
+    let result = demo.run(&name);
+    demo.progress.clear();
+    match result {
+        Err(_) if demo.watch.is_caught() => return Err(Failure::Interrupted),
+        result => result?,
+    }
+    demo.output.line(format!("\nDone in {}.", duration_text(start.elapsed())))?;
+    if arguments.directory.is_some() {
+        demo.output.line(format!("The database is kept. Go on with: taut sql {name}"))?;
+    } else {
+        demo.output.line("The database is removed; taut demo --directory DIR keeps it.")?;
+    }
+    demo.output.finish()
+}
+
+struct Demo {
+    session: Session,
+    output: Output,
+    progress: ProgressDisplay,
+    watch: Watch,
+    scale: f64,
+    threads: usize,
+}
+
+impl Demo {
+    fn run(&mut self, directory: &str) -> Result<(), Failure> {
+        let scale = self.scale;
+        self.say(format!("TPC-H at scale {scale} in {directory}, {} threads\n", self.threads))?;
+        for table in PLAIN_TABLES {
+            self.load(table, table.name(), &[])?;
+        }
+        let mut comparison = Comparison::default();
+        let mut loads = [Duration::ZERO; VARIANTS.len()];
+        let mut sizes = [0; VARIANTS.len()];
+        for (place, variant) in VARIANTS.iter().enumerate() {
+            (loads[place], sizes[place]) = self.load(Table::LineItem, variant.table, variant.with)?;
+        }
+        self.measure(&mut comparison)?;
+        comparison.push_sizes("stored", &sizes);
+        comparison.push_times("loaded, with generation", &loads);
+        self.say("\nlineitem in four layouts: median time / bytes read by its scans; * wins\n")?;
+        self.say(comparison.text())?;
+        let results = self.run_queries()?;
+        self.say("The 22 queries of TPC-H on the default design\n")?;
+        self.say(report::queries_text(&results).trim_end())
+    }
+
+    fn say(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
+        if self.watch.is_caught() {
+            return Err(Failure::Interrupted);
+        }
+        self.output.line(line)?;
+        self.output.finish()
+    }
+
+    /// Generates and loads a table: how long it took, and its bytes.
+    fn load(&mut self, table: Table, name: &str, with: &[(&str, &str)]) -> Result<(Duration, u64), Failure> {
+        let with: Vec<_> = with.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self.progress.expect_rows(table.rows(self.scale));
+        let start = Instant::now();
+        let (schema, parts) = table.generate(self.scale, self.threads);
+        let rows = self.session.load_batches(name, schema, parts, &with)?;
+        let time = start.elapsed();
+        self.progress.clear();
+        let facts = system_tables::table(&self.session, name)?;
+        let (rows, duration, bytes) = (count_text(rows), duration_text(time), bytes_text(facts.bytes));
+        let ratio = ratio_text(facts.bytes, facts.plain_bytes);
+        self.say(format!("  {name:<20} {rows:>11} rows {duration:>9} {bytes:>10} ({ratio} smaller than plain)"))?;
+        Ok((time, facts.bytes))
+    }
+
+    /// Runs the workload on each layout, whose answers must agree.
+    fn measure(&mut self, comparison: &mut Comparison) -> Result<(), Failure> {
+        for item in workload::items(self.scale) {
+            let mut expected = None;
+            let mut measured = Vec::with_capacity(VARIANTS.len());
+            for variant in &VARIANTS {
+                let spinner = spinner(format!("{} on {}", item.name, variant.table));
+                let result = item.measure(&self.session, variant.table);
+                spinner.finish_and_clear();
+                let (measurement, answer) = result?;
+                let expected = *expected.get_or_insert(answer);
+                if answer != expected {
+                    return Err(Failure::Disagreement {
+                        item: item.name.to_owned(),
+                        layout: variant.name,
+                        found: answer.to_string(),
+                        expected: expected.to_string(),
+                    });
+                }
+                measured.push(measurement);
+            }
+            if let Ok(measured) = measured.try_into() {
+                comparison.push_measurements(item.name, &measured);
+            }
+        }
+        Ok(())
+    }
+
+    fn run_queries(&self) -> Result<Vec<QueryResult>, Failure> {
+        let mut results = Vec::with_capacity(queries::QUERIES.len());
+        for (place, query) in queries::QUERIES.iter().enumerate() {
+            let spinner = spinner(format!("Q{} of 22", place + 1));
+            let start = Instant::now();
+            let rows = self.session.query(query.sql).and_then(|mut rows| {
+                rows.try_fold(0, |count, batch| batch.map(|batch| count + batch.num_rows() as u64))
+            });
+            spinner.finish_and_clear();
+            results.push(QueryResult { title: query.title, time: start.elapsed(), rows: rows? });
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,168 @@
+//! A small mixed workload, and how it is measured.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_cast::display::ArrayFormatter;
+use taut::Session;
+
+use super::data::order_keys;
+use crate::failure::Failure;
+use crate::output::format_options;
+use crate::system_tables::Records;
+
+/// Whole rows that are looked up one at a time.
+const LOOKUPS: usize = 1_000;
+/// How often an item is run; the median counts.
+const RUNS: usize = 3;
+
+/// One thing that is done with each layout.
+pub struct Item {
+    /// What it is.
+    pub name: &'static str,
+    /// Statements, run one after the other; `{table}` stands for the table.
+    statements: Vec<String>,
+    /// Of how many statements one is asked for the bytes that it reads.
+    sampled: usize,
+}
+
+/// What an item cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement {
+    /// The median time.
+    pub time: Duration,
+    /// Bytes that the scans read, where they tell.
+    pub bytes_read: Option<u64>,
+}
+
+/// What an item answered, without regard to the order of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Rows.
+    pub rows: u64,
+    hash: u64,
+}
+
+/// The workload at a scale.
+pub fn items(scale: f64) -> Vec<Item> {
+    let query = |number: usize| super::queries::QUERIES[number - 1].sql.replace("lineitem", "{table}");
+    let one = |name, sql: String| Item { name, statements: vec![sql], sampled: 1 };
+    let lookup = |key: i64| format!("select * from {{table}} where l_orderkey = {key}");
+    vec![
+        one("Q1: sums over nearly all rows", query(1)),
+        one("Q6: one sum over 2 % of the rows", query(6)),
+        Item {
+            name: "1,000 orders by key, all columns",
+            statements: order_keys(scale, LOOKUPS).into_iter().map(lookup).collect(),
+            sampled: LOOKUPS / 10,
+        },
+        one("one day, all columns", "select * from {table} where l_shipdate = date '1995-06-17'".to_owned()),
+        one("count(*) with a filter", "select count(*) from {table} where l_quantity < 10".to_owned()),
+    ]
+}
+
+impl Item {
+    /// Runs the item on a table: its cost and its answer.
+    pub fn measure(&self, session: &Session, table: &str) -> Result<(Measurement, Answer), Failure> {
+        let statements: Vec<_> = self.statements.iter().map(|sql| sql.replace("{table}", table)).collect();
+        let mut times = Vec::with_capacity(RUNS);
+        let mut answer = Answer::default();
+        for _ in 0..RUNS {
+            let start = Instant::now();
+            let mut batches = Vec::new();
+            for sql in &statements {
+                batches.extend(session.query(sql)?.collect::<Result<Vec<_>, _>>()?);
+            }
+            times.push(start.elapsed());
+            answer = Answer::of(&batches)?;
+        }
+        times.sort_unstable();
+        let bytes_read = self.bytes_read(session, &statements)?;
+        Ok((Measurement { time: times[RUNS / 2], bytes_read }, answer))
+    }
+
+    /// Bytes read by all statements, by asking some of them.
+    fn bytes_read(&self, session: &Session, statements: &[String]) -> Result<Option<u64>, Failure> {
+        let mut sum = 0;
+        for sql in statements.iter().step_by(self.sampled) {
+            let plan = Records::query(session, &format!("explain analyze {sql}"))?;
+            let text: String = plan.rows.into_iter().flatten().flatten().collect();
+            match bytes_read_in(&text) {
+                Some(bytes) => sum += bytes,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(sum * self.sampled as u64))
+    }
+}
+
+impl Answer {
+    fn of(batches: &[RecordBatch]) -> Result<Self, Failure> {
+        let options = format_options("NULL");
+        let mut answer = Self::default();
+        for batch in batches {
+            let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            for row in 0..batch.num_rows() {
+                let mut hasher = DefaultHasher::new();
+                for column in &columns {
+                    column.value(row).try_to_string()?.hash(&mut hasher);
+                }
+                answer.hash = answer.hash.wrapping_add(hasher.finish());
+            }
+            answer.rows += batch.num_rows() as u64;
+        }
+        Ok(answer)
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} rows with checksum {:016x}", self.rows, self.hash)
+    }
+}
+
+/// The sum of `bytes_read_from_disk=...` and `bytes_read_from_cache=...` in a plan with metrics. Numbers may carry a
+/// unit (`12.5 K`, `3.1 MB`).
+fn bytes_read_in(plan: &str) -> Option<u64> {
+    let mut sum = None;
+    for part in plan.split("bytes_read_from_").skip(1) {
+        let (_, value) = part.split_once('=')?;
+        let value = value.split([',', ']', '\n']).next().unwrap_or_default().trim();
+        let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+        let number: f64 = value[..digits].parse().ok()?;
+        let unit = match value[digits..].trim() {
+            "" | "B" => 1.0,
+            "K" => 1e3,
+            "M" => 1e6,
+            "G" => 1e9,
+            "KB" => 1024.0,
+            "MB" => 1024.0 * 1024.0,
+            "GB" => 1024.0 * 1024.0 * 1024.0,
+            _ => return None,
+        };
+        sum = Some(sum.unwrap_or(0) + (number * unit) as u64);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_from_plans() {
+        let plan = "A: metrics=[output_rows=4, bytes_read_from_disk=1200, bytes_read_from_cache=0, x=1]\n  \
+                    B: metrics=[bytes_read_from_disk=1.5 K]";
+        assert_eq!(bytes_read_in(plan), Some(2700));
+        assert_eq!(bytes_read_in("nothing"), None);
+    }
+
+    #[test]
+    fn every_item_names_its_table() {
+        for item in items(0.01) {
+            assert!(item.statements.iter().all(|sql| sql.contains("{table}")), "{}", item.name);
+        }
+    }
+}

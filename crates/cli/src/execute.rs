@@ -1,0 +1,90 @@
+//! Runs one statement and writes its answer: the part that the shell and scripts share.
+
+use std::time::Instant;
+
+use taut::{Outcome, Session};
+
+use crate::failure::{Failure, say};
+use crate::interrupt::Interrupts;
+use crate::output::{Format, Output, write_rows};
+use crate::progress::ProgressDisplay;
+use crate::statement_splitter::StatementText;
+use crate::units::{count_text, duration_text};
+
+/// A session and where its answers go.
+pub struct Executor {
+    /// The session.
+    pub session: Session,
+    /// Where answers go.
+    pub output: Output,
+    /// How rows are written.
+    pub format: Format,
+    /// Rows of a table that are shown; `None` for all.
+    pub rows_max: Option<usize>,
+    /// Whether each answer says how long it took.
+    pub timing: bool,
+    interrupts: Interrupts,
+    progress: ProgressDisplay,
+}
+
+impl Executor {
+    /// An executor that writes whole tables.
+    pub fn new(session: Session, output: Output, format: Format) -> Self {
+        let progress = ProgressDisplay::attach(&session, "");
+        Self { session, output, format, rows_max: None, timing: false, interrupts: Interrupts::install(), progress }
+    }
+
+    /// Makes Ctrl-C cancel statements and never end the process, as in the shell.
+    pub fn outlive_interrupts(&self) {
+        self.interrupts.outlive();
+    }
+
+    /// Runs a statement; `source` names where it was read.
+    pub fn run(&mut self, statement: &StatementText, source: &str) -> Result<(), Failure> {
+        let watch = self.interrupts.watch(&self.session);
+        let result = self.answer(&statement.text);
+        self.progress.clear();
+        // What was written before an error belongs before its message.
+        self.output.finish()?;
+        match result {
+            _ if watch.is_caught() => Err(Failure::Interrupted),
+            Err(Failure::Database(error)) if error.is_cancelled() => Err(Failure::Interrupted),
+            Err(Failure::Database(error)) => Err(Failure::of_statement(&error, statement, source)),
+            result => result,
+        }
+    }
+
+    fn answer(&mut self, text: &str) -> Result<(), Failure> {
+        for statement in self.session.parse(text)? {
+            let start = Instant::now();
+            let done = match self.session.run(&statement)? {
+                Outcome::Rows(rows) => {
+                    let count = write_rows(&mut self.output, rows, self.format, self.rows_max)?;
+                    let plural = if count == 1 { "" } else { "s" };
+                    format!("{} row{plural}", count_text(count))
+                }
+                Outcome::Done(done) => {
+                    for notice in &done.notices {
+                        say(format!("note: {notice}"));
+                    }
+                    done.tag
+                }
+            };
+            self.progress.clear();
+            self.close(&done, start)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the line after an answer. Where the output is data for a program, it has only data.
+    fn close(&mut self, done: &str, start: Instant) -> Result<(), Failure> {
+        let line =
+            if self.timing { format!("({done}, {})", duration_text(start.elapsed())) } else { format!("({done})") };
+        match self.format {
+            Format::Table => self.output.line(line)?,
+            _ if self.timing => say(line),
+            _ => {}
+        }
+        self.output.finish()
+    }
+}

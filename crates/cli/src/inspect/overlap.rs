@@ -1,0 +1,114 @@
+//! How well the zone maps of blocks tell values apart.
+//!
+//! ```text
+//!   block 1  |-----|                 |----------|
+//!   block 2        |-----|             |--------|
+//!   block 3              |----|      |------|
+//!            sorted: 1.0 of 3        unsorted: 3.0 of 3
+//! ```
+//! Each block is asked how many ranges hold the value in the middle of its own; the mean over all rows is how many
+//! blocks a search for one value must read. The middle is taken among the sorted bounds of all blocks, so that only
+//! the order of values counts, not their distance.
+
+use std::cmp::Ordering;
+
+use crate::system_tables::ColumnFacts;
+
+/// The least and greatest values of a column, per block.
+pub struct Ranges<'a> {
+    is_number: bool,
+    ranges: Vec<Range<'a>>,
+}
+
+struct Range<'a> {
+    min: &'a str,
+    /// `None` when it is not known.
+    max: Option<&'a str>,
+    rows: u64,
+}
+
+impl<'a> Ranges<'a> {
+    /// The ranges of a column's parts; blocks without values have none.
+    pub fn new(sql_type: &str, parts: &[&'a ColumnFacts], rows_of: impl Fn(&str) -> u64) -> Self {
+        const NUMBERS: [&str; 6] = ["smallint", "integer", "bigint", "real", "double", "decimal"];
+        let is_number = NUMBERS.iter().any(|name| sql_type.starts_with(name));
+        let range = |part: &&'a ColumnFacts| {
+            Some(Range { min: part.min.as_deref()?, max: part.max.as_deref(), rows: rows_of(&part.block) })
+        };
+        Self { is_number, ranges: parts.iter().filter_map(range).collect() }
+    }
+
+    /// The least and the greatest value of all, as far as they are known.
+    pub fn bounds(&self) -> (Option<&'a str>, Option<&'a str>) {
+        let min = self.ranges.iter().map(|range| range.min).min_by(|a, b| self.compare(a, b));
+        let maxima: Option<Vec<_>> = self.ranges.iter().map(|range| range.max).collect();
+        let max = maxima.and_then(|maxima| maxima.into_iter().max_by(|a, b| self.compare(a, b)));
+        (min, max)
+    }
+
+    /// How many blocks a search for one value reads, on average; `None` without values.
+    pub fn blocks_per_value(&self) -> Option<f64> {
+        let mut bounds: Vec<&str> =
+            self.ranges.iter().flat_map(|range| [Some(range.min), range.max]).flatten().collect();
+        bounds.sort_by(|a, b| self.compare(a, b));
+        bounds.dedup_by(|a, b| self.compare(a, b) == Ordering::Equal);
+        let rank = |value: &str| bounds.partition_point(|bound| self.compare(bound, value) == Ordering::Less);
+        let unknown = bounds.len();
+        let ranked: Vec<_> =
+            self.ranges.iter().map(|range| (rank(range.min), range.max.map_or(unknown, rank), range.rows)).collect();
+        // Twice the rank keeps the middle of two neighbours apart from both.
+        let mut starts: Vec<_> = ranked.iter().map(|(min, _, _)| 2 * min).collect();
+        let mut ends: Vec<_> = ranked.iter().map(|(_, max, _)| 2 * max).collect();
+        starts.sort_unstable();
+        ends.sort_unstable();
+        let holding =
+            |point: usize| starts.partition_point(|start| *start <= point) - ends.partition_point(|end| *end < point);
+        let rows: u64 = ranked.iter().map(|(_, _, rows)| rows).sum();
+        let weighted: f64 = ranked.iter().map(|(min, max, rows)| holding(min + max) as f64 * *rows as f64).sum();
+        (rows > 0).then(|| weighted / rows as f64)
+    }
+
+    fn compare(&self, left: &str, right: &str) -> Ordering {
+        match (left.parse::<f64>(), right.parse::<f64>()) {
+            (Ok(left), Ok(right)) if self.is_number => left.total_cmp(&right),
+            _ => left.cmp(right),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn depth(sql_type: &str, bounds: &[(&str, Option<&str>)]) -> f64 {
+        let part = |(block, (min, max)): (usize, &(&str, Option<&str>))| ColumnFacts {
+            block: block.to_string(),
+            name: String::new(),
+            sql_type: String::new(),
+            group: 0,
+            group_kind: String::new(),
+            encoding: String::new(),
+            bytes: 0,
+            plain_bytes: 0,
+            min: Some((*min).to_owned()),
+            max: max.map(str::to_owned),
+            nulls: 0,
+        };
+        let parts: Vec<_> = bounds.iter().enumerate().map(part).collect();
+        Ranges::new(sql_type, &parts.iter().collect::<Vec<_>>(), |_| 10).blocks_per_value().unwrap()
+    }
+
+    #[test]
+    fn disjoint_ranges_are_told_apart() {
+        assert_eq!(depth("bigint", &[("1", Some("9")), ("10", Some("99")), ("100", Some("200"))]), 1.0);
+        assert_eq!(depth("bigint", &[("1", Some("9")), ("9", Some("20")), ("20", Some("200"))]), 1.0);
+        assert_eq!(depth("varchar", &[("a", Some("b")), ("c", Some("d"))]), 1.0);
+    }
+
+    #[test]
+    fn overlapping_ranges_are_counted() {
+        assert_eq!(depth("date", &[("1992-01-01", Some("1998-12-01")); 4]), 4.0);
+        assert_eq!(depth("integer", &[("1", Some("99")), ("2", Some("98")), ("0", Some("100"))]), 3.0);
+        assert_eq!(depth("varchar", &[("a", None), ("b", None)]), 2.0);
+    }
+}

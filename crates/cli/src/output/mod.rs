@@ -1,0 +1,208 @@
+//! Results on standard output, in the format that was asked for.
+//!
+//! CSV and JSON leave as they are computed, one batch at a time. Tables and Markdown need the width of every value
+//! first, so they keep the rows that they show.
+
+pub mod grid;
+
+use std::io::{self, IsTerminal, Write};
+
+use arrow_array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::{DataType, Schema};
+use taut::Rows;
+
+use crate::failure::Failure;
+use grid::{Alignment, Grid};
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns, for people.
+    #[default]
+    Table,
+    /// A header line, then a line per row.
+    Csv,
+    /// One JSON object per row and line.
+    Json,
+    /// A Markdown table.
+    Markdown,
+}
+
+/// Standard output, buffered. Knows when its reader has gone.
+pub struct Output {
+    writer: io::BufWriter<io::Stdout>,
+    is_terminal: bool,
+    is_closed: bool,
+}
+
+impl Output {
+    /// Standard output.
+    pub fn stdout() -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Self { writer: io::BufWriter::with_capacity(64 << 10, stdout), is_terminal, is_closed: false }
+    }
+
+    /// Whether a person looks at it.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// How many characters fit on a line.
+    pub fn width(&self) -> usize {
+        const WIDTH_ELSEWHERE: usize = 160;
+        match console::Term::stdout().size_checked() {
+            Some((_, columns)) if self.is_terminal => usize::from(columns).max(40),
+            _ => WIDTH_ELSEWHERE,
+        }
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        let written = writeln!(self, "{text}");
+        self.checked(written)
+    }
+
+    /// Hands everything written to the reader.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        let written = self.flush();
+        self.checked(written)
+    }
+
+    fn checked<T, E: Into<Failure>>(&self, result: Result<T, E>) -> Result<T, Failure> {
+        result.map_err(|error| if self.is_closed { Failure::Closed } else { error.into() })
+    }
+
+    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.is_closed |= error.kind() == io::ErrorKind::BrokenPipe;
+        }
+        result
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.writer.write(bytes);
+        self.noted(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.writer.flush();
+        self.noted(flushed)
+    }
+}
+
+/// Writes rows and gives their number.
+///
+/// `rows_max` bounds how many a table or Markdown shows; the others are counted all the same. When the query behind
+/// the rows fails, that is [`Failure::Database`].
+pub fn write_rows(output: &mut Output, rows: Rows, format: Format, rows_max: Option<usize>) -> Result<u64, Failure> {
+    match format {
+        Format::Table | Format::Markdown => write_grid(output, rows, format, rows_max),
+        Format::Csv => write_csv(output, rows),
+        Format::Json => write_json(output, rows),
+    }
+}
+
+const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+const TIMESTAMP_TZ: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
+
+fn write_csv(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
+    let schema = rows.schema();
+    let mut count = 0;
+    let mut writer = arrow_csv::WriterBuilder::new()
+        .with_header(true)
+        .with_timestamp_format(TIMESTAMP.to_owned())
+        .with_timestamp_tz_format(TIMESTAMP_TZ.to_owned())
+        .build(&mut *output);
+    let mut has_header = false;
+    let mut result = Ok(());
+    for batch in rows {
+        let batch = batch.map_err(Failure::Database)?;
+        count += batch.num_rows() as u64;
+        has_header = true;
+        result = writer.write(&batch);
+        if result.is_err() {
+            break;
+        }
+    }
+    if !has_header {
+        result = writer.write(&RecordBatch::new_empty(schema));
+    }
+    drop(writer);
+    output.checked(result)?;
+    output.finish()?;
+    Ok(count)
+}
+
+fn write_json(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
+    let mut count = 0;
+    let mut writer = arrow_json::WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .with_timestamp_format(TIMESTAMP.to_owned())
+        .with_timestamp_tz_format(TIMESTAMP_TZ.to_owned())
+        .build::<_, arrow_json::writer::LineDelimited>(&mut *output);
+    let mut result = Ok(());
+    for batch in rows {
+        let batch = batch.map_err(Failure::Database)?;
+        count += batch.num_rows() as u64;
+        result = writer.write(&batch);
+        if result.is_err() {
+            break;
+        }
+    }
+    drop(writer);
+    output.checked(result)?;
+    output.finish()?;
+    Ok(count)
+}
+
+fn write_grid(output: &mut Output, rows: Rows, format: Format, rows_max: Option<usize>) -> Result<u64, Failure> {
+    let rows_max = rows_max.unwrap_or(usize::MAX);
+    let mut grid = empty_grid(&rows.schema());
+    let mut count = 0;
+    for batch in rows {
+        let batch = batch.map_err(Failure::Database)?;
+        let shown = batch.num_rows().min(rows_max.saturating_sub(grid.len()));
+        push_rows(&mut grid, &batch.slice(0, shown))?;
+        count += batch.num_rows() as u64;
+    }
+    let text = if format == Format::Table { grid.text() } else { grid.markdown() };
+    let written = output.write_all(text.as_bytes());
+    output.checked(written)?;
+    if grid.len() as u64 != count {
+        output.line(format!("... {} of {count} rows shown (--max-rows)", grid.len()))?;
+    }
+    output.finish()?;
+    Ok(count)
+}
+
+/// A grid with the columns of a schema; numbers stand to the right.
+fn empty_grid(schema: &Schema) -> Grid {
+    let alignment = |data_type: &DataType| if data_type.is_numeric() { Alignment::Right } else { Alignment::Left };
+    Grid::new(schema.fields().iter().map(|field| (field.name().as_str(), alignment(field.data_type()))))
+}
+
+fn push_rows(grid: &mut Grid, batch: &RecordBatch) -> Result<(), Failure> {
+    let options = format_options("NULL");
+    let columns = batch
+        .columns()
+        .iter()
+        .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
+        .collect::<Result<Vec<_>, _>>()?;
+    for row in 0..batch.num_rows() {
+        let cells = columns.iter().map(|column| column.value(row).try_to_string());
+        grid.push(cells.collect::<Result<_, _>>()?);
+    }
+    Ok(())
+}
+
+/// How values are written in cells.
+pub fn format_options(null: &str) -> FormatOptions<'_> {
+    FormatOptions::default()
+        .with_null(null)
+        .with_timestamp_format(Some(TIMESTAMP))
+        .with_timestamp_tz_format(Some(TIMESTAMP_TZ))
+}

@@ -1,0 +1,101 @@
+//! Progress of loads and rewrites, on standard error, when that is a terminal.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use taut::{Progress, Session};
+
+/// What ends sooner shows no bar.
+const SHOWN_AFTER: Duration = Duration::from_millis(400);
+
+/// Shows the progress that a session reports.
+#[derive(Clone, Default)]
+pub struct ProgressDisplay {
+    shared: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    operation: String,
+    started: Option<Instant>,
+    bar: Option<ProgressBar>,
+    /// Shown after the operation.
+    note: String,
+    /// Rows to expect where the session does not say.
+    rows_expected: Option<u64>,
+}
+
+impl ProgressDisplay {
+    /// A display of what this session does from now on; `note` says more about it, such as the size of its input.
+    pub fn attach(session: &Session, note: &str) -> Self {
+        let display = Self::default();
+        display.with(|state| state.note = note.to_owned());
+        let shared = display.clone();
+        session.on_progress(Some(Arc::new(move |progress| shared.with(|state| state.update(progress)))));
+        display
+    }
+
+    /// Says how many rows to expect, for sources whose length the session cannot know.
+    pub fn expect_rows(&self, rows: u64) {
+        self.with(|state| state.rows_expected = Some(rows));
+    }
+
+    /// Removes the bar from the terminal.
+    pub fn clear(&self) {
+        self.with(|state| {
+            state.started = None;
+            if let Some(bar) = state.bar.take() {
+                bar.finish_and_clear();
+            }
+        });
+    }
+
+    fn with(&self, act: impl FnOnce(&mut State)) {
+        act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl State {
+    fn update(&mut self, progress: &Progress) {
+        if self.started.is_none() || self.operation != progress.operation {
+            if let Some(bar) = self.bar.take() {
+                bar.finish_and_clear();
+            }
+            self.operation.clone_from(&progress.operation);
+            self.started = Some(Instant::now());
+        }
+        let Some(started) = self.started else { return };
+        if self.bar.is_none() && started.elapsed() >= SHOWN_AFTER {
+            let bar = bar_of(progress.rows_total.or(self.rows_expected)).with_elapsed(started.elapsed());
+            bar.set_message(format!("{} {}", self.operation, self.note).trim_end().to_owned());
+            self.bar = Some(bar);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(progress.rows_done);
+        }
+    }
+}
+
+/// A bar where the end is known, else a spinner.
+fn bar_of(rows_total: Option<u64>) -> ProgressBar {
+    const WITH_END: &str = "{spinner} {msg} [{bar:30}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
+    const WITHOUT_END: &str = "{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}";
+    let bar = rows_total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    let template = if rows_total.is_some() { WITH_END } else { WITHOUT_END };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+/// A spinner with a message, for steps that report nothing while they run.
+pub fn spinner(message: impl Into<std::borrow::Cow<'static, str>>) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner().with_message(message);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}

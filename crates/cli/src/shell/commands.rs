@@ -1,0 +1,195 @@
+//! Commands of the shell that are no SQL: `.tables`, `\d`, `.format` and so on.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use crate::execute::Executor;
+use crate::failure::Failure;
+use crate::inspect;
+use crate::output::Format;
+use crate::output::grid::{Alignment, Grid};
+use crate::statement_splitter::{Position, StatementText};
+use crate::system_tables::{self, Records, identifier};
+use crate::units::{bytes_text, count_text};
+
+/// What the shell does after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Reads the next line.
+    Line,
+    /// Ends.
+    End,
+}
+
+/// A command as `.help` shows it.
+pub struct Command {
+    /// Its name.
+    pub name: &'static str,
+    arguments: &'static str,
+    help: &'static str,
+}
+
+/// All commands.
+pub const COMMANDS: [Command; 12] = [
+    Command { name: ".tables", arguments: "", help: "tables and views, with their design and size" },
+    Command { name: ".schema", arguments: "[TABLE]", help: "the statements that make the tables" },
+    Command { name: ".layout", arguments: "[TABLE]", help: "how tables are stored, as taut inspect draws it" },
+    Command { name: ".format", arguments: "table|csv|json|markdown", help: "how results are written" },
+    Command { name: ".max-rows", arguments: "COUNT|all", help: "rows of a table that are shown" },
+    Command { name: ".timing", arguments: "on|off", help: "whether answers say how long they took" },
+    Command { name: ".read", arguments: "FILE", help: "run the statements of a file" },
+    Command { name: ".help", arguments: "", help: "this list" },
+    Command { name: ".quit", arguments: "", help: "end; so does Ctrl-D" },
+    Command { name: "\\d", arguments: "[TABLE]", help: "as .tables, or the columns of one" },
+    Command { name: "\\q", arguments: "", help: "as .quit" },
+    Command { name: "\\?", arguments: "", help: "as .help" },
+];
+
+/// Runs a command.
+pub fn run(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
+    let line = line.trim_end_matches(';');
+    let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let argument = argument.trim();
+    match (name, argument) {
+        (".quit" | ".exit" | "\\q", _) => return Ok(Next::End),
+        (".help" | "\\?", _) => help(executor)?,
+        (".tables" | "\\d" | "\\dt", "") => tables(executor)?,
+        ("\\d", table) => describe(executor, table)?,
+        (".schema", table) => schema(executor, name_of(table))?,
+        (".layout", table) => layout(executor, name_of(table))?,
+        (".format", format) => match Format::from_str(format, true) {
+            Ok(format) => executor.format = format,
+            Err(_) => return Err(wrong(".format", format)),
+        },
+        (".timing", "on") => executor.timing = true,
+        (".timing", "off") => executor.timing = false,
+        (".max-rows", "all" | "0") => executor.rows_max = None,
+        (".max-rows", count) => {
+            executor.rows_max = Some(count.parse().map_err(|_| wrong(".max-rows", count))?);
+        }
+        (".read", file) if !file.is_empty() => crate::sql::run_file(executor, Path::new(file))?,
+        (name, argument) => return Err(wrong(name, argument)),
+    }
+    executor.output.finish()?;
+    Ok(Next::Line)
+}
+
+fn wrong(name: &str, argument: &str) -> Failure {
+    Failure::Refused(match COMMANDS.iter().find(|command| command.name == name) {
+        Some(command) => format!("{name} takes {}, not {argument:?}", command.arguments),
+        None => format!("there is no command {name}; .help lists them"),
+    })
+}
+
+/// A name as SQL reads it: in double quotes as it is, else in lower case.
+fn name_of(text: &str) -> Option<String> {
+    match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        _ if text.is_empty() => None,
+        Some(quoted) => Some(quoted.replace("\"\"", "\"")),
+        None => Some(text.to_lowercase()),
+    }
+}
+
+fn help(executor: &mut Executor) -> Result<(), Failure> {
+    executor.output.line("SQL statements end with a semicolon and may take several lines; Tab completes.")?;
+    for command in &COMMANDS {
+        let usage = format!("{} {}", command.name, command.arguments);
+        executor.output.line(format!("  {usage:<33} {}", command.help))?;
+    }
+    Ok(())
+}
+
+fn tables(executor: &mut Executor) -> Result<(), Failure> {
+    let mut grid = Grid::new([
+        ("name", Alignment::Left),
+        ("rows", Alignment::Right),
+        ("blocks", Alignment::Right),
+        ("stored", Alignment::Right),
+        ("plain", Alignment::Right),
+        ("design", Alignment::Left),
+    ]);
+    for table in system_tables::tables(&executor.session, None)? {
+        grid.push(vec![
+            table.name,
+            count_text(table.rows),
+            count_text(table.blocks),
+            bytes_text(table.bytes),
+            bytes_text(table.plain_bytes),
+            table.options,
+        ]);
+    }
+    for (name, _) in views(executor)? {
+        grid.push(vec![name, String::new(), String::new(), String::new(), String::new(), "view".to_owned()]);
+    }
+    if grid.len() == 0 {
+        return executor.output.line("The database has no tables.");
+    }
+    executor.output.line(grid.text().trim_end())
+}
+
+/// Names of views and their queries.
+fn views(executor: &Executor) -> Result<Vec<(String, String)>, Failure> {
+    const VIEWS: &str = "select table_name, definition from information_schema.views \
+                         where table_schema = 'public' and definition is not null order by table_name";
+    let records = Records::query(&executor.session, VIEWS)?;
+    let view = |row| (records.text(row, "table_name"), records.text(row, "definition"));
+    Ok((0..records.rows.len()).map(view).collect())
+}
+
+fn describe(executor: &mut Executor, table: &str) -> Result<(), Failure> {
+    let start = Position { line: 1, column: 1 };
+    executor.run(&StatementText { text: format!("describe {table}"), start }, "\\d")?;
+    let name = name_of(table).unwrap_or_default();
+    match system_tables::tables(&executor.session, Some(&name))?.first() {
+        Some(table) => executor.output.line(format!("design: {}", table.options)),
+        None => Ok(()),
+    }
+}
+
+fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> {
+    let tables = match &name {
+        Some(name) => system_tables::tables(&executor.session, Some(name))?,
+        None => system_tables::tables(&executor.session, None)?,
+    };
+    let mut has_written = false;
+    for table in tables {
+        let statement = create_statement(executor, &table)?;
+        executor.output.line(statement)?;
+        has_written = true;
+    }
+    for (view, definition) in views(executor)? {
+        if name.as_ref().is_none_or(|name| *name == view) {
+            let query = definition.trim_end_matches(';');
+            executor.output.line(format!("create view {} as {query};", identifier(&view)))?;
+            has_written = true;
+        }
+    }
+    match name {
+        Some(name) if !has_written => system_tables::table(&executor.session, &name).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// The statement that makes a table like this one.
+fn create_statement(executor: &Executor, table: &system_tables::TableFacts) -> Result<String, Failure> {
+    let columns = Records::query(&executor.session, &format!("describe {}", identifier(&table.name)))?;
+    let column = |row| {
+        let not_null = if columns.text(row, "is_nullable") == "NO" { " not null" } else { "" };
+        format!("    {} {}{not_null}", identifier(&columns.text(row, "column_name")), columns.text(row, "data_type"))
+    };
+    let columns: Vec<_> = (0..columns.rows.len()).map(column).collect();
+    let with = if table.options.is_empty() { String::new() } else { format!(" with ({})", table.options) };
+    Ok(format!("create table {} (\n{}\n){with};", identifier(&table.name), columns.join(",\n")))
+}
+
+fn layout(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> {
+    let tables = match name {
+        Some(name) => vec![system_tables::table(&executor.session, &name)?],
+        None => system_tables::tables(&executor.session, None)?,
+    };
+    for table in &tables {
+        inspect::inspect(&executor.session, table, &mut executor.output)?;
+    }
+    Ok(())
+}

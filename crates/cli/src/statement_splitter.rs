@@ -1,0 +1,324 @@
+//! Cuts a stream of SQL text into statements, as it arrives.
+//!
+//! ```text
+//!   select ';' -- not; here        quotes, comments and dollar quotes hide semicolons
+//!   from t; drop table t ;
+//!         ^              ^         each visible one ends a statement
+//! ```
+//!
+//! The splitter knows PostgreSQL's lexical rules and no grammar. It works on bytes: every character that it looks
+//! for is ASCII, and no byte of a longer UTF-8 character is.
+
+/// Where a statement begins in its source; both count from one, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The line.
+    pub line: u64,
+    /// The column.
+    pub column: u64,
+}
+
+/// The text of one statement, without the semicolon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatementText {
+    /// The text from its first character that is no white space; comments stay in.
+    pub text: String,
+    /// Where that character stands.
+    pub start: Position,
+}
+
+/// What the bytes at the reading place belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Code,
+    /// `'...'` or `"..."`; a doubled quote closes and opens again, which comes to the same.
+    Quoted(u8),
+    /// `E'...'`, where a backslash hides the next byte.
+    Escaped,
+    LineComment,
+    /// `/* ... */`, which nests.
+    BlockComment {
+        depth: u32,
+    },
+    /// `$tag$ ... $tag$`; holds the whole delimiter.
+    Dollar(Vec<u8>),
+}
+
+/// Collects text and gives back statements.
+#[derive(Debug)]
+pub struct StatementSplitter {
+    bytes: Vec<u8>,
+    /// How many of `bytes` have been looked at.
+    read: usize,
+    state: State,
+    /// Whether the current statement has anything but white space and comments.
+    has_code: bool,
+    /// Position of `bytes[0]`.
+    origin: Position,
+}
+
+impl Default for StatementSplitter {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            read: 0,
+            state: State::Code,
+            has_code: false,
+            origin: Position { line: 1, column: 1 },
+        }
+    }
+}
+
+impl StatementSplitter {
+    /// Adds text, which may end anywhere, even inside a character.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next statement that is complete, or `None` when more text is needed. Empty statements are passed over.
+    pub fn next_statement(&mut self) -> Option<StatementText> {
+        while let Some(end) = self.find_end(false) {
+            let has_code = std::mem::take(&mut self.has_code);
+            let statement = self.cut(end, end + 1);
+            if has_code {
+                return Some(statement);
+            }
+        }
+        None
+    }
+
+    /// The statement after the last semicolon, once no more text comes. `None` when there is only white space.
+    pub fn finish(&mut self) -> Option<StatementText> {
+        if let Some(statement) = self.next_statement() {
+            return Some(statement);
+        }
+        let end = self.find_end(true).unwrap_or(self.bytes.len());
+        let is_open = !matches!(self.state, State::Code | State::LineComment);
+        let has_code = std::mem::take(&mut self.has_code) || is_open;
+        self.state = State::Code;
+        let statement = self.cut(end, self.bytes.len());
+        has_code.then_some(statement)
+    }
+
+    /// Whether text pushed so far ends between statements: nothing is open but white space and comments.
+    pub fn is_between_statements(&mut self) -> bool {
+        while self.next_statement().is_some() {}
+        !self.has_code && matches!(self.state, State::Code | State::LineComment)
+    }
+
+    /// Reads on to the next visible semicolon and gives its place.
+    ///
+    /// Signs of two characters are left unread until the second is there, unless the text `is_final`.
+    fn find_end(&mut self, is_final: bool) -> Option<usize> {
+        while let Some(&byte) = self.bytes.get(self.read) {
+            let next = self.bytes.get(self.read + 1).copied();
+            if next.is_none() && !is_final && self.needs_next(byte) {
+                return None;
+            }
+            let mut width = 1;
+            match &mut self.state {
+                State::Code => match (byte, next) {
+                    (b';', _) => {
+                        self.read += 1;
+                        return Some(self.read - 1);
+                    }
+                    (b'-', Some(b'-')) => self.state = State::LineComment,
+                    (b'/', Some(b'*')) => {
+                        self.state = State::BlockComment { depth: 1 };
+                        width = 2;
+                    }
+                    (b'\'' | b'"', _) => {
+                        let escaped = byte == b'\'' && self.follows_escape_prefix();
+                        self.state = if escaped { State::Escaped } else { State::Quoted(byte) };
+                        self.has_code = true;
+                    }
+                    (b'$', _) if !self.follows_name() => match self.dollar_delimiter(is_final) {
+                        DollarSign::Delimiter(delimiter) => {
+                            width = delimiter.len();
+                            self.state = State::Dollar(delimiter);
+                            self.has_code = true;
+                        }
+                        DollarSign::Other => self.has_code = true,
+                        DollarSign::Unknown => return None,
+                    },
+                    _ => self.has_code |= !byte.is_ascii_whitespace(),
+                },
+                State::Quoted(quote) if byte == *quote => self.state = State::Code,
+                State::Escaped if byte == b'\\' || (byte == b'\'' && next == Some(b'\'')) => width = 2,
+                State::Escaped if byte == b'\'' => self.state = State::Code,
+                State::LineComment if byte == b'\n' => self.state = State::Code,
+                State::BlockComment { depth } => match (byte, next) {
+                    (b'/', Some(b'*')) => (*depth, width) = (depth.saturating_add(1), 2),
+                    (b'*', Some(b'/')) if *depth == 1 => (self.state, width) = (State::Code, 2),
+                    (b'*', Some(b'/')) => (*depth, width) = (*depth - 1, 2),
+                    _ => {}
+                },
+                State::Dollar(delimiter) if byte == b'$' => {
+                    let rest = &self.bytes[self.read..];
+                    if rest.starts_with(delimiter) {
+                        width = delimiter.len();
+                        self.state = State::Code;
+                    } else if rest.len() < delimiter.len() && !is_final {
+                        return None;
+                    }
+                }
+                State::Quoted(_) | State::Escaped | State::LineComment | State::Dollar(_) => {}
+            }
+            self.read = (self.read + width).min(self.bytes.len());
+        }
+        None
+    }
+
+    fn needs_next(&self, byte: u8) -> bool {
+        match self.state {
+            State::Code => matches!(byte, b'-' | b'/'),
+            State::Escaped => matches!(byte, b'\'' | b'\\'),
+            State::BlockComment { .. } => matches!(byte, b'/' | b'*'),
+            State::Quoted(_) | State::LineComment | State::Dollar(_) => false,
+        }
+    }
+
+    /// Whether the quote at the reading place follows an `E` that is a word by itself.
+    fn follows_escape_prefix(&self) -> bool {
+        let Some((last, before)) = self.bytes[..self.read].split_last() else { return false };
+        last.eq_ignore_ascii_case(&b'e') && !before.last().is_some_and(|byte| is_name_byte(*byte))
+    }
+
+    /// Whether the dollar sign at the reading place is part of a name.
+    fn follows_name(&self) -> bool {
+        self.bytes[..self.read].last().is_some_and(|byte| is_name_byte(*byte))
+    }
+
+    /// What the dollar sign at the reading place begins.
+    fn dollar_delimiter(&self, is_final: bool) -> DollarSign {
+        let rest = &self.bytes[self.read..];
+        let tag = rest[1..].iter().take_while(|byte| is_name_byte(**byte) && **byte != b'$').count();
+        match rest.get(1 + tag) {
+            None if is_final => DollarSign::Other,
+            None => DollarSign::Unknown,
+            Some(b'$') if !rest[1].is_ascii_digit() => DollarSign::Delimiter(rest[..tag + 2].to_vec()),
+            Some(_) => DollarSign::Other,
+        }
+    }
+
+    /// Takes `bytes[..end]` as a statement and drops `bytes[..next]`.
+    fn cut(&mut self, end: usize, next: usize) -> StatementText {
+        let leading = self.bytes[..end].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let start = advance(self.origin, &self.bytes[..leading]);
+        let text = String::from_utf8_lossy(self.bytes[leading..end].trim_ascii_end()).into_owned();
+        self.origin = advance(self.origin, &self.bytes[..next]);
+        self.bytes.drain(..next);
+        self.read = self.read.saturating_sub(next);
+        StatementText { text, start }
+    }
+}
+
+/// What a dollar sign begins.
+enum DollarSign {
+    /// A dollar-quoted text with this delimiter.
+    Delimiter(Vec<u8>),
+    /// Something else, such as a parameter `$1`.
+    Other,
+    /// More text is needed to tell.
+    Unknown,
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || !byte.is_ascii()
+}
+
+/// The position after some text.
+fn advance(from: Position, bytes: &[u8]) -> Position {
+    let is_character_start = |byte: &&u8| (**byte as i8) >= -0x40;
+    match bytes.iter().rposition(|byte| *byte == b'\n') {
+        None => {
+            let characters = bytes.iter().filter(is_character_start).count();
+            Position { line: from.line, column: from.column + characters as u64 }
+        }
+        Some(last) => {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+            let characters = bytes[last + 1..].iter().filter(is_character_start).count();
+            Position { line: from.line + lines as u64, column: 1 + characters as u64 }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Splits the text in one piece, and byte by byte, which must give the same.
+    fn split(text: &str) -> Vec<String> {
+        let collect = |pieces: Vec<&[u8]>| {
+            let mut splitter = StatementSplitter::default();
+            let mut statements = Vec::new();
+            for piece in pieces {
+                splitter.push(piece);
+                statements.extend(std::iter::from_fn(|| splitter.next_statement()));
+            }
+            statements.extend(splitter.finish());
+            statements
+        };
+        let whole = collect(vec![text.as_bytes()]);
+        assert_eq!(collect(text.as_bytes().chunks(1).collect()), whole, "{text}");
+        whole.into_iter().map(|statement| statement.text).collect()
+    }
+
+    #[test]
+    fn only_visible_semicolons_end_a_statement() {
+        let cases: [(&str, &[&str]); 20] = [
+            ("", &[]),
+            (" ;; \n ; ", &[]),
+            ("select 1", &["select 1"]),
+            ("select 1; select 2;", &["select 1", "select 2"]),
+            ("select ';'';', \";\"\";\"; x", &["select ';'';', \";\"\";\"", "x"]),
+            ("a -- ; not\n b; c", &["a -- ; not\n b", "c"]),
+            ("a /* ; /* ; */ ; */ b; c", &["a /* ; /* ; */ ; */ b", "c"]),
+            ("select E'\\';', 'a\\'; c", &["select E'\\';', 'a\\'", "c"]),
+            ("select E'a''\\';'; c", &["select E'a''\\';'", "c"]),
+            ("select name'\\'; c", &["select name'\\'", "c"]),
+            ("select $$;$$; b", &["select $$;$$", "b"]),
+            ("select $a$;$b$;$a$; b", &["select $a$;$b$;$a$", "b"]),
+            ("select $1; select a$b; c", &["select $1", "select a$b", "c"]),
+            ("select 1 - 1; select 4 / 2; b", &["select 1 - 1", "select 4 / 2", "b"]),
+            ("-- only a comment", &[]),
+            ("/* one */ -- another", &[]),
+            ("/* open", &["/* open"]),
+            ("/* c */ ; -- d", &[]),
+            ("select 'é;ü'; 'open ; ", &["select 'é;ü'", "'open ;"]),
+            ("select 1 -", &["select 1 -"]),
+        ];
+        for (text, statements) in cases {
+            assert_eq!(split(text), statements, "{text}");
+        }
+    }
+
+    #[test]
+    fn statements_know_where_they_begin() {
+        let mut splitter = StatementSplitter::default();
+        splitter.push("select 'é'; b;\n\n  c\n;".as_bytes());
+        let starts: Vec<_> = std::iter::from_fn(|| splitter.next_statement()).map(|found| found.start).collect();
+        let expected = [(1, 1), (1, 13), (3, 3)].map(|(line, column)| Position { line, column });
+        assert_eq!(starts, expected);
+    }
+
+    #[test]
+    fn a_statement_is_given_as_soon_as_its_semicolon_is_there() {
+        let mut splitter = StatementSplitter::default();
+        splitter.push(b"select 1");
+        assert_eq!(splitter.next_statement(), None);
+        splitter.push(b";");
+        assert_eq!(splitter.next_statement().map(|found| found.text).as_deref(), Some("select 1"));
+    }
+
+    #[test]
+    fn a_line_is_complete_between_statements() {
+        for (text, complete) in
+            [("select 1;", true), ("select 1", false), ("a; b", false), ("a; -- x", true), ("'", false), ("/*", false)]
+        {
+            let mut splitter = StatementSplitter::default();
+            splitter.push(text.as_bytes());
+            assert_eq!(splitter.is_between_statements(), complete, "{text}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `taut verify`: reads every byte and names what is damaged.
+
+use std::collections::BTreeSet;
+
+use taut_store::{OpenError, OpenOptions, Problem, Store};
+
+use crate::args::VerifyArguments;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::spinner;
+use crate::units::{bytes_text, count_text};
+
+/// Runs `taut verify`.
+pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failure> {
+    let options = OpenOptions { create: false, inspect: true, cache_bytes: None };
+    let store = match Store::open(&arguments.database, options) {
+        Err(error @ OpenError::Corrupt { .. }) => {
+            output.line(format!("damaged: {error}"))?;
+            output.finish()?;
+            return Err(Failure::Damaged { places: 1, files: 1 });
+        }
+        opened => opened?,
+    };
+    let spinner = spinner("reading every byte");
+    let found = taut_store::verify(&store);
+    spinner.finish_and_clear();
+    let (foreign, damages): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|damage| matches!(damage.problem, Problem::Foreign));
+    for damage in &foreign {
+        output.line(format!("note: {damage}"))?;
+    }
+    for damage in &damages {
+        output.line(format!("damaged: {damage}"))?;
+    }
+    if !damages.is_empty() {
+        output.finish()?;
+        let files: BTreeSet<_> = damages.iter().map(|damage| &damage.path).collect();
+        return Err(Failure::Damaged { places: damages.len(), files: files.len() });
+    }
+    let snapshot = store.snapshot();
+    let (mut tables, mut blocks, mut bytes) = (0, 0, 0);
+    for table in snapshot.tables() {
+        tables += 1;
+        blocks += table.blocks.len() as u64;
+        bytes += table.blocks.iter().map(|block| block.entry().file_bytes).sum::<u64>();
+    }
+    let (blocks, bytes) = (count_text(blocks), bytes_text(bytes));
+    output.line(format!("no damage: {tables} tables, {blocks} blocks, {bytes}"))?;
+    output.finish()
+}
