@@ -1,0 +1,74 @@
+# What a contributor runs. Everything is built under CARGO_TARGET_DIR, so that clones share it.
+#
+#   make demo         build Taut and show what it does, on data that it makes itself
+#   make test         every test: storage, SQL in all layouts, DuckDB as witness, fuzzing for a minute
+#   make check        format, lints, documentation, the directions of dependencies
+#   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
+
+SHELL := /bin/bash
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/taut/target
+
+STORAGE := taut-types taut-encoding taut-index taut-block taut-store taut-testkit
+CARGO := cargo
+VENV := $(HOME)/.cache/taut/venv
+PYTHON := $(VENV)/bin/python
+SCALE ?= 1
+FUZZ_SECONDS ?= 20
+QUERIES ?= 300
+SEED ?= 1
+
+.PHONY: demo build test test-storage test-rust test-differential fuzz check rooms venv bench-tpch bench-lookup bench-width clean
+
+demo: build
+	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
+
+build:
+	$(CARGO) build --release --locked --package taut-cli
+
+test: test-storage test-rust test-differential fuzz
+
+# The storage rooms by themselves: no DataFusion, seconds to build.
+test-storage:
+	$(CARGO) test --locked $(addprefix --package ,$(STORAGE))
+
+# All other rooms, and the SQL logic tests in every layout.
+test-rust:
+	$(CARGO) test --locked --workspace $(addprefix --exclude ,$(STORAGE))
+
+# Taut's answers against DuckDB's.
+test-differential: venv
+	$(CARGO) build --locked --package taut-cli --package taut-tpch-generator
+	$(PYTHON) tests/differential/slt_on_duckdb.py tests/sql
+	$(PYTHON) tests/differential/tpch.py --scale 0.01
+	$(PYTHON) tests/differential/random_queries.py --queries $(QUERIES) --seed $(SEED)
+
+fuzz:
+	fuzz/run $(FUZZ_SECONDS)
+
+check: rooms
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
+
+rooms:
+	python3 tests/rooms.py
+
+venv: $(VENV)/.installed
+
+$(VENV)/.installed: bench/requirements.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement bench/requirements.txt
+	touch $@
+
+bench-tpch: build venv
+	$(PYTHON) bench/tpch/compare.py --scale $(SCALE) $(BENCH)
+
+bench-lookup: build venv
+	$(PYTHON) bench/lookup.py --scale $(SCALE) $(BENCH)
+
+bench-width: build venv
+	$(PYTHON) bench/width.py $(BENCH)
+
+clean:
+	rm -rf fuzz/corpus fuzz/artifacts

@@ -1,0 +1,71 @@
+"""What every benchmark does: the same two processors for all engines, medians with their spread, results kept."""
+
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tests/differential"))
+
+RESULTS = ROOT / "bench/results"
+
+
+def pin(count=2):
+    """Keeps this process and those it starts on `count` processors, whatever the engines would take."""
+    available = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, set(available[:count]))
+    return len(available[:count])
+
+
+def machine(threads):
+    model, memory = platform.processor(), 0
+    for line in pathlib.Path("/proc/cpuinfo").read_text().split("\n"):
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    for line in pathlib.Path("/proc/meminfo").read_text().split("\n"):
+        if line.startswith("MemTotal"):
+            memory = int(line.split()[1]) // 1024 // 1024
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "processor": model,
+        "threads": threads,
+        "memory_gib": memory,
+        "system": f"{platform.system()} {platform.release()}",
+        "commit": commit.stdout.strip(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def spread(values):
+    """Half the distance between the least and the greatest, as a share of the median."""
+    return (max(values) - min(values)) / 2 / median(values) if median(values) else 0.0
+
+
+def milliseconds(seconds):
+    return f"{seconds * 1e3:.3g}" if seconds < 0.1 else f"{seconds * 1e3:.0f}"
+
+
+def table(head, rows):
+    """A Markdown table; the first column is text, the others numbers."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] + ["--:"] * (len(head) - 1)) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+def keep(name, facts, text):
+    """Writes bench/results/NAME.json and .md, and prints the latter."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (RESULTS / f"{name}.md").write_text(text + "\n")
+    print(text)
+    print(f"\nkept in bench/results/{name}.md and {name}.json", file=sys.stderr)

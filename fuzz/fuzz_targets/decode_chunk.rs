@@ -1,0 +1,76 @@
+//! Arbitrary bytes as an encoded column: an error, or values that Arrow may see and that tests agree with.
+
+#![no_main]
+
+use std::sync::OnceLock;
+
+use arrow_array::Array;
+use libfuzzer_sys::fuzz_target;
+use taut_encoding::{Bitmap, Choice, Chunk, encode};
+use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
+use taut_types::{Encoding, LogicalType, key_at};
+
+/// Rows of the good chunks: more than two vectors, and no multiple of one.
+const ROWS: usize = 2_500;
+
+struct Good {
+    logical: LogicalType,
+    bytes: Vec<u8>,
+}
+
+/// Every type, shape and encoding that go together.
+fn good() -> &'static [Good] {
+    static GOOD: OnceLock<Vec<Good>> = OnceLock::new();
+    GOOD.get_or_init(|| {
+        let choices = || [Choice::Auto, Choice::Plain].into_iter().chain(Encoding::ALL.map(Choice::Forced));
+        let mut good = Vec::new();
+        for logical in types() {
+            for shape in Shape::ALL {
+                let array = column(logical, shape, ROWS);
+                good.extend(choices().filter_map(|choice| {
+                    let bytes = encode(&array, logical, choice).ok()?;
+                    Some(Good { logical, bytes })
+                }));
+            }
+        }
+        good
+    })
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [start, flags, ..] = *input else { return };
+    // The second byte's upper bits and the first one choose among more good chunks than a byte can.
+    let place = |start: usize| (start + 255 * usize::from(flags >> 4)) % good().len();
+    let Some(bytes) = damaged(input, |start| &good()[place(start)].bytes) else { return };
+    let (logical, rows) = match usize::from(start).checked_sub(1) {
+        Some(start) => (good()[place(start)].logical, ROWS),
+        None => (types()[usize::from(flags >> 4) % types().len()], 1 + usize::from(flags & 15) * 300),
+    };
+    let Ok(chunk) = Chunk::parse(bytes.into(), logical, rows) else { return };
+    assert_eq!(chunk.rows(), rows);
+    assert!(!chunk.description().is_empty());
+    let all = chunk.decode(0..rows);
+    check_array(&all, logical, rows);
+    check_array(&chunk.decode(rows / 3..rows / 2), logical, rows / 2 - rows / 3);
+    let positions: Vec<u32> = (0..rows as u32).filter(|row| row % 7 == 2).collect();
+    let gathered = chunk.gather(&positions);
+    check_array(&gathered, logical, positions.len());
+    for (index, row) in positions.iter().enumerate() {
+        assert_eq!(key_at(&gathered, logical, index), key_at(&all, logical, *row as usize), "row {row}");
+    }
+    if let Some(dictionary) = chunk.dictionary() {
+        check_array(&dictionary, logical, dictionary.len());
+    }
+    let is_sound = chunk.check().is_ok();
+    for test in tests(0, logical) {
+        let mut selection = Bitmap::all_set(rows);
+        chunk.filter(&test, 0..rows, &mut selection);
+        // A chunk that is no damaged one must filter as it decodes.
+        if is_sound {
+            for row in (0..rows).step_by(13) {
+                let admitted = test.admits(key_at(&all, logical, row).as_ref());
+                assert_eq!(selection.get(row), admitted, "{test:?} at row {row} of {}", chunk.description());
+            }
+        }
+    }
+});

@@ -1,0 +1,120 @@
+//! Arbitrary bytes as a block file: an error that names the place, or rows that Arrow may see.
+//!
+//! Checksums find nearly all damage before anything else looks at it, so most inputs have theirs made right again.
+
+#![no_main]
+
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::{Array, RecordBatch};
+use arrow_buffer::Buffer;
+use libfuzzer_sys::fuzz_target;
+use taut_block::{Block, BlockBuilder, ScanReport, SectionEntry, SectionError, Sections, checksum};
+use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
+use taut_types::{Column, ColumnIndex, ColumnTest, Predicate, Schema, TableDesign};
+
+const ROWS: usize = 700;
+const LAYOUTS: [&[(&str, &str)]; 5] = [
+    &[("layout", "row")],
+    &[("layout", "packed_row"), ("sort_by", "c1")],
+    &[("layout", "column"), ("sort_by", "c2")],
+    &[("layout", "column"), ("compression", "none")],
+    &[("groups", "(c0,c3,c11),(c1),(c2,c4),(c5,c6,c7,c8,c9,c10,c12)")],
+];
+
+/// A block of every layout and shape, as one file each.
+fn good() -> &'static [Vec<u8>] {
+    static GOOD: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    GOOD.get_or_init(|| LAYOUTS.iter().flat_map(|options| Shape::ALL.map(|shape| file(options, shape))).collect())
+}
+
+fn file(options: &[(&str, &str)], shape: Shape) -> Vec<u8> {
+    let columns = types().into_iter().enumerate().map(|(place, logical)| Column::new(format!("c{place}"), logical, true));
+    let schema = Arc::new(Schema::new(columns.collect()).expect("a schema"));
+    let design = TableDesign::from_options(options.iter().copied(), &schema).expect("a design");
+    let arrays = types().into_iter().map(|logical| column(logical, shape, ROWS)).collect();
+    let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::new(design));
+    builder.push(&RecordBatch::try_new(schema.arrow(), arrays).expect("a batch")).expect("rows");
+    let mut bytes = Vec::new();
+    builder.finish().expect("a block").write_to(&mut bytes).expect("memory");
+    bytes
+}
+
+struct InMemory<'a> {
+    file: &'a [u8],
+    entries: Vec<SectionEntry>,
+    checked: bool,
+}
+
+impl Sections for InMemory<'_> {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        let corrupt = || SectionError::Corrupt { section: index, expected: "its bytes" };
+        let entry = self.entries.get(index as usize).ok_or_else(corrupt)?;
+        let end = entry.offset.checked_add(entry.length).ok_or_else(corrupt)?;
+        let bytes = self.file.get(entry.offset as usize..end as usize).ok_or_else(corrupt)?;
+        if self.checked && checksum(bytes) != entry.checksum {
+            return Err(corrupt());
+        }
+        Ok(Buffer::from(bytes))
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some(mut file) = damaged(input, |start| &good()[start % good().len()]) else { return };
+    let checked = input[1] & 2 == 2;
+    let Ok(length) = Block::header_length(&file) else { return };
+    let Some(length) = usize::try_from(length).ok().filter(|length| *length <= file.len()) else { return };
+    if !checked {
+        let sum = checksum(&file[24..length]);
+        file[16..24].copy_from_slice(&sum.to_le_bytes());
+    }
+    let Ok(block) = Block::parse(Buffer::from(&file[..length])) else { return };
+    let sections = InMemory { file: &file, entries: block.sections().to_vec(), checked };
+    let _ = block.description(&sections);
+    let _ = block.check(&sections);
+    for index in (0..block.columns().min(20)).map(ColumnIndex::from) {
+        let _ = block.statistics(&sections, index);
+        let _ = block.column_storage(&sections, index);
+    }
+    for segment in 0..block.segments().min(2) {
+        read(&block, &sections, segment);
+    }
+});
+
+/// Filters and projects one segment, column by column.
+fn read(block: &Block, sections: &InMemory<'_>, segment: usize) {
+    let mut report = ScanReport::default();
+    for index in (0..block.columns().min(20)).map(ColumnIndex::from) {
+        let logical = block.column_type(index);
+        for test in tests(index.0, logical) {
+            let _ = block.may_match(sections, std::slice::from_ref(&test));
+            filter(block, sections, segment, index, test, &mut report);
+        }
+    }
+    let all: Vec<_> = (0..block.columns().min(20)).map(ColumnIndex::from).collect();
+    let mut reader = block.open_segment(sections, segment);
+    let Ok(selection) = reader.filter(&Predicate::default(), &mut report) else { return };
+    let rows = selection.len();
+    let Ok(arrays) = reader.project(&selection, 0..rows, &all, &mut report) else { return };
+    for (index, array) in all.iter().zip(&arrays) {
+        check_array(array, block.column_type(*index), rows);
+    }
+}
+
+fn filter(
+    block: &Block,
+    sections: &InMemory<'_>,
+    segment: usize,
+    index: ColumnIndex,
+    test: ColumnTest,
+    report: &mut ScanReport,
+) {
+    let mut reader = block.open_segment(sections, segment);
+    let predicate = Predicate { column_tests: vec![test], row_tests: Vec::new() };
+    let Ok(selection) = reader.filter(&predicate, report) else { return };
+    let rows = selection.len();
+    assert!(rows <= block.segment_rows(segment));
+    let Ok(arrays) = reader.project(&selection, 0..rows, &[index], report) else { return };
+    check_array(&arrays[0], block.column_type(index), rows);
+    assert_eq!(arrays[0].len(), rows);
+}

@@ -1,0 +1,138 @@
+//! What the fuzz targets share: columns of every type, and damage.
+//!
+//! Arbitrary bytes seldom look like a block. So most inputs say how to damage a good one:
+//!
+//! ```text
+//! byte 0    0: the rest is the file itself; else which good bytes to start from
+//! byte 1    bit 0: cut the end off; other bits: the target's own
+//! then      damages of 4 bytes each: place (u24, little-endian, modulo the length), byte to XOR with
+//! ```
+
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
+    Int16Array, Int32Array, Int64Array, StringViewArray, TimestampMicrosecondArray,
+};
+use taut_types::{ColumnIndex, ColumnTest, LogicalType, Test};
+
+/// Every type, each with values that suit several encodings.
+pub fn types() -> Vec<LogicalType> {
+    vec![
+        LogicalType::Boolean,
+        LogicalType::SmallInt,
+        LogicalType::Integer,
+        LogicalType::BigInt,
+        LogicalType::Real,
+        LogicalType::Double,
+        LogicalType::Decimal { precision: 9, scale: 2 },
+        LogicalType::Decimal { precision: 38, scale: 10 },
+        LogicalType::Date,
+        LogicalType::Timestamp,
+        LogicalType::TimestampTz,
+        LogicalType::Varchar,
+        LogicalType::Bytea,
+    ]
+}
+
+/// How the values of a made-up column go.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// All the same.
+    Constant,
+    /// One after the other.
+    Sequence,
+    /// Long runs of few values.
+    Runs,
+    /// Any, some null.
+    Noise,
+    /// None at all.
+    Null,
+}
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Constant, Self::Sequence, Self::Runs, Self::Noise, Self::Null];
+
+    fn at(self, row: usize) -> Option<i64> {
+        let row = row as i64;
+        match self {
+            Self::Constant => Some(42),
+            Self::Sequence => Some(row),
+            Self::Runs => Some(row / 37 % 5),
+            Self::Noise => (row % 11 != 3).then(|| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> (row % 60)),
+            Self::Null => None,
+        }
+    }
+}
+
+/// A column of a type.
+pub fn column(logical: LogicalType, shape: Shape, rows: usize) -> ArrayRef {
+    let values = || (0..rows).map(move |row| shape.at(row));
+    let text = |value: i64| format!("https://example.org/{value}");
+    match logical {
+        LogicalType::Boolean => Arc::new(values().map(|v| v.map(|v| v & 1 == 1)).collect::<BooleanArray>()),
+        LogicalType::SmallInt => Arc::new(values().map(|v| v.map(|v| v as i16)).collect::<Int16Array>()),
+        LogicalType::Integer => Arc::new(values().map(|v| v.map(|v| v as i32)).collect::<Int32Array>()),
+        LogicalType::BigInt => Arc::new(values().collect::<Int64Array>()),
+        LogicalType::Real => Arc::new(values().map(|v| v.map(|v| v as f32 / 8.0)).collect::<Float32Array>()),
+        LogicalType::Double => Arc::new(values().map(|v| v.map(|v| v as f64 / 8.0)).collect::<Float64Array>()),
+        LogicalType::Decimal { precision, scale } => {
+            let modulus = 10_i128.pow(u32::from(precision));
+            let array: Decimal128Array = values().map(|v| v.map(|v| i128::from(v) % modulus)).collect();
+            Arc::new(array.with_data_type(arrow_schema::DataType::Decimal128(precision, scale as i8)))
+        }
+        LogicalType::Date => Arc::new(values().map(|v| v.map(|v| v as i32)).collect::<Date32Array>()),
+        LogicalType::Timestamp => Arc::new(values().collect::<TimestampMicrosecondArray>()),
+        LogicalType::TimestampTz => {
+            Arc::new(values().collect::<TimestampMicrosecondArray>().with_data_type(logical.arrow()))
+        }
+        LogicalType::Varchar => Arc::new(values().map(|v| v.map(text)).collect::<StringViewArray>()),
+        LogicalType::Bytea => Arc::new(values().map(|v| v.map(|v| text(v).into_bytes())).collect::<BinaryViewArray>()),
+    }
+}
+
+/// Bytes as the input wants them: its own, or damaged good ones.
+pub fn damaged<'a>(input: &[u8], good: impl Fn(usize) -> &'a [u8]) -> Option<Vec<u8>> {
+    let (start, rest) = (*input.first()?, input.get(2..)?);
+    let Some(start) = usize::from(start).checked_sub(1) else { return Some(rest.to_vec()) };
+    let mut bytes = good(start).to_vec();
+    let (damages, last) = rest.as_chunks::<4>();
+    for [a, b, c, flip] in damages {
+        let place = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+        let length = bytes.len().max(1);
+        if let Some(byte) = bytes.get_mut(place % length) {
+            *byte ^= flip;
+        }
+    }
+    if input[1] & 1 == 1 {
+        let cut = last.iter().fold(1, |cut, byte| cut * 256 + usize::from(*byte));
+        bytes.truncate(bytes.len() - cut % (bytes.len() + 1));
+    }
+    Some(bytes)
+}
+
+/// Tests that find some rows, all and none, for a type.
+pub fn tests(column: u32, logical: LogicalType) -> Vec<ColumnTest> {
+    let number = |low, high| Test::Range { low, high };
+    let bytes = |text: &str| Box::<[u8]>::from(text.as_bytes());
+    let plain = if logical.is_bytes() {
+        let low = std::ops::Bound::Excluded(bytes("https://example.org/3"));
+        vec![
+            Test::BytesRange { low, high: std::ops::Bound::Unbounded },
+            Test::BytesOneOf([bytes(""), bytes("https://example.org/42")].into()),
+            Test::Null,
+        ]
+    } else {
+        vec![number(3, 42), number(i128::MIN, 0), number(i128::MIN, i128::MAX), Test::OneOf([-7, 0, 42].into()), Test::Null]
+    };
+    let column = ColumnIndex(column);
+    plain.into_iter().flat_map(|test| [false, true].map(|negated| ColumnTest { column, test: test.clone(), negated })).collect()
+}
+
+/// Arrow must be able to trust what storage hands out.
+pub fn check_array(array: &ArrayRef, logical: LogicalType, rows: usize) {
+    assert_eq!(array.data_type(), &logical.arrow());
+    assert_eq!(array.len(), rows);
+    array.to_data().validate_full().expect("storage handed out an array that Arrow may not see");
+}

@@ -1,0 +1,84 @@
+"""Comparing the answers of two engines row by row.
+
+Numbers are compared by value, for engines differ in the type of a result (DuckDB's avg of decimals is a double,
+its sum of integers has 128 bits). Dates and times are compared as text.
+"""
+
+import datetime
+import decimal
+import math
+
+RELATIVE = 1e-9
+ABSOLUTE = 1e-6
+
+
+def plain(value):
+    """A value as a number, text, truth value or None."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, decimal.Decimal)):
+        return value
+    if isinstance(value, float):
+        return None if math.isnan(value) or math.isinf(value) else value
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        return value.isoformat(sep=" ").rstrip("0").rstrip(".") if value.microsecond else value.isoformat(sep=" ")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    return str(value)
+
+
+def is_number(value):
+    return isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool)
+
+
+def same(left, right):
+    """Whether two plain values are the same."""
+    if is_number(left) and is_number(right):
+        if left == right:
+            return True
+        left, right = float(left), float(right)
+        return abs(left - right) <= max(ABSOLUTE, RELATIVE * max(abs(left), abs(right)))
+    if is_number(left) and isinstance(right, str) or is_number(right) and isinstance(left, str):
+        # A decimal of many digits may come as text.
+        try:
+            return decimal.Decimal(str(left)) == decimal.Decimal(str(right))
+        except decimal.InvalidOperation:
+            return False
+    return left == right
+
+
+def sort_key(row):
+    """An order in which rows that are the same, but for the last digits, meet."""
+    def part(value):
+        if value is None:
+            return (0, 0, "")
+        if isinstance(value, bool):
+            return (1, int(value), "")
+        if is_number(value):
+            return (2, float(f"{float(value):.6g}"), "")
+        return (3, 0, str(value))
+    return [part(value) for value in row]
+
+
+def normal(rows):
+    return [[plain(value) for value in row] for row in rows]
+
+
+def difference(left, right, ordered=False):
+    """Why two results differ, or None."""
+    left, right = normal(left), normal(right)
+    if len(left) != len(right):
+        return f"{len(left)} rows against {len(right)}"
+    if not ordered:
+        left, right = sorted(left, key=sort_key), sorted(right, key=sort_key)
+    for number, (one, other) in enumerate(zip(left, right)):
+        if len(one) != len(other):
+            return f"{len(one)} columns against {len(other)}"
+        for column, (a, b) in enumerate(zip(one, other)):
+            if not same(a, b):
+                return f"row {number}, column {column}: {a!r} against {b!r}\n  {one}\n  {other}"
+    return None

@@ -1,0 +1,149 @@
+//! A database in a directory of its own, and the sessions that a file opens on it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sqllogictest::DBOutput;
+use taut::{Database, Outcome, Session};
+use tempfile::TempDir;
+
+use crate::{Arrangement, Kind, RunOptions, Style, format};
+
+/// What ends a statement without an answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Taut said so.
+    #[error(transparent)]
+    Taut(#[from] taut::Error),
+    /// The directory of the database could not be made.
+    #[error("no directory for the database: {0}")]
+    Directory(#[from] std::io::Error),
+    /// The database is between closing and opening.
+    #[error("the database is closed")]
+    Closed,
+}
+
+/// The kinds of columns that the record at work expects: they decide how foreign corpora want values written.
+#[derive(Clone, Default)]
+pub(crate) struct ExpectedKinds(Arc<Mutex<Vec<Kind>>>);
+
+impl ExpectedKinds {
+    pub(crate) fn set(&self, kinds: Vec<Kind>) {
+        *locked(&self.0) = kinds;
+    }
+
+    fn get(&self) -> Vec<Kind> {
+        locked(&self.0).clone()
+    }
+}
+
+/// The database of one file.
+#[derive(Clone)]
+pub(crate) struct Server {
+    directory: Arc<TempDir>,
+    database: Arc<Mutex<Option<Database>>>,
+    arrangement: Arrangement,
+    style: Style,
+    expected: ExpectedKinds,
+}
+
+impl Server {
+    pub(crate) fn new(options: &RunOptions) -> Result<Self, RunError> {
+        let server = Self {
+            directory: Arc::new(TempDir::with_prefix("taut-slt-")?),
+            database: Arc::default(),
+            arrangement: options.arrangement,
+            style: options.style,
+            expected: ExpectedKinds::default(),
+        };
+        server.open()?;
+        Ok(server)
+    }
+
+    pub(crate) fn expected_kinds(&self) -> ExpectedKinds {
+        self.expected.clone()
+    }
+
+    pub(crate) fn connect(&self) -> Result<Connection, RunError> {
+        Ok(Connection { session: Some(self.session()?), server: self.clone() })
+    }
+
+    fn open(&self) -> Result<(), RunError> {
+        *locked(&self.database) = Some(Database::open(self.directory.path().join("database"))?);
+        Ok(())
+    }
+
+    fn session(&self) -> Result<Session, RunError> {
+        locked(&self.database).as_ref().map(Database::session).ok_or(RunError::Closed)
+    }
+}
+
+/// One session.
+pub struct Connection {
+    session: Option<Session>,
+    server: Server,
+}
+
+impl Connection {
+    /// Closes the database and opens it again. Every other connection of the file must be unused until then: a
+    /// session keeps its database open.
+    fn restart(&mut self) -> Result<(), RunError> {
+        self.session = None;
+        *locked(&self.server.database) = None;
+        self.server.open()?;
+        self.session = Some(self.server.session()?);
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> Result<DBOutput<Kind>, RunError> {
+        let session = self.session.as_ref().ok_or(RunError::Closed)?;
+        let mut output = DBOutput::StatementComplete(0);
+        for text in self.server.arrangement.statements(sql) {
+            for statement in session.parse(&text)? {
+                output = self.read(session.run(&statement)?)?;
+            }
+            self.server.arrangement.arrange_created(session, &text)?;
+        }
+        Ok(output)
+    }
+
+    fn read(&self, outcome: Outcome) -> Result<DBOutput<Kind>, RunError> {
+        let rows = match outcome {
+            Outcome::Rows(rows) => rows,
+            Outcome::Done(done) => return Ok(DBOutput::StatementComplete(done.rows.unwrap_or(0))),
+        };
+        let schema = rows.schema();
+        let mut types: Vec<_> = schema.fields().iter().map(|field| Kind::of(field.data_type())).collect();
+        let mut text = Vec::new();
+        let expected = self.server.expected.get();
+        for batch in rows {
+            text.extend(format::rows(&batch?, self.server.style, &expected));
+        }
+        if self.server.style == Style::Sqlite && expected.len() == types.len() {
+            types = expected;
+        }
+        Ok(DBOutput::Rows { types, rows: text })
+    }
+}
+
+impl sqllogictest::DB for Connection {
+    type Error = RunError;
+    type ColumnType = Kind;
+
+    fn run(&mut self, sql: &str) -> Result<DBOutput<Kind>, RunError> {
+        if sql.trim().trim_end_matches(';').eq_ignore_ascii_case("restart") {
+            self.restart()?;
+            return Ok(DBOutput::StatementComplete(0));
+        }
+        self.execute(sql)
+    }
+
+    fn engine_name(&self) -> &str {
+        "taut"
+    }
+}
+
+/// A panic in one statement must not hide what the next ones do.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
