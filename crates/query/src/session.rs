@@ -211,7 +211,8 @@ impl QuerySession {
     /// `SET` and `PREPARE` give nothing, `EXECUTE` gives rows.
     async fn statement_outcome(&self, frame: DataFrame, name: &str) -> Result<Outcome> {
         if frame.schema().fields().is_empty() {
-            let tag = name.split([':', ' ']).next().unwrap_or("SET").to_uppercase();
+            let word = name.split([':', ' ']).next().unwrap_or_default();
+            let tag = if word == "SetVariable" { "SET".to_owned() } else { word.to_uppercase() };
             return Ok(Outcome::Done(Done::of(&tag)));
         }
         Ok(Outcome::Rows(frame.execute_stream().await?))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinConstraint, NullEquality, Result};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection};
+use datafusion::logical_expr::{BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator, Projection};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::estimate::{Relation, Size, relation, semi_share};
@@ -88,6 +88,24 @@ struct Region {
     conditions: Vec<Expr>,
 }
 
+impl Region {
+    /// Turns conditions that are equalities between relations into such: a join that was written with commas below a
+    /// subquery still has them among its filters.
+    fn find_equalities(&mut self) {
+        let Self { leaves, equalities, conditions } = self;
+        conditions.retain(|condition| {
+            let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return true };
+            match (relations_of(left, leaves), relations_of(right, leaves)) {
+                (Some(first), Some(second)) if first & second == 0 => {
+                    equalities.push((left.as_ref().clone(), right.as_ref().clone()));
+                    false
+                }
+                _ => true,
+            }
+        });
+    }
+}
+
 fn collect(plan: &LogicalPlan, region: &mut Region) {
     match plan {
         LogicalPlan::Join(join) if is_region(plan) => {
@@ -126,6 +144,7 @@ struct Tree {
 fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut region = Region::default();
     collect(plan, &mut region);
+    region.find_equalities();
     let count = region.leaves.len();
     if !(2..=RELATIONS_MAX).contains(&count) {
         return Ok(None);
