@@ -7,15 +7,21 @@ its sum of integers has 128 bits). Dates and times are compared as text.
 import datetime
 import decimal
 import math
+import re
 
 RELATIVE = 1e-9
 ABSOLUTE = 1e-6
+# A timestamp as text: engines differ in how many zeros end it, and in how they say that it is UTC.
+MOMENT = re.compile(r"(\d{4,}-\d\d-\d\d \d\d:\d\d:\d\d)(\.\d+)?(?:\+00:00|\+00|Z)?")
 
 
 def plain(value):
     """A value as a number, text, truth value or None."""
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        moment = MOMENT.fullmatch(value)
+        return moment[1] + (moment[2] or "").rstrip("0").rstrip(".") if moment else value
     if isinstance(value, (int, decimal.Decimal)):
         return value
     if isinstance(value, float):
@@ -23,7 +29,7 @@ def plain(value):
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-        return value.isoformat(sep=" ").rstrip("0").rstrip(".") if value.microsecond else value.isoformat(sep=" ")
+        return plain(value.isoformat(sep=" "))
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -4,7 +4,8 @@
 //! cargo run --release -p taut-block --example throughput [rows]
 //! ```
 //!
-//! All figures are of one thread with sections in memory, checked by nobody, best of five runs; building is one run.
+//! All figures are of one thread with sections in memory, checked by nobody. Time is that of the processor, where the
+//! system tells it, so that other work on the machine disturbs little; short runs are repeated for a tenth of a second.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
 
 use std::sync::Arc;
@@ -18,7 +19,28 @@ use taut_types::{
 };
 
 const BATCH_ROWS: usize = 8192;
-const RUNS: usize = 5;
+const MEASURED: Duration = Duration::from_millis(100);
+
+/// Time that this thread has run, or else time as such.
+fn now(start: Instant) -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = told.and_then(|text| text.split_whitespace().next().and_then(|number| number.parse().ok()));
+    nanoseconds.map_or_else(|| start.elapsed(), Duration::from_nanos)
+}
+
+/// The time of one call, as the mean of many.
+fn measure(mut run: impl FnMut()) -> Duration {
+    let start = Instant::now();
+    let begin = now(start);
+    for runs in 1.. {
+        run();
+        let spent = now(start) - begin;
+        if spent >= MEASURED {
+            return spent / runs;
+        }
+    }
+    Duration::ZERO
+}
 
 struct InMemory(Vec<Buffer>);
 
@@ -136,6 +158,7 @@ struct Table {
 fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration, u64) {
     let schema = Arc::new(schema());
     let start = Instant::now();
+    let begin = now(start);
     let mut images: Vec<BlockImage> = vec![];
     let mut builder = BlockBuilder::new(schema.clone(), design.clone());
     for batch in batches {
@@ -146,7 +169,7 @@ fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration
         }
     }
     images.push(builder.finish().unwrap());
-    let time = start.elapsed();
+    let time = now(start) - begin;
     let bytes = images.iter().map(BlockImage::bytes).sum();
     let rows = images.iter().map(|image| image.rows).sum();
     let open = |image: BlockImage| {
@@ -158,10 +181,8 @@ fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration
 
 /// Filters every segment and reads the columns of what is left in batches.
 fn scan(table: &Table, predicate: &Predicate, columns: &[ColumnIndex]) -> (Duration, u64) {
-    let mut best = Duration::MAX;
     let mut selected = 0;
-    for _ in 0..RUNS {
-        let start = Instant::now();
+    let time = measure(|| {
         selected = 0;
         let mut report = ScanReport::default();
         for (block, sections) in &table.blocks {
@@ -177,32 +198,28 @@ fn scan(table: &Table, predicate: &Predicate, columns: &[ColumnIndex]) -> (Durat
                 }
             }
         }
-        best = best.min(start.elapsed());
-    }
-    (best, selected)
+    });
+    (time, selected)
 }
 
-/// Reads single whole rows, each through the reader of its segment; and each through a new reader.
-fn gather(table: &Table, rows: usize, fresh: bool) -> Duration {
+/// Reads single whole rows, all through one reader of their segment, or each through a new one.
+fn gather(table: &Table, fresh: bool) -> Duration {
     let all: Vec<ColumnIndex> = (0..schema().len()).map(ColumnIndex::from).collect();
-    let mut best = Duration::MAX;
-    for _ in 0..RUNS {
-        let mut random = Random(77);
-        let (block, sections) = &table.blocks[0];
-        let segment_rows = block.segment_rows(0) as u64;
-        let mut reader = block.open_segment(sections, 0);
-        let mut report = ScanReport::default();
-        let start = Instant::now();
-        for _ in 0..rows {
+    let mut random = Random(77);
+    let (block, sections) = &table.blocks[0];
+    let segment_rows = block.segment_rows(0) as u64;
+    let mut reader = block.open_segment(sections, 0);
+    let mut report = ScanReport::default();
+    const ROWS: u32 = 1000;
+    measure(|| {
+        for _ in 0..ROWS {
             if fresh {
                 reader = block.open_segment(sections, 0);
             }
             let selection = Selection::Positions(vec![random.below(segment_rows) as u32]);
             std::hint::black_box(reader.project(&selection, 0..1, &all, &mut report).unwrap());
         }
-        best = best.min(start.elapsed() / rows as u32);
-    }
-    best
+    }) / ROWS
 }
 
 fn range(column: u32, low: i128, high: i128) -> ColumnTest {
@@ -255,11 +272,8 @@ fn main() {
         );
         println!(
             "  whole row by position                        {:>7.2} us",
-            gather(&table, 20_000, false).as_secs_f64() * 1e6
+            gather(&table, false).as_secs_f64() * 1e6
         );
-        println!(
-            "  whole row by position, new reader            {:>7.2} us",
-            gather(&table, 500, true).as_secs_f64() * 1e6
-        );
+        println!("  whole row by position, new reader            {:>7.2} us", gather(&table, true).as_secs_f64() * 1e6);
     }
 }

@@ -13,6 +13,13 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use crate::catalog::{CATALOG, PUBLIC};
 use crate::rules::JoinOrder;
 
+/// Up to this size, divided by the threads, one thread builds the hash table of a join for all. It then idles the
+/// others for a moment, but saves them from exchanging every row of the larger side: the fewer threads there are, the
+/// more that weighs.
+const SHARED_BUILD_BYTES: usize = 512 << 20;
+/// As [`SHARED_BUILD_BYTES`], in rows.
+const SHARED_BUILD_ROWS: usize = 32_000_000;
+
 /// What sessions share: memory, temporary files, and how they plan.
 #[derive(Debug)]
 pub struct Engine {
@@ -48,6 +55,9 @@ impl Engine {
         options.sql_parser.dialect = Dialect::PostgreSQL;
         // 0.05 is the decimal it looks like, so that comparisons with decimal columns are exact.
         options.sql_parser.parse_float_as_decimal = true;
+        let optimizer = &mut options.optimizer;
+        optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
+        optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_config(config)

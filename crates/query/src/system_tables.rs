@@ -189,14 +189,14 @@ fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
         let index = ColumnIndex::from(place);
         let statistics = open.block().statistics(&open, index).map_err(external)?;
         let pieces = open.block().column_storage(&open, index).map_err(external)?;
-        let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.as_str()).collect();
+        let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.name()).collect();
         distinct.dedup();
         encodings.append_value(distinct.join(" | "));
         minima.append_option(statistics.min.as_ref().map(|key| text_of(key, column.logical_type)));
         maxima.append_option(statistics.max.as_ref().map(|key| text_of(key, column.logical_type)));
         let group = groups.iter().position(|group| group.columns.contains(&index)).unwrap_or_default();
         kinds.push(groups.get(group).map(|group| group.kind.name().to_owned()));
-        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        let bytes: u64 = pieces.iter().map(|piece| piece.stored_bytes).sum();
         let values = [group as u64, bytes, statistics.plain_bytes, statistics.nulls, statistics.distinct_estimate()];
         measures.iter_mut().zip(values).for_each(|(measure, value)| measure.push(value));
     }

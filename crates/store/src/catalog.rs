@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 
 use crate::BlockFile;
 
+pub(crate) use edit::Changed;
 pub use edit::{CatalogEdit, RowOrder};
 
 /// Names a block for ever: the number in the name of its file.
@@ -76,8 +77,8 @@ pub struct View {
 }
 
 /// What the catalog knows of a block file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "BlockRow", from = "BlockRow")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "BlockRow")]
 pub struct BlockEntry {
     /// Which block it is.
     pub id: BlockId,
@@ -96,13 +97,13 @@ pub struct BlockEntry {
 }
 
 /// A block entry in the file: an array, since names of fields would double a catalog of many blocks.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct BlockRow(BlockId, u64, u64, u64, u64, u64, Box<str>);
 
-impl From<BlockEntry> for BlockRow {
-    fn from(entry: BlockEntry) -> Self {
-        let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout } = entry;
-        Self(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout)
+impl Serialize for BlockEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout } = self;
+        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout).serialize(serializer)
     }
 }
 

@@ -13,7 +13,7 @@ mod memory;
 mod simulated;
 
 pub use file::FileDisk;
-pub(crate) use file::physical_memory;
+pub use file::physical_memory;
 pub use memory::MemoryDisk;
 pub use simulated::{Fault, SimulatedDisk};
 

@@ -19,12 +19,12 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use taut_types::TableDesign;
 
-use crate::catalog::format;
+use crate::catalog::{Changed, format};
 use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, ROOT, block_name};
 use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
 use crate::error::{CommitError, FileError, OpenError, WriteError};
 use crate::open::{OpenOptions, open};
-use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock};
+use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock};
 use taut_block::{BlockImage, checksum};
 
 /// An open database. Clones share it; it is closed when the last one and all snapshots are gone.
@@ -136,7 +136,7 @@ impl Store {
         let before = self.snapshot();
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
-        let (after, added) = edit.finish();
+        let Changed { catalog: after, added, removed } = edit.finish();
         match publish(&inner.directory, &before, &after, !added.is_empty()) {
             Ok(()) => {}
             Err(error) => {
@@ -147,8 +147,7 @@ impl Store {
             }
         }
         added.iter().for_each(|block| block.remove_on_drop(false));
-        let kept: std::collections::HashSet<BlockId> = after.blocks().map(|block| block.id()).collect();
-        before.blocks().filter(|block| !kept.contains(&block.id())).for_each(|block| block.remove_on_drop(true));
+        removed.iter().for_each(|block| block.remove_on_drop(true));
         *inner.snapshot.write() = Arc::new(after);
         // Only now, for their files go with them.
         commits.uncertain.clear();

@@ -60,6 +60,20 @@ fn a_snapshot_keeps_what_is_replaced_or_dropped() {
 }
 
 #[test]
+fn a_table_created_loaded_and_dropped_by_one_commit_leaves_nothing() {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    let block = write(&store, &[1], "row").unwrap();
+    let change = |edit: &mut taut_store::CatalogEdit| -> Result<(), CommitError> {
+        let table = edit.create_table("t", schema(), design("row"))?;
+        edit.append_blocks(table, vec![block])?;
+        edit.drop_table(table)
+    };
+    store.commit(change).unwrap();
+    assert_tidy(&store, &disk, "afterwards");
+}
+
+#[test]
 fn readers_never_notice_writers() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();

@@ -102,7 +102,7 @@ impl Database {
     }
 
     fn new(store: Store, settings: &Settings) -> Result<Self, Error> {
-        let memory_bytes = settings.memory_bytes.unwrap_or_else(|| taut_store::physical_memory_bytes() / 2);
+        let memory_bytes = settings.memory_bytes.unwrap_or_else(default_memory);
         let engine = Engine::new(settings.threads, memory_bytes).map_err(taut_query::QueryError::from)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
@@ -122,4 +122,11 @@ impl Database {
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
+}
+
+/// Half of the machine's memory, or 4 GiB where the operating system does not tell.
+fn default_memory() -> usize {
+    const UNKNOWN: usize = 4 << 30;
+    let half = |bytes: u64| usize::try_from(bytes / 2).unwrap_or(usize::MAX);
+    taut_store::disk::physical_memory().map_or(UNKNOWN, half)
 }

@@ -11,18 +11,23 @@ use super::data::order_keys;
 use crate::failure::Failure;
 use crate::output::format_options;
 use crate::system_tables::Records;
+use crate::units::count_text;
 
-/// Whole rows that are looked up one at a time.
+/// Orders that are looked up one at a time; fewer where the demo is only tried.
 const LOOKUPS: usize = 1_000;
-/// How often an item is run; the median counts.
+const LOOKUPS_SMALL: usize = 100;
+const SCALE_SMALL: f64 = 0.1;
+/// How often a single query is run; the median counts.
 const RUNS: usize = 3;
 
 /// One thing that is done with each layout.
 pub struct Item {
     /// What it is.
-    pub name: &'static str,
+    pub name: String,
     /// Statements, run one after the other; `{table}` stands for the table.
     statements: Vec<String>,
+    /// How often they are run. Many statements are repetition enough.
+    runs: usize,
     /// Of how many statements one is asked for the bytes that it reads.
     sampled: usize,
 }
@@ -47,15 +52,17 @@ pub struct Answer {
 /// The workload at a scale.
 pub fn items(scale: f64) -> Vec<Item> {
     let query = |number: usize| super::queries::QUERIES[number - 1].sql.replace("lineitem", "{table}");
-    let one = |name, sql: String| Item { name, statements: vec![sql], sampled: 1 };
+    let one = |name: &str, sql: String| Item { name: name.to_owned(), statements: vec![sql], runs: RUNS, sampled: 1 };
     let lookup = |key: i64| format!("select * from {{table}} where l_orderkey = {key}");
+    let lookups = if scale < SCALE_SMALL { LOOKUPS_SMALL } else { LOOKUPS };
     vec![
         one("Q1: sums over nearly all rows", query(1)),
         one("Q6: one sum over 2 % of the rows", query(6)),
         Item {
-            name: "1,000 orders by key, all columns",
-            statements: order_keys(scale, LOOKUPS).into_iter().map(lookup).collect(),
-            sampled: LOOKUPS / 10,
+            name: format!("{} orders by key, all columns", count_text(lookups as u64)),
+            statements: order_keys(scale, lookups).into_iter().map(lookup).collect(),
+            runs: 1,
+            sampled: lookups / 10,
         },
         one("one day, all columns", "select * from {table} where l_shipdate = date '1995-06-17'".to_owned()),
         one("count(*) with a filter", "select count(*) from {table} where l_quantity < 10".to_owned()),
@@ -66,9 +73,9 @@ impl Item {
     /// Runs the item on a table: its cost and its answer.
     pub fn measure(&self, session: &Session, table: &str) -> Result<(Measurement, Answer), Failure> {
         let statements: Vec<_> = self.statements.iter().map(|sql| sql.replace("{table}", table)).collect();
-        let mut times = Vec::with_capacity(RUNS);
+        let mut times = Vec::with_capacity(self.runs);
         let mut answer = Answer::default();
-        for _ in 0..RUNS {
+        for _ in 0..self.runs {
             let start = Instant::now();
             let mut batches = Vec::new();
             for sql in &statements {
@@ -79,7 +86,7 @@ impl Item {
         }
         times.sort_unstable();
         let bytes_read = self.bytes_read(session, &statements)?;
-        Ok((Measurement { time: times[RUNS / 2], bytes_read }, answer))
+        Ok((Measurement { time: times[self.runs / 2], bytes_read }, answer))
     }
 
     /// Bytes read by all statements, by asking some of them.

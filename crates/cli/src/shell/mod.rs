@@ -82,6 +82,7 @@ fn editor(names: Names) -> Reedline {
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
         .with_hinter(Box::new(DefaultHinter::default()))
         .with_validator(Box::new(UntilSemicolon))
+        .with_quick_completions(true)
         .with_partial_completions(true)
         .use_bracketed_paste(true);
     const HISTORY_LINES_MAX: usize = 10_000;

@@ -1,7 +1,7 @@
 //! Runs the `taut` command in tests.
 
-// Every test program has its own copy of this module and uses part of it.
-#![allow(dead_code)]
+// Every test program has its own copy of this module and uses part of it. What goes wrong here fails the test.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

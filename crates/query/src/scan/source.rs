@@ -86,11 +86,6 @@ impl ScanSource {
         &self.table
     }
 
-    /// The table's columns that come out, in order.
-    pub fn columns(&self) -> &[usize] {
-        &self.columns
-    }
-
     fn fmt_details(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let table = self.table.stored();
         write!(formatter, "table={}, layout={}, blocks={}", table.name, table.design.layout.name(), table.blocks.len())?;

@@ -18,6 +18,16 @@ pub struct CatalogEdit {
     catalog: Catalog,
     directory: Arc<Directory>,
     added: Vec<Arc<BlockFile>>,
+    removed: Vec<Arc<BlockFile>>,
+}
+
+/// What an edit leads to: another catalog, which names blocks that the one before did not, and the other way round.
+/// A block may be in both lists; then it is in neither catalog.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub catalog: Catalog,
+    pub added: Vec<Arc<BlockFile>>,
+    pub removed: Vec<Arc<BlockFile>>,
 }
 
 /// How the rows of new blocks lie, compared with those of the blocks that they replace.
@@ -31,14 +41,14 @@ pub enum RowOrder {
 
 impl CatalogEdit {
     pub(crate) fn new(catalog: &Catalog, directory: &Arc<Directory>) -> Self {
-        Self { catalog: catalog.clone(), directory: Arc::clone(directory), added: Vec::new() }
+        Self { catalog: catalog.clone(), directory: Arc::clone(directory), added: Vec::new(), removed: Vec::new() }
     }
 
-    /// The changed catalog, and the blocks that were added to it.
-    pub(crate) fn finish(mut self) -> (Catalog, Vec<Arc<BlockFile>>) {
+    /// Ends the edit.
+    pub(crate) fn finish(mut self) -> Changed {
         self.catalog.version += 1;
         self.catalog.next_block = self.directory.next_block();
-        (self.catalog, self.added)
+        Changed { catalog: self.catalog, added: self.added, removed: self.removed }
     }
 
     /// The catalog with the changes so far.
@@ -68,7 +78,9 @@ impl CatalogEdit {
     /// When it is gone.
     pub fn drop_table(&mut self, table: TableId) -> Result<(), CommitError> {
         let name = self.table(table)?.name.clone();
-        self.catalog.tables.remove(&name);
+        if let Some(table) = self.catalog.tables.remove(&name) {
+            self.removed.extend(table.blocks.iter().map(Arc::clone));
+        }
         Ok(())
     }
 
@@ -139,8 +151,10 @@ impl CatalogEdit {
             return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
         }
         let new: Vec<_> = new.into_iter().map(|block| block.file).collect();
+        let removed: Vec<_> = table.blocks.iter().filter(|block| is_old(block)).map(Arc::clone).collect();
         splice(table, &old, &new, order);
         self.added.extend(new);
+        self.removed.extend(removed);
         Ok(())
     }
 

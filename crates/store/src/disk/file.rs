@@ -137,7 +137,7 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
 }
 
 /// Bytes of physical memory, where the operating system tells.
-pub(crate) fn physical_memory() -> Option<u64> {
+pub fn physical_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,0 +1,140 @@
+//! Files that stay readable: `golden/*.block` were written once and are never written again.
+//!
+//! A block of today's rows must come out as the golden file, byte for byte, so that no change of the format goes
+//! unseen. When bytes change on purpose: raise the version in the header if old readers cannot read them, say so in
+//! `docs/format.md`, and add a new golden file under a new name beside the old one, which must still be read. Run
+//! this test: it writes what it built to the temporary directory and names the file to copy.
+
+mod common;
+
+use std::path::PathBuf;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use common::{InMemory, build};
+use taut_block::{Block, ScanReport, Selection};
+use taut_testkit::{Model, TYPES, agree, array_of};
+use taut_types::{
+    Column, ColumnIndex, Compression, Encoding, GroupKind, Key, Layout, LogicalType, Schema, TableDesign,
+};
+
+const ROWS: usize = 150;
+
+/// Rows that follow from their number alone: every type, a null in every fifth, one long value.
+fn table() -> (Schema, RecordBatch) {
+    let nullable = |index: usize| index % 2 == 1;
+    let columns =
+        TYPES.iter().enumerate().map(|(index, logical)| Column::new(format!("c{index}"), *logical, nullable(index)));
+    let schema = Schema::new(columns.collect()).unwrap();
+    let arrays = TYPES.iter().enumerate().map(|(index, logical)| {
+        let values: Vec<Option<Key>> =
+            (0..ROWS).map(|row| (!nullable(index) || row % 5 != index % 5).then(|| value(*logical, row))).collect();
+        array_of(&values, *logical)
+    });
+    let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
+    (schema, batch)
+}
+
+fn value(logical: LogicalType, row: usize) -> Key {
+    let number = row as i128;
+    match logical {
+        LogicalType::Boolean => Key::Number(number % 2),
+        LogicalType::Decimal { precision: 1, .. } => Key::Number(number % 19 - 9),
+        LogicalType::Decimal { precision: 38, .. } => Key::Number((number % 7) * 10_i128.pow(30) - number),
+        LogicalType::Varchar if row == 77 => Key::Bytes("long, länger, ".repeat(700).into_bytes().into()),
+        LogicalType::Varchar => Key::Bytes(format!("row {} of the golden table", row % 40).into_bytes().into()),
+        LogicalType::Bytea => Key::Bytes((0..row % 20).map(|byte| (byte * 13) as u8).collect()),
+        _ => Key::Number(number * 37 % 1009 - 300),
+    }
+}
+
+/// Every encoding is forced on some column, so that a better choice of encodings changes no golden file.
+fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
+    let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
+    let groups = vec![columns[4..].to_vec(), vec![columns[0]], columns[1..4].to_vec()];
+    let mut designs = vec![];
+    for (name, layout, compression) in [
+        ("row", Layout::Row, Compression::Auto),
+        ("packed_row", Layout::PackedRow, Compression::Auto),
+        ("packed_row_plain", Layout::PackedRow, Compression::None),
+        ("column", Layout::Column, Compression::Auto),
+        ("column_plain", Layout::Column, Compression::None),
+        ("groups", Layout::Groups(groups), Compression::Auto),
+    ] {
+        let mut design = TableDesign { layout, compression, ..TableDesign::default() };
+        for group in design.groups(schema) {
+            if group.kind == GroupKind::SlottedRows || design.compression == Compression::None {
+                continue;
+            }
+            for column in group.columns {
+                let allowed: Vec<Encoding> = Encoding::ALL
+                    .into_iter()
+                    .filter(|encoding| encoding.is_allowed(schema.column(column).logical_type, group.kind))
+                    // The values have negative numbers, and decimals more than 64 bits apart.
+                    .filter(|encoding| !matches!(encoding, Encoding::BitPacked | Encoding::FrameOfReference))
+                    // Training a compressor is not the format's.
+                    .filter(|encoding| *encoding != Encoding::Fsst)
+                    .collect();
+                let encoding = match schema.column(column).logical_type {
+                    LogicalType::Boolean => Encoding::BitPacked,
+                    LogicalType::Integer | LogicalType::Double | LogicalType::Date => Encoding::FrameOfReference,
+                    _ => allowed[column.index() % allowed.len()],
+                };
+                design.encodings.insert(column, encoding);
+            }
+        }
+        designs.push((name, design));
+    }
+    designs
+}
+
+fn golden_folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+#[test]
+fn blocks_of_today_are_those_of_the_golden_files() {
+    let (schema, batch) = table();
+    let mut changed = vec![];
+    for (name, design) in designs(&schema) {
+        let image = build(&schema, &design, std::slice::from_ref(&batch)).unwrap().remove(0);
+        let mut bytes = vec![];
+        image.write_to(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, image.bytes());
+        let path = golden_folder().join(format!("{name}.block"));
+        if std::fs::read(&path).is_ok_and(|golden| golden == bytes) {
+            continue;
+        }
+        let written = std::env::temp_dir().join(format!("{name}.block"));
+        std::fs::write(&written, bytes).unwrap();
+        changed.push(format!("{} is not what is built today, which is in {}", path.display(), written.display()));
+    }
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
+}
+
+#[test]
+fn golden_files_are_read() {
+    let (schema, batch) = table();
+    let model = Model::from_batches(&schema, &[batch]);
+    let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
+    let positions: Vec<usize> = (0..ROWS).collect();
+    let mut files = 0;
+    for entry in std::fs::read_dir(golden_folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let header_length = Block::header_length(&bytes[..64]).unwrap() as usize;
+        let block = Block::parse(Buffer::from(&bytes[..header_length])).unwrap();
+        let sections: Vec<Vec<u8>> = (0..block.section_count())
+            .map(|index| block.section(index))
+            .map(|entry| bytes[entry.offset as usize..(entry.offset + entry.length) as usize].to_vec())
+            .collect();
+        let sections = InMemory::new(&block, &sections);
+        block.check(&sections).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(block.description(&sections).unwrap().0, schema);
+        let mut reader = block.open_segment(&sections, 0);
+        let arrays = reader.project(&Selection::All(ROWS), 0..ROWS, &columns, &mut ScanReport::default()).unwrap();
+        agree(&model, &positions, &columns, &arrays);
+        files += 1;
+    }
+    assert!(files >= designs(&schema).len());
+}

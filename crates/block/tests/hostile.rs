@@ -1,0 +1,173 @@
+//! Damaged blocks: a checksum reports them, and where none does, nothing panics.
+
+mod common;
+
+use arrow_buffer::Buffer;
+use common::{InMemory, build, designs, open};
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_block::{Block, BlockImage, ScanReport, Sections, Selection, checksum};
+use taut_testkit::{Model, TestTable, tables, tests_for};
+use taut_types::{ColumnIndex, ColumnTest, Predicate};
+
+const SEED: u64 = 11;
+/// Damage is tried at every byte of a section up to this long, and at as many bytes of a longer one.
+const FLIPS: usize = 300;
+/// Random damages of each block without checksums.
+const DAMAGES: usize = 150;
+
+fn table(name: &str) -> TestTable {
+    tables(SEED).into_iter().find(|table| table.name == name).unwrap()
+}
+
+fn images(table: &TestTable) -> Vec<(String, BlockImage)> {
+    let designs = designs(&table.schema).into_iter();
+    designs.map(|(name, design)| (name, build(&table.schema, &design, &table.batches).unwrap().remove(0))).collect()
+}
+
+#[test]
+fn every_flipped_byte_is_reported() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for table in [table("2 rows"), table("long values")] {
+        for (name, image) in images(&table) {
+            for at in 0..image.header.len() {
+                let mut header = image.header.clone();
+                header[at] ^= 1 << random.random_range(0..8);
+                assert!(Block::parse(Buffer::from(header.as_slice())).is_err(), "{name}: header byte {at}");
+            }
+            let (block, mut sections) = open(&image);
+            block.check(&sections).unwrap();
+            let all: Vec<u32> = (0..block.section_count()).collect();
+            assert_eq!(sections.touched(), all, "{name}: a check reads every section");
+            for (index, section) in image.sections.iter().enumerate() {
+                let mut bytes = section.clone();
+                for at in (0..section.len()).step_by((section.len() / FLIPS).max(1)) {
+                    bytes[at] ^= 1 << random.random_range(0..8);
+                    let verified = block.section(index as u32).verify(index as u32, &bytes);
+                    assert!(verified.is_err(), "{name}: section {index}, byte {at}");
+                    bytes[at] = section[at];
+                }
+                let at = random.random_range(0..section.len());
+                bytes[at] ^= 1 << random.random_range(0..8);
+                sections.replace(index, &bytes);
+                // Nothing read before may hide the damage.
+                let fresh = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
+                let error = fresh.check(&sections).expect_err("a flipped byte");
+                assert!(error.to_string().starts_with(&format!("section {index}:")), "{name}: {error}");
+                sections.replace(index, section);
+            }
+        }
+    }
+}
+
+/// Asks a block everything, whatever it answers.
+fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) {
+    let all: Vec<ColumnIndex> = (0..block.columns()).map(ColumnIndex::from).collect();
+    let _ = block.check(sections);
+    let _ = block.description(sections);
+    let mut report = ScanReport::default();
+    for column in &all {
+        let _ = block.statistics(sections, *column);
+        let _ = block.column_storage(sections, *column);
+    }
+    for segment in 0..block.segments() {
+        let rows = block.segment_rows(segment);
+        for test in tests {
+            let mut reader = block.open_segment(sections, segment);
+            reader.ignore_zones();
+            let predicate = Predicate { column_tests: vec![test.clone()], row_tests: vec![] };
+            if let Ok(selection) = reader.filter(&predicate, &mut report) {
+                let _ = reader.project(&selection, 0..selection.len(), &all[..1], &mut report);
+            }
+        }
+        for column in &all {
+            let mut reader = block.open_segment(sections, segment);
+            let _ = reader.project(&Selection::All(rows), 0..rows, &[*column], &mut report);
+            let some = Selection::Positions((0..rows as u32).step_by(7).collect());
+            let _ = reader.project(&some, 0..some.len(), &[*column], &mut report);
+        }
+    }
+}
+
+/// Changes some bytes: bits, small numbers, extremes, or the end.
+fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
+    if bytes.is_empty() {
+        return;
+    }
+    for _ in 0..random.random_range(1..4) {
+        // Heads are short and at the front; half of the damage goes there.
+        let end = if random.random_bool(0.5) { bytes.len().min(600) } else { bytes.len() };
+        let at = random.random_range(0..end);
+        match random.random_range(0..5) {
+            0 => bytes[at] ^= 1 << random.random_range(0..8),
+            1 => bytes[at] = random.random(),
+            2 => {
+                let end = bytes.len().min(at + 4);
+                bytes[at..end].fill(0xff);
+            }
+            3 => {
+                let end = bytes.len().min(at + random.random_range(1..40));
+                bytes[at..end].fill(0);
+            }
+            _ if random.random_bool(0.2) => bytes.truncate(at.max(1)),
+            _ => bytes[at] = bytes[at].wrapping_add(1),
+        }
+    }
+}
+
+#[test]
+fn damage_behind_a_good_checksum_never_panics() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for name in ["1023 rows", "long values", "Extreme"] {
+        let table = table(name);
+        let model = Model::of(&table);
+        let tests = tests_for(&model, &mut random);
+        for (_, image) in images(&table) {
+            for _ in 0..DAMAGES {
+                let block = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
+                let mut sections = InMemory::new(&block, &image.sections);
+                sections.verifies = false;
+                let index = random.random_range(0..image.sections.len());
+                let mut bytes = image.sections[index].clone();
+                damage(&mut bytes, &mut random);
+                sections.replace(index, &bytes);
+                let some: Vec<ColumnTest> =
+                    (0..4).map(|_| tests[random.random_range(0..tests.len())].clone()).collect();
+                ask_everything(&block, &sections, &some);
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_headers_with_good_checksums_never_panic() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    let table = table("2 rows");
+    for (_, image) in images(&table) {
+        let mut accepted = 0;
+        for _ in 0..2_000 {
+            let mut header = image.header.clone();
+            let at = random.random_range(24..header.len());
+            header[at] = if random.random_bool(0.5) { random.random() } else { header[at] ^ 1 };
+            let sum = checksum(&header[24..]);
+            header[16..24].copy_from_slice(&sum.to_le_bytes());
+            let Ok(block) = Block::parse(Buffer::from(header.as_slice())) else { continue };
+            accepted += 1;
+            let mut sections = InMemory::new(&block, &image.sections);
+            sections.verifies = false;
+            ask_everything(&block, &sections, &[]);
+        }
+        assert!(accepted > 0, "some damage, such as another type of a column, passes for a block");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_as_header(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(Block::parse(Buffer::from(bytes.as_slice())).is_err());
+        let mut begun = b"tautblk\n\x01\0\0\0".to_vec();
+        begun.extend_from_slice(&bytes);
+        prop_assert!(Block::parse(Buffer::from(begun.as_slice())).is_err());
+    }
+}
