@@ -96,9 +96,7 @@ impl Arrangement {
             _ => Vec::new(),
         };
         let mut set = |key: &str, value: String| {
-            let is_set = |option: &SqlOption| {
-                matches!(option, SqlOption::KeyValue { key: set, .. } if set.value.eq_ignore_ascii_case(key))
-            };
+            let is_set = |option: &SqlOption| matches!(option, SqlOption::KeyValue { key: set, .. } if set.value.eq_ignore_ascii_case(key));
             if !options.iter().any(is_set) {
                 let value = Expr::Value(Value::SingleQuotedString(value).into());
                 options.push(SqlOption::KeyValue { key: Ident::new(key), value });

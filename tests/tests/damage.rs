@@ -33,7 +33,9 @@ fn make(path: &Path) {
         );
         session.execute(&sql).unwrap();
     }
-    session.execute("CREATE TABLE gone AS SELECT 1 AS a; DROP TABLE gone; CREATE VIEW v AS SELECT id FROM packed").unwrap();
+    session
+        .execute("CREATE TABLE gone AS SELECT 1 AS a; DROP TABLE gone; CREATE VIEW v AS SELECT id FROM packed")
+        .unwrap();
 }
 
 /// What a query answers, as text; an error where any part of it fails.
@@ -45,7 +47,9 @@ fn answer(database: &Database, sql: &str) -> Result<String, taut::Error> {
 
 fn queries() -> Vec<String> {
     let whole = LAYOUTS.map(|(table, _)| format!("SELECT * FROM {table} ORDER BY id"));
-    let some = LAYOUTS.map(|(table, _)| format!("SELECT count(*), min(s), max(n) FROM {table} WHERE d < DATE '2020-02-01' AND n > 5"));
+    let some = LAYOUTS.map(|(table, _)| {
+        format!("SELECT count(*), min(s), max(n) FROM {table} WHERE d < DATE '2020-02-01' AND n > 5")
+    });
     whole.into_iter().chain(some).collect()
 }
 

@@ -9,7 +9,8 @@ use datafusion::arrow::error::ArrowError;
 use taut::{Database, Session, Settings};
 
 fn number(session: &Session, sql: &str) -> i64 {
-    let batches: Vec<_> = session.query(sql).unwrap().map(|batch| batch.unwrap()).filter(|b| b.num_rows() > 0).collect();
+    let batches: Vec<_> =
+        session.query(sql).unwrap().map(|batch| batch.unwrap()).filter(|b| b.num_rows() > 0).collect();
     batches[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
@@ -69,7 +70,8 @@ fn a_load_that_fails_in_the_middle_leaves_nothing() {
     };
     let failing = vec![Ok(batch()), Ok(batch()), Err(ArrowError::ComputeError("the source broke".to_owned()))];
     let design = [("block_size".to_owned(), "128KiB".to_owned())];
-    let error = session.load_batches("t", Arc::clone(&schema), vec![Box::new(failing.into_iter())], &design).unwrap_err();
+    let error =
+        session.load_batches("t", Arc::clone(&schema), vec![Box::new(failing.into_iter())], &design).unwrap_err();
     assert!(error.to_string().contains("the source broke"), "{error}");
     assert!(session.query("SELECT * FROM t").is_err());
     let good = vec![Ok(batch()), Ok(batch())];

@@ -24,7 +24,10 @@ pub fn columns_of(definitions: &[ColumnDef], notices: &mut Vec<String>) -> Resul
 fn column_of(definition: &ColumnDef, notices: &mut Vec<String>) -> Result<Column> {
     let name = normalize(&definition.name);
     let Some(logical_type) = logical_type_of(&definition.data_type) else {
-        return Err(QueryError::unsupported(format!("type {} of column {name:?}", definition.data_type), TYPES_ALLOWED));
+        return Err(QueryError::unsupported(
+            format!("type {} of column {name:?}", definition.data_type),
+            TYPES_ALLOWED,
+        ));
     };
     if has_length(&definition.data_type) {
         notices.push(format!("column {name:?}: the length of {} is not enforced", definition.data_type));

@@ -28,14 +28,22 @@ impl Conform {
     /// When the columns differ in number, or a type cannot be cast.
     pub fn new(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
         if source.fields().len() != target.len() {
-            return plan_err!("table {table} has {} columns, the rows to insert {}", target.len(), source.fields().len());
+            return plan_err!(
+                "table {table} has {} columns, the rows to insert {}",
+                target.len(),
+                source.fields().len()
+            );
         }
         let arrow = target.arrow();
         let mut casts = Vec::with_capacity(target.len());
         for (from, to) in source.fields().iter().zip(arrow.fields()) {
             if !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
                 let to_type = LogicalType::from_arrow(to.data_type()).map_or_else(String::new, |t| t.sql_name());
-                return plan_err!("column {:?} of table {table} is {to_type}; {} does not fit it", to.name(), from.data_type());
+                return plan_err!(
+                    "column {:?} of table {table} is {to_type}; {} does not fit it",
+                    to.name(),
+                    from.data_type()
+                );
             }
             casts.push(from.data_type() != to.data_type());
         }
@@ -51,7 +59,10 @@ impl Conform {
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
             let name = field.name();
             if !field.is_nullable() && array.null_count() > 0 {
-                return exec_err!("column {name:?} of table {} is NOT NULL; a row to insert has null there", self.table);
+                return exec_err!(
+                    "column {name:?} of table {} is NOT NULL; a row to insert has null there",
+                    self.table
+                );
             }
             let array = if *needs_cast { self.cast(array, name, field.data_type())? } else { Arc::clone(array) };
             columns.push(array);

@@ -135,10 +135,8 @@ impl ReadOptions {
     }
 
     fn csv_format(&self, path: &Path, header: bool) -> Result<CsvFormat> {
-        let mut format = CsvFormat::default()
-            .with_header(header)
-            .with_delimiter(self.delimiter_of(path))
-            .with_quote(self.quote);
+        let mut format =
+            CsvFormat::default().with_header(header).with_delimiter(self.delimiter_of(path)).with_quote(self.quote);
         if let Some(escape) = self.escape.filter(|escape| *escape != self.quote) {
             format = format.with_escape(escape);
         }
@@ -363,7 +361,9 @@ fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> R
 /// An error of a reader with the file and, where the message numbers a column, its name.
 fn file_error(path: &Path, error: &ArrowError, schema: Option<&SchemaRef>) -> QueryError {
     let mut message = match error {
-        ArrowError::CsvError(message) | ArrowError::ParseError(message) | ArrowError::JsonError(message) => message.clone(),
+        ArrowError::CsvError(message) | ArrowError::ParseError(message) | ArrowError::JsonError(message) => {
+            message.clone()
+        }
         other => other.to_string(),
     };
     const MARK: &str = "for column ";

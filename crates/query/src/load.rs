@@ -20,7 +20,6 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
-use datafusion_common_runtime::SpawnedTask;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
@@ -33,6 +32,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
+use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
 use taut_block::BlockBuilder;
 use taut_store::{NewBlock, RowOrder, Store, Table};
@@ -208,10 +208,7 @@ impl ExecutionPlan for InsertExec {
         vec![self.sort_requirement().map(OrderingRequirements::new)]
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.pop()) {
             (Some(input), None) => Ok(Arc::new(Self::new(Arc::clone(&self.store), self.target.clone(), input))),
             _ => datafusion::common::internal_err!("an insert has one input"),
@@ -257,18 +254,16 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
 
 fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<()> {
     store
-        .commit(|edit| {
-            match target {
-                Target::Table(table) => edit.append_blocks(table.id, blocks),
-                Target::NewTable { name, schema, design } => {
-                    let table = edit.create_table(name, schema.as_ref().clone(), design.as_ref().clone())?;
-                    edit.append_blocks(table, blocks)
-                }
-                Target::Sorted { table, design } => {
-                    let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
-                    edit.set_design(table.id, design.as_ref().clone())?;
-                    edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
-                }
+        .commit(|edit| match target {
+            Target::Table(table) => edit.append_blocks(table.id, blocks),
+            Target::NewTable { name, schema, design } => {
+                let table = edit.create_table(name, schema.as_ref().clone(), design.as_ref().clone())?;
+                edit.append_blocks(table, blocks)
+            }
+            Target::Sorted { table, design } => {
+                let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
+                edit.set_design(table.id, design.as_ref().clone())?;
+                edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
             }
         })
         .map_err(external)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::ScanReport;
-use taut_store::{BlockId, BlockFile, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
+use taut_store::{BlockFile, BlockId, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
 use taut_types::{BlockSize, ColumnIndex, TableDesign};
 use tokio::sync::Semaphore;
 

@@ -185,11 +185,17 @@ impl QuerySession {
         let plan = self.context.state().statement_to_plan(statement.clone()).await?;
         let verb = match &plan {
             LogicalPlan::Ddl(ddl) => {
-                return Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"));
+                return Err(QueryError::unsupported(
+                    ddl.name(),
+                    "tables and views can be created, altered and dropped",
+                ));
             }
             LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Some("INSERT"),
             LogicalPlan::Dml(dml) => {
-                return Err(QueryError::unsupported(dml.op.name(), "INSERT INTO adds rows; the rest comes with transactions"));
+                return Err(QueryError::unsupported(
+                    dml.op.name(),
+                    "INSERT INTO adds rows; the rest comes with transactions",
+                ));
             }
             LogicalPlan::Copy(_) => Some("COPY"),
             LogicalPlan::Statement(_) => {
@@ -265,7 +271,8 @@ impl QuerySession {
         let progress = self.counter(&format!("load {name}"), rows_total);
         let provider = TargetTable { store: Arc::clone(self.store()), target };
         let source = provider_as_source(Arc::new(provider));
-        let plan = LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
+        let plan =
+            LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
         count_of(self.stream(plan, progress).await?).await
     }
 
@@ -404,7 +411,10 @@ fn arranged(table: &Table, in_file: &Schema, format: FileFormat, frame: DataFram
         let exact = found.iter().position(|other| other == name);
         exact.or_else(|| found.iter().position(|other| other.eq_ignore_ascii_case(name)))
     };
-    if by_name && let Some(extra) = found.iter().find(|name| !in_file.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name))) {
+    if by_name
+        && let Some(extra) =
+            found.iter().find(|name| !in_file.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
+    {
         return Err(QueryError::unsupported(
             format!("column {extra:?} of the file, which table {:?} does not have", table.name),
             "select the columns: INSERT INTO t SELECT a, b FROM 'file.parquet'",

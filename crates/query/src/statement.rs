@@ -268,7 +268,10 @@ fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]
         CopySource::Query(query) if to => (CopyToSource::Query(query), Vec::new()),
         CopySource::Table { table_name, columns } => (CopyToSource::Relation(table_name), columns),
         CopySource::Query(_) => {
-            return Err(QueryError::unsupported("COPY (query) FROM", "COPY (query) TO 'file' and COPY t FROM 'file' are"));
+            return Err(QueryError::unsupported(
+                "COPY (query) FROM",
+                "COPY (query) TO 'file' and COPY t FROM 'file' are",
+            ));
         }
     };
     match source {

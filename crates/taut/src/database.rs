@@ -77,11 +77,8 @@ impl Database {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
         }
-        let options = OpenOptions {
-            create: settings.create,
-            cache_bytes: settings.cache_bytes,
-            ..OpenOptions::default()
-        };
+        let options =
+            OpenOptions { create: settings.create, cache_bytes: settings.cache_bytes, ..OpenOptions::default() };
         Self::new(Store::open(path, options)?, settings)
     }
 

@@ -58,9 +58,7 @@ impl Session {
         let mut cancelled = self.cancel.watch();
         let outcome = self.block_on(&mut cancelled, self.query.run(statement))?;
         Ok(match outcome {
-            taut_query::Outcome::Rows(stream) => {
-                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled))
-            }
+            taut_query::Outcome::Rows(stream) => Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled)),
             taut_query::Outcome::Done(done) => Outcome::Done(done),
         })
     }

@@ -371,8 +371,7 @@ impl TableDesign {
                 let definition = schema.column(column);
                 if !encoding.is_allowed(definition.logical_type, group.kind) {
                     let is_allowed = |other: &Encoding| other.is_allowed(definition.logical_type, group.kind);
-                    let allowed: Vec<_> =
-                        Encoding::ALL.into_iter().filter(is_allowed).map(Encoding::name).collect();
+                    let allowed: Vec<_> = Encoding::ALL.into_iter().filter(is_allowed).map(Encoding::name).collect();
                     return Err(DesignError::Value {
                         option: "encoding",
                         found: format!("{}={}", definition.name, encoding.name()),

@@ -92,9 +92,7 @@ impl Test {
         match (self, value) {
             (Self::Range { low, high }, Key::Number(number)) => (low..=high).contains(&number),
             (Self::OneOf(numbers), Key::Number(number)) => numbers.binary_search(number).is_ok(),
-            (Self::BytesRange { low, high }, Key::Bytes(bytes)) => {
-                above(low, bytes) && below(high, bytes)
-            }
+            (Self::BytesRange { low, high }, Key::Bytes(bytes)) => above(low, bytes) && below(high, bytes),
             (Self::BytesOneOf(list), Key::Bytes(bytes)) => list.binary_search(bytes).is_ok(),
             _ => false,
         }
@@ -188,7 +186,10 @@ mod tests {
                         let passing = (min..=max).filter(|value| test.admits(Some(&number(*value)))).count();
                         let (low, high) = (number(min), number(max));
                         assert!(test.may_admit(Some((&low, &high)), false) || passing == 0, "{test:?} {min}..={max}");
-                        assert!(!test.admits_all(&low, &high) || passing as i128 == max - min + 1, "{test:?} {min}..={max}");
+                        assert!(
+                            !test.admits_all(&low, &high) || passing as i128 == max - min + 1,
+                            "{test:?} {min}..={max}"
+                        );
                     }
                 }
                 assert!(!test.admits(None));

@@ -93,7 +93,8 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
         }
         LogicalPlan::Filter(filter) => {
             let inner = relation(&filter.input)?;
-            let share = if above_aggregate(&filter.input) { HAVING } else { filter_share(&filter.predicate, &filter.input) };
+            let share =
+                if above_aggregate(&filter.input) { HAVING } else { filter_share(&filter.predicate, &filter.input) };
             Some(inner.filtered(share))
         }
         LogicalPlan::Aggregate(aggregate) => {
@@ -236,7 +237,13 @@ pub fn selectivity<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<Known
             };
             if list.negated { 1.0 - inside } else { inside }
         }
-        Expr::Like(like) => if like.negated { 1.0 - PATTERN } else { PATTERN },
+        Expr::Like(like) => {
+            if like.negated {
+                1.0 - PATTERN
+            } else {
+                PATTERN
+            }
+        }
         Expr::Literal(ScalarValue::Boolean(Some(flag)), _) => f64::from(u8::from(*flag)),
         _ => UNKNOWN,
     }

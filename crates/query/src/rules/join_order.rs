@@ -325,7 +325,8 @@ fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
     if semi_share(&left, &right, &join.on) > SEMI_SHARE_MAX {
         return Ok(None);
     }
-    let reduced = LogicalPlan::Join(Join { left: Arc::new(leaf.clone()), schema: Arc::clone(leaf.schema()), ..join.clone() });
+    let reduced =
+        LogicalPlan::Join(Join { left: Arc::new(leaf.clone()), schema: Arc::clone(leaf.schema()), ..join.clone() });
     let moved = replace_leaf(inner, leaf, &reduced)?;
     Ok(Some(match columns {
         Some(projection) => LogicalPlan::Projection(Projection::try_new(projection.expr.clone(), Arc::new(moved))?),

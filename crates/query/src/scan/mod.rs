@@ -16,6 +16,5 @@ mod predicate;
 mod source;
 mod stream;
 
-
 pub use predicate::key_of;
 pub use source::ScanSource;

@@ -115,8 +115,7 @@ fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
 
 /// A test that no value passes: what a comparison with null amounts to.
 fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
-    let test =
-        if logical_type.is_bytes() { Test::BytesOneOf(Arc::from([])) } else { Test::OneOf(Arc::from([])) };
+    let test = if logical_type.is_bytes() { Test::BytesOneOf(Arc::from([])) } else { Test::OneOf(Arc::from([])) };
     ColumnTest::new(column, test)
 }
 
@@ -265,11 +264,12 @@ fn implied_ranges(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Ranges
         Some(ColumnTest { column, test: Test::Range { low, high }, negated: false }) => {
             Ranges::from([(column, (low, high))])
         }
-        Some(ColumnTest { column, test: Test::OneOf(numbers), negated: false }) => match (numbers.first(), numbers.last())
-        {
-            (Some(low), Some(high)) => Ranges::from([(column, (*low, *high))]),
-            _ => Ranges::new(),
-        },
+        Some(ColumnTest { column, test: Test::OneOf(numbers), negated: false }) => {
+            match (numbers.first(), numbers.last()) {
+                (Some(low), Some(high)) => Ranges::from([(column, (*low, *high))]),
+                _ => Ranges::new(),
+            }
+        }
         _ => Ranges::new(),
     }
 }
@@ -378,9 +378,8 @@ mod tests {
         let schema = schema();
         let arrow = schema.arrow();
         let context = SessionContext::new();
-        let planned = context
-            .create_physical_expr(expression, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
-            .unwrap();
+        let planned =
+            context.create_physical_expr(expression, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
         translate(&[planned], &schema, &arrow).unwrap()
     }
 

@@ -88,7 +88,13 @@ impl ScanSource {
 
     fn fmt_details(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let table = self.table.stored();
-        write!(formatter, "table={}, layout={}, blocks={}", table.name, table.design.layout.name(), table.blocks.len())?;
+        write!(
+            formatter,
+            "table={}, layout={}, blocks={}",
+            table.name,
+            table.design.layout.name(),
+            table.blocks.len()
+        )?;
         let names: Vec<_> = self.output.fields().iter().map(|field| field.name().as_str()).collect();
         write!(formatter, ", columns=[{}]", names.join(", "))?;
         if !self.filters.is_empty() {
