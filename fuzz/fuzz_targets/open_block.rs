@@ -29,7 +29,8 @@ fn good() -> &'static [Vec<u8>] {
 }
 
 fn file(options: &[(&str, &str)], shape: Shape) -> Vec<u8> {
-    let columns = types().into_iter().enumerate().map(|(place, logical)| Column::new(format!("c{place}"), logical, true));
+    let columns =
+        types().into_iter().enumerate().map(|(place, logical)| Column::new(format!("c{place}"), logical, true));
     let schema = Arc::new(Schema::new(columns.collect()).expect("a schema"));
     let design = TableDesign::from_options(options.iter().copied(), &schema).expect("a design");
     let arrays = types().into_iter().map(|logical| column(logical, shape, ROWS)).collect();

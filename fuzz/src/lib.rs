@@ -124,10 +124,19 @@ pub fn tests(column: u32, logical: LogicalType) -> Vec<ColumnTest> {
             Test::Null,
         ]
     } else {
-        vec![number(3, 42), number(i128::MIN, 0), number(i128::MIN, i128::MAX), Test::OneOf([-7, 0, 42].into()), Test::Null]
+        vec![
+            number(3, 42),
+            number(i128::MIN, 0),
+            number(i128::MIN, i128::MAX),
+            Test::OneOf([-7, 0, 42].into()),
+            Test::Null,
+        ]
     };
     let column = ColumnIndex(column);
-    plain.into_iter().flat_map(|test| [false, true].map(|negated| ColumnTest { column, test: test.clone(), negated })).collect()
+    plain
+        .into_iter()
+        .flat_map(|test| [false, true].map(|negated| ColumnTest { column, test: test.clone(), negated }))
+        .collect()
 }
 
 /// Arrow must be able to trust what storage hands out.
