@@ -1,6 +1,6 @@
 //! The columns of a table.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_schema::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -45,11 +45,22 @@ impl Column {
 }
 
 /// The columns of a table, in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Schema {
     columns: Vec<Column>,
+    /// Made when it is first asked for: a statement asks several times, and tables can have thousands of columns.
+    #[serde(skip)]
+    arrow: OnceLock<SchemaRef>,
 }
+
+impl PartialEq for Schema {
+    fn eq(&self, other: &Self) -> bool {
+        self.columns == other.columns
+    }
+}
+
+impl Eq for Schema {}
 
 /// Why columns make no schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +105,7 @@ impl Schema {
         if let Some(twice) = columns.iter().find(|column| !names.insert(column.name.as_str())) {
             return Err(SchemaError::DuplicateName { name: twice.name.clone() });
         }
-        Ok(Self { columns })
+        Ok(Self { columns, arrow: OnceLock::new() })
     }
 
     /// The schema that stores what an Arrow schema describes.
@@ -112,7 +123,8 @@ impl Schema {
     /// The Arrow schema in which batches of this table enter and leave the storage rooms.
     pub fn arrow(&self) -> SchemaRef {
         let field = |column: &Column| Field::new(&column.name, column.logical_type.arrow(), column.nullable);
-        Arc::new(arrow_schema::Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
+        let make = || Arc::new(arrow_schema::Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()));
+        Arc::clone(self.arrow.get_or_init(make))
     }
 
     /// The columns in order.
