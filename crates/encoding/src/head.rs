@@ -235,7 +235,7 @@ mod tests {
         assert_eq!((head.encoding, head.inner), (Encoding::Dictionary, Some(Encoding::BitPacked)));
         assert_eq!((head.rows, head.nulls, head.base, head.heap_bytes, head.width), (9, 3, -5, 70, 64));
         assert_eq!(parts.take(70, "first").unwrap().as_slice(), [1; 70]);
-        assert_eq!(parts.take(0, "second").unwrap().as_slice(), []);
+        assert_eq!(parts.take(0, "second").unwrap().as_slice(), [0u8; 0]);
         assert_eq!(parts.at(), 192);
         assert_eq!(parts.take(65, "third"), Err(CorruptChunk { at: 192, expected: "third" }));
         assert_eq!(parts.take(64, "third").unwrap().as_slice(), [2; 64]);

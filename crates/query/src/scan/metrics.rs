@@ -6,6 +6,9 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMe
 use taut_block::ScanReport;
 use taut_store::ReadCounters;
 
+/// What a counter shows of a report.
+type Shown = fn(&ScanReport) -> u64;
+
 /// The counters of one partition.
 pub struct ScanMetrics {
     pub baseline: BaselineMetrics,
@@ -15,7 +18,7 @@ pub struct ScanMetrics {
     pub blocks_skipped_by_statistics: Count,
     report: ScanReport,
     published: ScanReport,
-    shown: [(Count, fn(&ScanReport) -> u64); 11],
+    shown: [(Count, Shown); 11],
     disk_bytes: Count,
     cache_bytes: Count,
     read_before: (u64, u64),
@@ -25,7 +28,7 @@ impl ScanMetrics {
     /// Counters at zero.
     pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
-        let shown: [(&'static str, fn(&ScanReport) -> u64); 11] = [
+        let shown: [(&'static str, Shown); 11] = [
             ("segments", |report| report.segments),
             ("segments_skipped_by_zone_map", |report| report.segments_skipped),
             ("zones", |report| report.zones),

@@ -380,7 +380,7 @@ mod tests {
         let context = SessionContext::new();
         let planned =
             context.create_physical_expr(expression, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
-        translate(&[planned], &schema, &arrow).unwrap()
+        super::translate(&[planned], &schema, &arrow).unwrap()
     }
 
     #[test]
