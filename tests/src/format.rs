@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn foreign_corpora_get_their_own_numbers() {
-        let column: ArrayRef = Arc::new(Float64Array::from(vec![2.5]));
+        let column: datafusion::arrow::array::ArrayRef = Arc::new(Float64Array::from(vec![2.5]));
         assert_eq!(value(&column, 0, Style::Sqlite, Kind::Integer), "2");
         assert_eq!(value(&column, 0, Style::Sqlite, Kind::Floating), "2.500");
         assert_eq!(sqlite("9007199254740993", Kind::Integer), "9007199254740993");
