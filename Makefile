@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 20
 QUERIES ?= 300
 SEED ?= 1
 
-.PHONY: demo build test test-storage test-rust test-differential fuzz check rooms venv bench-tpch bench-lookup bench-width clean
+.PHONY: demo build generator test test-storage test-rust test-differential fuzz check rooms venv bench-tpch bench-lookup bench-width clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -25,19 +25,20 @@ demo: build
 build:
 	$(CARGO) build --release --locked --package taut-cli
 
-test: test-storage test-rust test-differential fuzz
+test: test-rust test-differential fuzz
 
-# The storage rooms by themselves: no DataFusion, seconds to build.
+# The storage rooms by themselves, for those who work on them: no DataFusion, seconds to build.
 test-storage:
 	$(CARGO) test --locked $(addprefix --package ,$(STORAGE))
 
-# All other rooms, and the SQL logic tests in every layout.
+# All rooms, and the SQL logic tests in every layout. Always the whole workspace or taut-cli: cargo joins the features
+# that the selected packages ask of their dependencies, and another selection would compile DataFusion once more.
 test-rust:
-	$(CARGO) test --locked --workspace $(addprefix --exclude ,$(STORAGE))
+	$(CARGO) test --locked --workspace
 
 # Taut's answers against DuckDB's.
 test-differential: venv
-	$(CARGO) build --locked --package taut-cli --package taut-tpch-generator
+	$(CARGO) build --locked --workspace
 	$(PYTHON) tests/differential/slt_on_duckdb.py tests/sql
 	$(PYTHON) tests/differential/tpch.py --scale 0.01
 	$(PYTHON) tests/differential/random_queries.py --queries $(QUERIES) --seed $(SEED)
@@ -61,10 +62,14 @@ $(VENV)/.installed: bench/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement bench/requirements.txt
 	touch $@
 
-bench-tpch: build venv
+# The data of benchmarks; a small program of its own, without DataFusion.
+generator:
+	$(CARGO) build --release --locked --package taut-tpch-generator
+
+bench-tpch: build generator venv
 	$(PYTHON) bench/tpch/compare.py --scale $(SCALE) $(BENCH)
 
-bench-lookup: build venv
+bench-lookup: build generator venv
 	$(PYTHON) bench/lookup.py --scale $(SCALE) $(BENCH)
 
 bench-width: build venv

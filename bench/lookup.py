@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--keys", type=int, default=200)
     arguments = parser.parse_args()
     threads = common.pin(2)
-    files = data(arguments.scale)
+    files = data(arguments.scale, "release")
     rng = random.Random(7)
     duck = duckdb.connect()
     duck.execute(f"SET threads = {threads}")

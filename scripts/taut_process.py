@@ -26,9 +26,9 @@ def target_directory():
     return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", pathlib.Path.home() / ".cache/taut/target"))
 
 
-def binary(profile="debug"):
-    """The `taut` command that `make` builds."""
-    return target_directory() / profile / "taut"
+def binary(profile="debug", name="taut"):
+    """A command that `make` builds."""
+    return target_directory() / profile / name
 
 
 class Taut:

@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--directory", help="where the databases are made, by default a temporary directory")
     arguments = parser.parse_args()
     threads = common.pin(arguments.threads)
-    files = data(arguments.scale)
+    files = data(arguments.scale, "release")
     for path in files.glob("*.parquet"):
         path.read_bytes()
     with tempfile.TemporaryDirectory(prefix="taut-bench-", dir=arguments.directory) as directory:

@@ -70,7 +70,11 @@ fuzz_target!(|input: &[u8]| {
         file[16..24].copy_from_slice(&sum.to_le_bytes());
     }
     let Ok(block) = Block::parse(Buffer::from(&file[..length])) else { return };
-    let sections = InMemory { file: &file, entries: block.sections().to_vec(), checked };
+    let sections = InMemory {
+        file: &file,
+        entries: (0..block.section_count()).map(|index| block.section(index)).collect(),
+        checked,
+    };
     let _ = block.description(&sections);
     let _ = block.check(&sections);
     for index in (0..block.columns().min(20)).map(ColumnIndex::from) {

@@ -6,7 +6,6 @@ Rows are compared one by one: as sets where the query orders them not at all or 
 """
 
 import argparse
-import os
 import pathlib
 import subprocess
 import sys
@@ -17,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import duckdb
 
 from answers import difference
-from taut_process import ROOT, Taut, TautError, binary, target_directory
+from taut_process import ROOT, Taut, TautError, binary
 
 TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
 QUERIES = sorted((ROOT / "bench/tpch/queries").glob("q*.sql"))
@@ -46,13 +45,12 @@ def design(layout, table):
     return f"layout = '{layout}'{groups}"
 
 
-def data(scale, build=True):
+def data(scale, profile):
     """The directory of the Parquet files of a scale factor, made where it does not exist."""
     directory = pathlib.Path.home() / f".cache/taut/tpch/sf{scale:g}"
     if not all((directory / f"{table}.parquet").exists() for table in TABLES):
-        command = ["cargo", "run", "--quiet", "--package", "taut-tpch-generator", "--"]
-        command += ["--scale", str(scale), "--output", str(directory)]
-        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "CARGO_TARGET_DIR": str(target_directory())})
+        generator = binary(profile, "tpch-parquet")
+        subprocess.run([generator, "--scale", str(scale), "--output", directory], check=True, stdout=sys.stderr)
     return directory
 
 
@@ -62,7 +60,7 @@ def main():
     parser.add_argument("--profile", default="debug", choices=["debug", "release"])
     parser.add_argument("--layouts", default=",".join(LAYOUTS))
     arguments = parser.parse_args()
-    files = data(arguments.scale)
+    files = data(arguments.scale, arguments.profile)
     other = duckdb.connect()
     for table in TABLES:
         other.execute(f"CREATE VIEW {table} AS SELECT * FROM '{files}/{table}.parquet'")

@@ -1,7 +1,7 @@
 //! How fast blocks of each layout are built, scanned, filtered and gathered from: a table like TPC-H `lineitem`.
 //!
 //! ```sh
-//! cargo run --release -p taut-block --example throughput [rows]
+//! cargo run --release -p taut-block --example throughput [rows] [layout]
 //! ```
 //!
 //! All figures are of one thread with sections in memory, checked by nobody. Time is that of the processor, where the
@@ -236,7 +236,8 @@ fn main() {
         ("row", Layout::Row, Compression::Auto),
     ];
     println!("{rows} rows of 16 columns");
-    for (name, layout, compression) in designs {
+    let wanted = std::env::args().nth(2).unwrap_or_default();
+    for (name, layout, compression) in designs.into_iter().filter(|(name, ..)| name.starts_with(&wanted)) {
         let design = Arc::new(TableDesign { layout, compression, ..TableDesign::default() });
         let (table, time, bytes) = build(&design, &batches);
         let per_row = |time: Duration| time.as_secs_f64() * 1e9 / table.rows as f64;

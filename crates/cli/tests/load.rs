@@ -35,7 +35,7 @@ fn files_follow_each_other_and_the_format_may_be_given() {
     let (one, two) = (file(&directory, "one.data", "n\n1\n"), file(&directory, "two.data", "n\n2\n"));
     taut(&["load", &database, "t", &one, &two, "--format", "csv"]).succeeds();
     taut(&["load", &database, "t", &one, "--format", "csv"]).succeeds();
-    assert_eq!(csv(&database, "select n from t"), "n\n1\n2\n1\n");
+    assert_eq!(csv(&database, "select n from t order by n"), "n\n1\n1\n2\n");
 }
 
 #[test]

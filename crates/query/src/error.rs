@@ -96,7 +96,7 @@ fn message_of(error: &DataFusionError) -> String {
             datafusion::arrow::error::ArrowError::ExternalError(inner) => chain(inner.as_ref()),
             other => other.to_string(),
         },
-        root => root.strip_backtrace(),
+        root => root.message().into_owned(),
     }
 }
 
@@ -105,10 +105,10 @@ impl QueryError {
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {
             Self::Syntax { position, .. } => *position,
-            Self::Engine(error) => match error.find_root() {
-                DataFusionError::Diagnostic(diagnostic, _) => diagnostic.span.map(|s| (s.start.line, s.start.column)),
-                _ => None,
-            },
+            Self::Engine(error) => {
+                let start = error.diagnostic()?.span?.start;
+                Some((start.line, start.column))
+            }
             _ => None,
         }
     }

@@ -5,6 +5,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use datafusion::arrow::array::StringArray;
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::csv::ReaderBuilder as CsvReaderBuilder;
 use datafusion::arrow::csv::reader::Format as CsvFormat;
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
@@ -237,11 +239,13 @@ fn text_schema(schema: &Schema) -> SchemaRef {
 }
 
 /// A CSV or JSON-lines file that is read once, from beginning to end, so that a bad value has a line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct TextFile {
     path: PathBuf,
     format: FileFormat,
     csv: CsvFormat,
+    options: ReadOptions,
+    header: bool,
     is_strict: bool,
     schema: SchemaRef,
 }
@@ -257,16 +261,17 @@ impl TextFile {
         let is_strict = schema.is_some();
         let schema = match schema {
             Some(schema) => schema,
-            None => Arc::new(infer(path, format, &csv).map_err(|error| file_error(path, &error, None))?),
+            None => Arc::new(infer(path, format, &csv).map_err(|error| file_error(path, &error))?),
         };
         if schema.fields().is_empty() {
             return Err(QueryError::File { path: path.display().to_string(), message: "it has no columns".to_owned() });
         }
-        Ok(Self { path: path.to_owned(), format, csv, is_strict, schema })
+        let options = options.clone();
+        Ok(Self { path: path.to_owned(), format, csv, options, header, is_strict, schema })
     }
 
     fn batches(&self, batch_rows: usize) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>> {
-        let error = |error: ArrowError| file_error(&self.path, &error, Some(&self.schema));
+        let error = |error: ArrowError| self.located(&error);
         let source = decompressed(&self.path).map_err(error)?;
         Ok(match self.format {
             FileFormat::Json => Box::new(
@@ -298,12 +303,12 @@ impl PartitionStream for TextFile {
         let batch_rows = context.session_config().batch_size();
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
         let sender = builder.tx();
-        let (path, schema) = (self.path.clone(), Arc::clone(&self.schema));
+        let file = self.clone();
         let batches = self.batches(batch_rows);
         builder.spawn_blocking(move || {
             let external = |error: QueryError| DataFusionError::External(Box::new(error));
             for batch in batches.map_err(external)? {
-                let batch = batch.map_err(|error| external(file_error(&path, &error, Some(&schema))));
+                let batch = batch.map_err(|error| external(file.located(&error)));
                 let failed = batch.is_err();
                 // The receiver is gone when the statement was cancelled or has failed elsewhere.
                 if sender.blocking_send(batch).is_err() || failed {
@@ -349,7 +354,7 @@ fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema
 /// Whether the first line of a CSV file holds the names of the columns.
 fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> Result<bool> {
     let csv = options.csv_format(path, true)?;
-    let error = |error: ArrowError| file_error(path, &error, None);
+    let error = |error: ArrowError| file_error(path, &error);
     if options.format_of(path)? != FileFormat::Csv {
         return Ok(false);
     }
@@ -358,20 +363,69 @@ fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> R
     Ok(first.fields().len() == schema.fields().len() && first.fields().iter().zip(schema.fields()).all(same))
 }
 
-/// An error of a reader with the file and, where the message numbers a column, its name.
-fn file_error(path: &Path, error: &ArrowError, schema: Option<&SchemaRef>) -> QueryError {
-    let mut message = match error {
+/// An error of a reader with the file.
+fn file_error(path: &Path, error: &ArrowError) -> QueryError {
+    let message = match error {
         ArrowError::CsvError(message) | ArrowError::ParseError(message) | ArrowError::JsonError(message) => {
             message.clone()
         }
         other => other.to_string(),
     };
-    const MARK: &str = "for column ";
-    if let (Some(schema), Some(at)) = (schema, message.find(MARK)) {
-        let digits = message[at + MARK.len()..].chars().take_while(char::is_ascii_digit).collect::<String>();
-        if let Some(field) = digits.parse().ok().and_then(|place: usize| schema.fields().get(place)) {
-            message = message.replacen(&format!("{MARK}{digits}"), &format!("{MARK}{:?}", field.name()), 1);
+    QueryError::File { path: path.display().to_string(), message }
+}
+
+impl TextFile {
+    /// An error of the reader with the line and the column where it arose. The reader counts records, not lines, and for
+    /// some types says nothing at all; so the file is read once more, up to the value that does not fit.
+    fn located(&self, error: &ArrowError) -> QueryError {
+        let found = match self.format {
+            FileFormat::Csv => self.first_bad_record(),
+            FileFormat::Json | FileFormat::Parquet => None,
+        };
+        match found {
+            Some(message) => QueryError::File { path: self.path.display().to_string(), message },
+            None => file_error(&self.path, error),
         }
     }
-    QueryError::File { path: path.display().to_string(), message }
+
+    /// What is wrong with the first record that is not as the schema has it.
+    fn first_bad_record(&self) -> Option<String> {
+        let quote = self.options.quote;
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(self.header)
+            .flexible(true)
+            .delimiter(self.options.delimiter_of(&self.path))
+            .quote(quote)
+            .escape(self.options.escape.filter(|escape| *escape != quote))
+            .from_reader(decompressed(&self.path).ok()?);
+        let mut record = csv::StringRecord::new();
+        loop {
+            match reader.read_record(&mut record) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(error.to_string()),
+            }
+            let line = record.position().map_or(0, csv::Position::line);
+            let (expected, found) = (self.schema.fields().len(), record.len());
+            if found != expected {
+                return Some(format!("line {line}: {found} values, but {expected} columns"));
+            }
+            for (field, text) in self.schema.fields().iter().zip(&record) {
+                if !self.is_null(text) && !fits(text, field.data_type()) {
+                    let wanted = LogicalType::from_arrow(field.data_type()).map_or_else(String::new, |t| t.sql_name());
+                    return Some(format!("line {line}, column {:?}: {text:?} is no {wanted}", field.name()));
+                }
+            }
+        }
+    }
+
+    fn is_null(&self, text: &str) -> bool {
+        text.is_empty() || self.options.null.as_deref() == Some(text)
+    }
+}
+
+/// Whether a text is a value of a type.
+fn fits(text: &str, data_type: &DataType) -> bool {
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    data_type.is_string() || cast_with_options(&StringArray::from(vec![text]), data_type, &strict).is_ok()
 }

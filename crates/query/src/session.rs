@@ -1,5 +1,6 @@
 //! A session: runs one statement after the other, each on the newest snapshot.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,11 +9,12 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, Schem
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::CatalogProvider;
 use datafusion::catalog::default_table_source::provider_as_source;
-use datafusion::common::{Column, TableReference};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, lit};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Values, WriteOp, lit};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
@@ -210,6 +212,7 @@ impl QuerySession {
             LogicalPlan::Dml(dml) => format!("insert into {}", dml.table_name.table()),
             _ => "copy".to_owned(),
         };
+        let plan = nullable_values(plan)?;
         let rows = count_of(self.stream(plan, self.counter(&operation, None)).await?).await?;
         Ok(Outcome::Done(Done::with_rows(verb, rows)))
     }
@@ -379,6 +382,22 @@ impl QuerySession {
             ("layout", all.iter().map(|(.., layout)| (*layout).to_owned()).collect()),
         ])
     }
+}
+
+/// A plan whose literal rows may hold nulls: the engine takes them to be as the target's columns, and would name a column
+/// of its own where one is null that must not be. The insert checks, and names the table's.
+fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let changed = plan.transform_up(|node| match node {
+        LogicalPlan::Values(values) => {
+            let fields = values.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+            let schema = DFSchema::from_unqualified_fields(fields.collect(), HashMap::new())?;
+            let values = Values { schema: Arc::new(schema), ..values };
+            Ok(Transformed::yes(LogicalPlan::Values(values)))
+        }
+        LogicalPlan::Projection(_) => Ok(Transformed::yes(node.recompute_schema()?)),
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(changed.data)
 }
 
 fn options_of_existing(name: &str) -> QueryError {

@@ -55,6 +55,8 @@ impl Engine {
         options.sql_parser.dialect = Dialect::PostgreSQL;
         // 0.05 is the decimal it looks like, so that comparisons with decimal columns are exact.
         options.sql_parser.parse_float_as_decimal = true;
+        // So that an unknown name is shown where it stands.
+        options.sql_parser.collect_spans = true;
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;

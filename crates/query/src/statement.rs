@@ -3,12 +3,14 @@
 //! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
 //! handed on as it was parsed.
 
+use std::ops::ControlFlow;
+
 use datafusion::common::TableReference;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, DFParserBuilder, Statement as EngineStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    AlterTableOperation, CopyOption, CopySource, CopyTarget, CreateTable, CreateTableOptions, Expr, Ident, ObjectName,
-    ObjectType, Query, SqlOption, Statement as Ast, Value,
+    AlterTableOperation, CastKind, CopyOption, CopySource, CopyTarget, CreateTable, CreateTableOptions, DataType, Expr,
+    Ident, ObjectName, ObjectType, Query, SqlOption, Statement as Ast, Value, visit_expressions_mut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -117,6 +119,8 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         } else {
             parser.parse_statement().map_err(engine_error)?
         };
+        let mut parsed = parsed;
+        floating_literals(&mut parsed);
         let next = parser.parser.peek_token();
         if !matches!(next.token, Token::EOF | Token::SemiColon) {
             let start = next.span.start;
@@ -129,6 +133,33 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
             });
         }
         statements.push(classify(parsed)?);
+    }
+}
+
+/// Reads a number with an exponent, such as `1e300`, as double precision: as a decimal it may not fit 38 digits. Numbers
+/// without one stay exact.
+fn floating_literals(statement: &mut EngineStatement) {
+    match statement {
+        EngineStatement::Statement(ast) => {
+            let _: ControlFlow<()> = visit_expressions_mut(ast.as_mut(), |expression| {
+                if let Expr::Value(value) = expression
+                    && let Value::Number(number, _) = &value.value
+                    && number.contains(['e', 'E'])
+                {
+                    value.value = Value::SingleQuotedString(number.clone());
+                    *expression = Expr::Cast {
+                        kind: CastKind::Cast,
+                        expr: Box::new(expression.clone()),
+                        data_type: DataType::DoublePrecision,
+                        array: false,
+                        format: None,
+                    };
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        EngineStatement::Explain(explain) => floating_literals(&mut explain.statement),
+        _ => {}
     }
 }
 
@@ -387,7 +418,7 @@ mod tests {
     #[test]
     fn errors_say_where_and_what_is_allowed() {
         let cases = [
-            ("select 1\nfrom from x", "Line: 2"),
+            ("select (1\nfrom x", "Line: 2"),
             ("selec 1", "Line: 1, Column: 1"),
             ("select 1 2 3", "end of statement"),
             ("update t set a = 1", "comes with transactions"),

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::make_view;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
 use arrow_array::{
-    ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, PrimitiveArray, StringViewArray, UInt32Array,
-    new_null_array,
+    ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, LargeBinaryArray, LargeStringArray, PrimitiveArray,
+    StringViewArray, UInt32Array, new_null_array,
 };
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_select::take::take;
 use taut_types::{LogicalType, f32_from_key, f64_from_key};
 
@@ -20,6 +19,8 @@ use crate::error::Corrupt;
 pub(crate) struct Output {
     pub values: Values,
     pub nulls: NullBufferBuilder,
+    /// Bytes of its values that lie in overflow sections.
+    pub referred: usize,
     logical: LogicalType,
 }
 
@@ -38,7 +39,7 @@ pub(crate) enum Values {
     /// Codes of a dictionary.
     Codes(Vec<u32>),
     /// Text and bytes.
-    Views(Views),
+    Text(Text),
     /// Only nulls; counts them.
     Nulls(usize),
 }
@@ -116,19 +117,24 @@ impl Output {
             LogicalType::Real => Values::Reals(Vec::with_capacity(rows)),
             LogicalType::Double => Values::Doubles(Vec::with_capacity(rows)),
             LogicalType::Decimal { .. } => Values::Decimals(Vec::with_capacity(rows)),
-            LogicalType::Varchar | LogicalType::Bytea => Values::Views(Views::new(rows)),
+            LogicalType::Varchar | LogicalType::Bytea => Values::Text(Text::new(rows)),
         };
-        Self { values, nulls: NullBufferBuilder::new(rows), logical }
+        Self { values, nulls: NullBufferBuilder::new(rows), referred: 0, logical }
     }
 
     /// An empty column of codes of a dictionary.
     pub fn of_codes(logical: LogicalType, rows: usize) -> Self {
-        Self { values: Values::Codes(Vec::with_capacity(rows)), nulls: NullBufferBuilder::new(rows), logical }
+        Self {
+            values: Values::Codes(Vec::with_capacity(rows)),
+            nulls: NullBufferBuilder::new(rows),
+            referred: 0,
+            logical,
+        }
     }
 
     /// A column of nulls.
     pub fn of_nulls(logical: LogicalType) -> Self {
-        Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), logical }
+        Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), referred: 0, logical }
     }
 
     /// The array; codes are looked up in `dictionary`.
@@ -150,9 +156,12 @@ impl Output {
                 if greatest >= dictionary.len().max(1) {
                     return Err("codes of the dictionary");
                 }
+                if let ([code], None) = (codes.as_slice(), &nulls) {
+                    return Ok(dictionary.slice(*code as usize, 1));
+                }
                 take(dictionary, &UInt32Array::new(codes.into(), nulls), None).map_err(|_| "codes of the dictionary")?
             }
-            (Values::Views(views), logical) => views.finish(nulls, logical)?,
+            (Values::Text(text), logical) => text.finish(nulls, logical)?,
             (Values::Nulls(rows), logical) => new_null_array(&logical.arrow(), rows),
         })
     }
@@ -170,90 +179,60 @@ fn primitive<T: ArrowPrimitiveType>(
     }
 }
 
-/// Text or bytes as views: short values in the view, longer ones where they lie.
-pub(crate) struct Views {
-    views: Vec<u128>,
-    buffers: Vec<Buffer>,
-    /// Values that lie nowhere as they are. Becomes the last buffer.
-    own: Vec<u8>,
-    /// Views into `own`, whose buffer has no number yet.
-    into_own: Vec<usize>,
+/// Text or bytes: values end to end.
+///
+/// Values are copied, because Arrow then checks UTF-8 in one go and makes the views: that is cheaper than views into
+/// pages, which it would check value by value.
+pub(crate) struct Text {
+    /// Values in front, then room for more.
+    heap: Vec<u8>,
+    used: usize,
+    ends: Vec<i64>,
 }
 
-impl Views {
-    /// The longest value that a view holds itself.
-    const SHORT: usize = 12;
-    /// How many of the last buffers are compared with one that is used again.
-    const RECENT: usize = 4;
-    /// A view reaches this far into its buffer.
-    const REACH: usize = u32::MAX as usize;
+impl Text {
+    /// What short values take, about.
+    const BYTES_PER_ROW: usize = 16;
 
     fn new(rows: usize) -> Self {
-        Self { views: Vec::with_capacity(rows), buffers: vec![], own: vec![], into_own: vec![] }
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        Self { heap: vec![0; rows * Self::BYTES_PER_ROW], used: 0, ends }
     }
 
-    /// Appends the value at a range of a buffer, which must lie inside.
+    /// Appends a value; the empty one also where there is none.
     #[inline]
-    pub fn push(&mut self, buffer: &Buffer, start: usize, end: usize) {
-        let value = &buffer[start..end];
-        if value.len() <= Self::SHORT {
-            self.views.push(make_view(value, 0, 0));
-            return;
-        }
-        if end > Self::REACH {
-            self.push_own(|own| own.extend_from_slice(value));
-            return;
-        }
-        let is_buffer = |other: &Buffer| other.as_ptr() == buffer.as_ptr() && other.len() == buffer.len();
-        let number = match self.buffers.iter().rev().take(Self::RECENT).position(is_buffer) {
-            Some(back) => self.buffers.len() - 1 - back,
-            None => {
-                self.buffers.push(buffer.clone());
-                self.buffers.len() - 1
-            }
-        };
-        // A value is at most 4 GiB long and a result has fewer buffers than rows.
-        self.views.push(make_view(value, number as u32, start as u32));
+    pub fn push(&mut self, value: &[u8]) {
+        self.push_with(value.len(), |room| {
+            room[..value.len()].copy_from_slice(value);
+            value.len()
+        });
     }
 
-    /// Appends a value that `write` makes. Past 4 GiB of them, values are lost to the check in `finish`.
+    /// Appends a value that `write` puts into `bytes_max` bytes of room; it returns how many it has used.
     #[inline]
-    pub fn push_own(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.own.len();
-        write(&mut self.own);
-        let value = &self.own[start..];
-        if value.len() <= Self::SHORT {
-            self.views.push(make_view(value, 0, 0));
-            self.own.truncate(start);
-        } else {
-            self.into_own.push(self.views.len());
-            self.views.push(make_view(value, 0, start as u32));
+    pub fn push_with(&mut self, bytes_max: usize, write: impl FnOnce(&mut [u8]) -> usize) {
+        let end = self.used + bytes_max;
+        if end > self.heap.len() {
+            self.heap.resize(end.max(2 * self.heap.len()), 0);
         }
-    }
-
-    /// Appends a null.
-    #[inline]
-    pub fn push_null(&mut self) {
-        self.views.push(0);
+        self.used += write(&mut self.heap[self.used..end]).min(bytes_max);
+        // Memory ends long before 63 bits do.
+        self.ends.push(self.used as i64);
     }
 
     fn finish(mut self, nulls: Option<NullBuffer>, logical: LogicalType) -> Result<ArrayRef, &'static str> {
-        if self.own.len() > Self::REACH {
-            return Err("at most 4 GiB of text in one result");
-        }
-        let number = (self.buffers.len() as u128) << 64;
-        for index in self.into_own {
-            self.views[index] |= number;
-        }
-        if !self.own.is_empty() {
-            self.buffers.push(Buffer::from_vec(self.own));
-        }
-        let views = ScalarBuffer::from(self.views);
+        self.heap.truncate(self.used);
+        let (heap, ends) = (Buffer::from_vec(self.heap), OffsetBuffer::new(self.ends.into()));
         Ok(match logical {
             LogicalType::Varchar => {
-                Arc::new(StringViewArray::try_new(views, self.buffers, nulls).map_err(|_| "UTF-8 text")?)
+                let text = LargeStringArray::try_new(ends, heap, nulls).map_err(|_| "UTF-8 text")?;
+                Arc::new(StringViewArray::from(&text))
             }
-            _ => Arc::new(BinaryViewArray::try_new(views, self.buffers, nulls).map_err(|_| "bytes")?),
+            _ => {
+                let bytes = LargeBinaryArray::try_new(ends, heap, nulls).map_err(|_| "bytes")?;
+                Arc::new(BinaryViewArray::from(&bytes))
+            }
         })
     }
 }

@@ -176,6 +176,8 @@ pub(crate) struct Pages<'a> {
     loaded: Vec<Option<Buffer>>,
     /// How many pages of rows there are; none before the head is parsed.
     pages: usize,
+    /// Bytes of the overflow sections that are loaded.
+    pub overflow_bytes: usize,
     /// Bytes asked for since they were last reported.
     pub bytes_read: u64,
     /// Pages asked for since they were last reported.
@@ -184,7 +186,15 @@ pub(crate) struct Pages<'a> {
 
 impl<'a> Pages<'a> {
     pub fn new(sections: &'a dyn Sections, numbers: Range<u32>) -> Self {
-        Self { sections, loaded: vec![None; numbers.len()], numbers, pages: 0, bytes_read: 0, pages_read: 0 }
+        Self {
+            sections,
+            loaded: vec![None; numbers.len()],
+            numbers,
+            pages: 0,
+            overflow_bytes: 0,
+            bytes_read: 0,
+            pages_read: 0,
+        }
     }
 
     /// How many sections the piece has.
@@ -230,7 +240,8 @@ impl<'a> Pages<'a> {
         if section >= self.loaded.len() {
             return Ok(None);
         }
-        let (bytes, _) = self.load(section)?;
+        let (bytes, is_new) = self.load(section)?;
+        self.overflow_bytes += if is_new { bytes.len() } else { 0 };
         let end = offset + length;
         Ok((end <= bytes.len()).then_some((bytes, offset..end)))
     }

@@ -6,7 +6,7 @@
 //! partitioned join filter), the bounds are added as a further test, so that zone maps can use them.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
@@ -149,20 +149,29 @@ fn comparison(column: ColumnIndex, operator: Operator, literal: &ScalarValue, sc
     }
     let test = match key_of(literal, logical_type)? {
         None => return Some(never(column, logical_type)),
-        Some(Key::Number(number)) => number_test(operator, number),
+        Some(Key::Number(number)) => number_test(operator, equals(number, logical_type)),
         Some(Key::Bytes(bytes)) => bytes_test(operator, bytes),
     };
     Some(ColumnTest { column, test, negated: operator == Operator::NotEq })
 }
 
-fn number_test(operator: Operator, number: i128) -> Test {
+/// The keys that equal a number: itself, but for floating point both zeros equal each other, as SQL has it.
+fn equals(number: i128, logical_type: LogicalType) -> RangeInclusive<i128> {
+    /// In total order -0.0 comes right before 0.0.
+    const ZEROS: RangeInclusive<i128> = -1..=0;
+    let is_floating = matches!(logical_type, LogicalType::Real | LogicalType::Double);
+    if is_floating && ZEROS.contains(&number) { ZEROS } else { number..=number }
+}
+
+fn number_test(operator: Operator, equal: RangeInclusive<i128>) -> Test {
+    let (first, last) = equal.into_inner();
     let (low, high) = match operator {
         // No key is i128::MIN or i128::MAX: the widest type has 38 digits.
-        Operator::Lt => (i128::MIN, number.saturating_sub(1)),
-        Operator::LtEq => (i128::MIN, number),
-        Operator::Gt => (number.saturating_add(1), i128::MAX),
-        Operator::GtEq => (number, i128::MAX),
-        _ => (number, number),
+        Operator::Lt => (i128::MIN, first.saturating_sub(1)),
+        Operator::LtEq => (i128::MIN, last),
+        Operator::Gt => (last.saturating_add(1), i128::MAX),
+        Operator::GtEq => (first, i128::MAX),
+        _ => (first, last),
     };
     Test::Range { low, high }
 }
@@ -187,7 +196,7 @@ fn list_test(list: &InListExpr, schema: &Schema) -> Option<ColumnTest> {
             // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
             None if list.negated() => return Some(never(column, logical_type)),
             None => {}
-            Some(Key::Number(number)) => numbers.push(number),
+            Some(Key::Number(number)) => numbers.extend(equals(number, logical_type)),
             Some(Key::Bytes(bytes)) => strings.push(bytes),
         }
     }
@@ -390,9 +399,13 @@ mod tests {
             (lit(5).lt(col("i")), Test::Range { low: 6, high: i128::MAX }, false),
             (col("i").not_eq(lit(5)), Test::Range { low: 5, high: 5 }, true),
             (col("i").in_list(vec![lit(3), lit(1)], true), Test::OneOf(Arc::from([1, 3])), true),
-            (col("t").eq(lit("x")), Test::BytesOneOf(Arc::from([Box::from(*b"x")])), false),
             (
-                col("t").like(lit("ab%")),
+                col("t").eq(lit(ScalarValue::Utf8View(Some("x".to_owned())))),
+                Test::BytesOneOf(Arc::from([Box::from(*b"x")])),
+                false,
+            ),
+            (
+                col("t").like(lit(ScalarValue::Utf8View(Some("ab%".to_owned())))),
                 Test::BytesRange { low: Bound::Included((*b"ab").into()), high: Bound::Excluded((*b"ac").into()) },
                 false,
             ),

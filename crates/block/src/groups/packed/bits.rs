@@ -26,7 +26,9 @@ pub(crate) fn width_of(number: u128) -> u32 {
     128 - number.leading_zeros()
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+/// The eight bytes at an offset.
+#[inline(always)]
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)

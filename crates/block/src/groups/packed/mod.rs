@@ -37,7 +37,7 @@ use taut_encoding::Bitmap;
 use taut_index::RowRanges;
 use taut_types::{ColumnTest, Encoding, Key, LogicalType, Test};
 
-use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask};
+use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
 use crate::groups::field_test::{BytesTest, FieldTest, retain};
 use crate::groups::output::wrong;
@@ -207,7 +207,11 @@ impl<'a> PackedPiece<'a> {
                 }
                 _ => None,
             };
-            if field.record.width <= NARROW_BITS {
+            if field.record.width <= NARROW_BITS && stride.is_multiple_of(8) {
+                // Whole bytes: the shift is the same for all tuples.
+                let (at, shift, stride) = (bit / 8, bit % 8, stride / 8);
+                test.apply(rows.clone(), selection, |row| word(bytes, (row - first) * stride + at) >> shift & mask);
+            } else if field.record.width <= NARROW_BITS {
                 test.apply(rows.clone(), selection, |row| load_narrow(bytes, (row - first) * stride + bit) & mask);
             } else {
                 test.apply(rows.clone(), selection, |row| load(bytes, (row - first) * stride + bit) & mask);

@@ -7,9 +7,10 @@ use arrow_buffer::Buffer;
 
 use super::bits::{NARROW_BITS, is_set, load, load_narrow, load_wide, mask};
 use super::field::{Field, FieldValues};
+use super::symbols::Symbols;
 use super::{PackedPiece, Page};
 use crate::BlockError;
-use crate::groups::output::{Native, Output, Values, Views, with_natives, wrong};
+use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::groups::pages::REFERENCE_BYTES;
 use crate::selection::{PageRows, Rows};
 
@@ -57,17 +58,8 @@ impl PackedPiece<'_> {
         output: &mut Output,
     ) -> Result<(), BlockError> {
         let field = &self.fields[place];
-        if let Values::Views(views) = &mut output.values {
-            let nulls = &mut output.nulls;
-            return rows.try_each(|row| {
-                let valid = self.append_inline(place, page, row, views)?;
-                if valid {
-                    nulls.append_non_null()
-                } else {
-                    nulls.append_null()
-                }
-                Ok(())
-            });
+        if matches!(output.values, Values::Text(_)) {
+            return self.append_text(place, page, rows, output);
         }
         append_numbers(field, page, rows, output);
         let tuples = page.tuples();
@@ -80,22 +72,45 @@ impl PackedPiece<'_> {
         Ok(())
     }
 
-    /// Appends an inline value; false where it is null.
-    fn append_inline(&mut self, place: usize, page: &Page, row: usize, views: &mut Views) -> Result<bool, BlockError> {
-        match self.inline(place, page, row)? {
-            Inline::Null => {
-                views.push_null();
-                return Ok(false);
-            }
-            Inline::Elsewhere(bytes, range) => views.push(&bytes, range.start, range.end),
-            Inline::Page(range) => match &self.fields[place].values {
-                FieldValues::Inline { symbols: Some(symbols), .. } => {
-                    views.push_own(|own| symbols.decompress(&page.bytes[range], own));
+    fn append_text(
+        &mut self,
+        place: usize,
+        page: &Page,
+        rows: &PageRows<'_>,
+        output: &mut Output,
+    ) -> Result<(), BlockError> {
+        let Values::Text(text) = &mut output.values else { return Ok(()) };
+        let mut left = page.heap.len();
+        rows.try_each(|row| {
+            let value = self.inline(place, page, row)?;
+            output.nulls.append(!matches!(value, Inline::Null));
+            // Damage may let values share bytes; then they could have more in all than there is memory.
+            let is_too_long = match &value {
+                Inline::Null => false,
+                Inline::Page(range) => {
+                    let is_too_long = range.len() > left;
+                    left = left.saturating_sub(range.len());
+                    is_too_long
                 }
-                _ => views.push(&page.bytes, range.start, range.end),
-            },
-        }
-        Ok(true)
+                Inline::Elsewhere(_, range) => {
+                    output.referred += range.len();
+                    output.referred > self.pages.overflow_bytes
+                }
+            };
+            if is_too_long {
+                return Err(self.pages.corrupt(page.section, wrong(page.heap.start, "values that share no bytes")));
+            }
+            match (value, &self.fields[place].values) {
+                (Inline::Null, _) => text.push(&[]),
+                (Inline::Elsewhere(bytes, range), _) => text.push(&bytes[range]),
+                (Inline::Page(range), FieldValues::Inline { symbols: Some(symbols), .. }) => {
+                    let codes = &page.bytes[range];
+                    text.push_with(Symbols::bytes_max(codes.len()), |room| symbols.decompress(codes, room));
+                }
+                (Inline::Page(range), _) => text.push(&page.bytes[range]),
+            }
+            Ok(())
+        })
     }
 
     /// Calls `visit` with an inline value, `None` for null.
@@ -112,9 +127,10 @@ impl PackedPiece<'_> {
             Inline::Elsewhere(bytes, range) => visit(Some(&bytes[range])),
             Inline::Page(range) => match &self.fields[place].values {
                 FieldValues::Inline { symbols: Some(symbols), .. } => {
-                    scratch.clear();
-                    symbols.decompress(&page.bytes[range], scratch);
-                    visit(Some(scratch))
+                    let codes = &page.bytes[range];
+                    scratch.resize(scratch.len().max(Symbols::bytes_max(codes.len())), 0);
+                    let length = symbols.decompress(codes, scratch);
+                    visit(Some(&scratch[..length]))
                 }
                 _ => visit(Some(&page.bytes[range])),
             },

@@ -52,26 +52,30 @@ impl Symbols {
         Some(parsed)
     }
 
-    /// Appends a value. A code without a symbol stands for nothing, an escape at the end too.
+    /// The most bytes that a value of so many codes has.
+    pub const fn bytes_max(codes: usize) -> usize {
+        codes * SYMBOL_BYTES
+    }
+
+    /// Writes a value into [`Symbols::bytes_max`] of room, and returns its length. A code without a symbol stands for
+    /// nothing, an escape at the end too.
     #[inline]
-    pub fn decompress(&self, codes: &[u8], output: &mut Vec<u8>) {
-        let start = output.len();
-        output.resize(start + codes.len() * SYMBOL_BYTES, 0);
-        let mut at = start;
+    pub fn decompress(&self, codes: &[u8], room: &mut [u8]) -> usize {
+        let mut at = 0;
         let mut rest = codes;
         while let Some((code, behind)) = rest.split_first() {
             rest = behind;
             if *code == ESCAPE {
                 let Some((byte, behind)) = rest.split_first() else { break };
-                output[at] = *byte;
+                room[at] = *byte;
                 (at, rest) = (at + 1, behind);
             } else {
                 let code = usize::from(*code);
-                output[at..at + SYMBOL_BYTES].copy_from_slice(&self.bytes[code]);
+                room[at..at + SYMBOL_BYTES].copy_from_slice(&self.bytes[code]);
                 at += usize::from(self.lengths[code]);
             }
         }
-        output.truncate(at);
+        at
     }
 }
 
@@ -85,11 +89,11 @@ mod tests {
         let lines: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
         let compressor = Compressor::train(&lines);
         let symbols = Symbols::parse(&table_of(&compressor)).unwrap();
-        let mut output = vec![];
         for value in &lines {
-            output.clear();
-            symbols.decompress(&compressor.compress(value), &mut output);
-            assert_eq!(&output, value);
+            let codes = compressor.compress(value);
+            let mut room = vec![0; Symbols::bytes_max(codes.len())];
+            let length = symbols.decompress(&codes, &mut room);
+            assert_eq!(&room[..length], *value);
         }
     }
 
@@ -97,8 +101,8 @@ mod tests {
     fn hostile_tables_and_codes_never_panic() {
         assert!(Symbols::parse(&[]).is_none() && Symbols::parse(&[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
         let symbols = Symbols::parse(&[1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-        let mut output = vec![];
-        symbols.decompress(&[0, 7, 255, 9, 255], &mut output);
-        assert_eq!(output, [1, 2, 3, 9]);
+        let mut room = [0; Symbols::bytes_max(5)];
+        let length = symbols.decompress(&[0, 7, 255, 9, 255], &mut room);
+        assert_eq!(room[..length], [1, 2, 3, 9]);
     }
 }

@@ -34,6 +34,7 @@ pub(crate) use build::build;
 
 use std::ops::Range;
 
+use self::read::Variable;
 use arrow_buffer::Buffer;
 use taut_encoding::Bitmap;
 use taut_index::RowRanges;
@@ -289,8 +290,12 @@ impl<'a> SlottedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                let value = piece.variable(place, page, row - first)?;
-                if !value.is_some_and(|(bytes, range)| bytes_test.admits(&bytes[range])) {
+                let admits = match piece.variable(place, page, row - first)? {
+                    Variable::Null => false,
+                    Variable::Page(range) => bytes_test.admits(&page.bytes[range]),
+                    Variable::Elsewhere(bytes, range) => bytes_test.admits(&bytes[range]),
+                };
+                if !admits {
                     selection.clear(row);
                 }
             }

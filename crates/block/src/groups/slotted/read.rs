@@ -10,6 +10,15 @@ use crate::BlockError;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::selection::{PageRows, Rows};
 
+/// Where a value of variable width lies.
+pub(super) enum Variable {
+    Null,
+    /// In the page.
+    Page(Range<usize>),
+    /// In an overflow section.
+    Elsewhere(Buffer, Range<usize>),
+}
+
 impl SlottedPiece<'_> {
     /// The columns at these places, for some rows. Pages are visited once, each for all columns.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
@@ -48,21 +57,7 @@ impl SlottedPiece<'_> {
             (Attribute::Fixed { at, width }, values) => {
                 with_natives!(values, vector => extend(vector, bytes, tuples, at, width), else {});
             }
-            (Attribute::Variable { .. }, Values::Views(views)) => {
-                return rows.try_each(|row| {
-                    match self.variable(place, page, row)? {
-                        Some((bytes, range)) => {
-                            views.push(&bytes, range.start, range.end);
-                            output.nulls.append_non_null();
-                        }
-                        None => {
-                            views.push_null();
-                            output.nulls.append_null();
-                        }
-                    }
-                    Ok(())
-                });
-            }
+            (Attribute::Variable { .. }, Values::Text(_)) => return self.append_text(place, page, rows, output),
             (Attribute::Variable { .. }, _) => {}
         }
         for tuple in tuples {
@@ -71,19 +66,51 @@ impl SlottedPiece<'_> {
         Ok(())
     }
 
-    /// The buffer and range of a value of variable width; `None` for null.
-    #[inline]
-    pub(super) fn variable(
+    fn append_text(
         &mut self,
         place: usize,
         page: &Page,
-        row: usize,
-    ) -> Result<Option<(Buffer, Range<usize>)>, BlockError> {
-        let Attribute::Variable { end_at, before } = self.shape.attributes[place] else { return Ok(None) };
+        rows: &PageRows<'_>,
+        output: &mut Output,
+    ) -> Result<(), BlockError> {
+        let Values::Text(text) = &mut output.values else { return Ok(()) };
+        let mut left = page.bytes.len();
+        rows.try_each(|row| {
+            let value = self.variable(place, page, row)?;
+            output.nulls.append(!matches!(value, Variable::Null));
+            // Damage may let values share bytes; then they could have more in all than there is memory.
+            let is_too_long = match &value {
+                Variable::Null => false,
+                Variable::Page(range) => {
+                    let is_too_long = range.len() > left;
+                    left = left.saturating_sub(range.len());
+                    is_too_long
+                }
+                Variable::Elsewhere(_, range) => {
+                    output.referred += range.len();
+                    output.referred > self.pages.overflow_bytes
+                }
+            };
+            if is_too_long {
+                return Err(self.pages.corrupt(page.section, wrong(0, "values that share no bytes")));
+            }
+            match value {
+                Variable::Null => text.push(&[]),
+                Variable::Page(range) => text.push(&page.bytes[range]),
+                Variable::Elsewhere(bytes, range) => text.push(&bytes[range]),
+            }
+            Ok(())
+        })
+    }
+
+    /// Finds a value of variable width.
+    #[inline]
+    pub(super) fn variable(&mut self, place: usize, page: &Page, row: usize) -> Result<Variable, BlockError> {
+        let Attribute::Variable { end_at, before } = self.shape.attributes[place] else { return Ok(Variable::Null) };
         let tuple_at = self.slot(&page.bytes, row);
         let tuple = &page.bytes[tuple_at..];
         if Shape::is_null(tuple, place) {
-            return Ok(None);
+            return Ok(Variable::Null);
         }
         let bit = self.shape.reference_bit();
         let start = match before {
@@ -98,10 +125,10 @@ impl SlottedPiece<'_> {
         }
         let value = tuple_at + start..tuple_at + end;
         if !is_reference {
-            return Ok(Some((page.bytes.clone(), value)));
+            return Ok(Variable::Page(value));
         }
         match self.pages.overflow(&page.bytes[value])? {
-            Some(found) => Ok(Some(found)),
+            Some((bytes, range)) => Ok(Variable::Elsewhere(bytes, range)),
             None => {
                 let corrupt = wrong(tuple_at + start, "a reference to a value of the piece");
                 Err(self.pages.corrupt(page.section, corrupt))
