@@ -408,7 +408,7 @@ impl TextFile {
             let line = record.position().map_or(0, csv::Position::line);
             let (expected, found) = (self.schema.fields().len(), record.len());
             if found != expected {
-                return Some(format!("line {line}: {found} values, but {expected} columns"));
+                return Some(format!("line {line}: expected {expected} values, one for each column, found {found}"));
             }
             for (field, text) in self.schema.fields().iter().zip(&record) {
                 if !self.is_null(text) && !fits(text, field.data_type()) {

@@ -7,11 +7,11 @@ use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::optimizer::Optimizer;
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
-use crate::rules::JoinOrder;
+use crate::rules::{FloatingPoint, JoinOrder};
 
 /// Up to this size, divided by the threads, one thread builds the hash table of a join for all. It then idles the
 /// others for a moment, but saves them from exchanging every row of the larger side: the fewer threads there are, the
@@ -64,10 +64,18 @@ impl Engine {
             .with_default_features()
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
+            .with_analyzer_rules(analyzer_rules())
             .with_optimizer_rules(optimizer_rules())
             .build();
         SessionContext::new_with_state(state)
     }
+}
+
+/// The engine's rules, with ours on types before its coercion.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::new(FloatingPoint));
+    rules
 }
 
 /// The engine's rules with the join order after the rule that moves conditions down to the scans: only then are the

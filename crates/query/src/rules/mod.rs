@@ -1,7 +1,9 @@
-//! Planning rules that the storage pays for: estimates from the catalog's statistics, and the join order they give.
+//! Planning rules: estimates from the catalog's statistics, the join order they give, and how types meet.
 
 mod estimate;
+mod floating_point;
 mod join_order;
 
 pub use estimate::selectivity;
+pub use floating_point::FloatingPoint;
 pub use join_order::JoinOrder;

@@ -1,0 +1,103 @@
+//! Floating point and decimals meet as floating point.
+//!
+//! As in PostgreSQL, a double precision number compared or combined with a decimal makes the decimal double precision. The
+//! engine by itself compares them as decimals of 30 digits, which very large numbers overflow and very small ones lose
+//! themselves in.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cast};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule; it comes before the engine's own coercion of types.
+#[derive(Debug, Default)]
+pub struct FloatingPoint;
+
+impl AnalyzerRule for FloatingPoint {
+    fn name(&self) -> &str {
+        "taut_floating_point"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| {
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            let mapped = node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let meet = expression.transform_up(|expression| Ok(meeting(expression, &schema)))?;
+                Ok(meet.update_data(|expression| name.restore(expression)))
+            })?;
+            if mapped.transformed { mapped.map_data(LogicalPlan::recompute_schema) } else { Ok(mapped) }
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// An expression whose decimal parts are double precision where they meet floating point.
+fn meeting(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
+            let changed = widen(&mut [left.as_mut(), right.as_mut()], schema);
+            changed_if(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
+        }
+        Expr::Between(Between { mut expr, negated, mut low, mut high }) => {
+            let changed = widen(&mut [expr.as_mut(), low.as_mut(), high.as_mut()], schema);
+            changed_if(Expr::Between(Between { expr, negated, low, high }), changed)
+        }
+        Expr::InList(InList { mut expr, mut list, negated }) => {
+            let mut parts: Vec<&mut Expr> = vec![expr.as_mut()];
+            parts.extend(list.iter_mut());
+            let changed = widen(&mut parts, schema);
+            changed_if(Expr::InList(InList { expr, list, negated }), changed)
+        }
+        other => Transformed::no(other),
+    }
+}
+
+fn changed_if(expression: Expr, changed: bool) -> Transformed<Expr> {
+    if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
+}
+
+/// Casts the decimals among some expressions, if any of them is floating point; says whether it did.
+fn widen(parts: &mut [&mut Expr], schema: &DFSchema) -> bool {
+    // A part whose type cannot be told yet is left to the engine.
+    let types: Vec<Option<DataType>> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
+    let mut changed = false;
+    if types.iter().flatten().any(DataType::is_floating) {
+        for (part, data_type) in parts.iter_mut().zip(&types) {
+            if data_type.as_ref().is_some_and(DataType::is_decimal) {
+                let decimal = std::mem::replace(*part, Expr::default());
+                **part = cast(decimal, DataType::Float64);
+                changed = true;
+            }
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::common::ScalarValue;
+    use datafusion::prelude::{col, lit};
+
+    use super::*;
+
+    #[test]
+    fn decimals_yield_to_floating_point_alone() {
+        use datafusion::arrow::datatypes::{Field, Schema};
+        let fields = vec![Field::new("d", DataType::Float64, true), Field::new("i", DataType::Int32, true)];
+        let schema = DFSchema::try_from(Schema::new(fields)).unwrap();
+        let tenth = || lit(ScalarValue::Decimal128(Some(1), 1, 1));
+        assert!(meeting(col("d").eq(tenth()), &schema).transformed);
+        assert!(meeting(tenth().lt(col("d")), &schema).transformed);
+        assert!(meeting(col("d").between(tenth(), lit(1)), &schema).transformed);
+        assert!(meeting(col("d").in_list(vec![lit(1), tenth()], true), &schema).transformed);
+        assert!(!meeting(col("i").eq(tenth()), &schema).transformed);
+        assert!(!meeting(col("d").eq(lit(1.5)), &schema).transformed);
+    }
+}
