@@ -1,5 +1,7 @@
 //! Databases with a damaged file: an error that says so, or the right rows. Never other rows, and no panic.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
 //! Sessions side by side, cancelled statements, loads that fail in the middle.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! Every file under `tests/sql`, in every layout.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
+
 use std::path::{Path, PathBuf};
 
 use taut_tests::{Arrangement, RunOptions, run_file};

@@ -71,7 +71,7 @@ fn widen(parts: &mut [&mut Expr], schema: &DFSchema) -> bool {
     if types.iter().flatten().any(DataType::is_floating) {
         for (part, data_type) in parts.iter_mut().zip(&types) {
             if data_type.as_ref().is_some_and(DataType::is_decimal) {
-                let decimal = std::mem::replace(*part, Expr::default());
+                let decimal = std::mem::take(*part);
                 **part = cast(decimal, DataType::Float64);
                 changed = true;
             }
