@@ -289,8 +289,8 @@ class Case:
     def __init__(self, seed, directory, program):
         self.rng = random.Random(seed)
         self.database, self.program = f"{directory}/database", program
-        sizes = [0, 1, 40, 1500, 1500, 9000, 9000, 70000]
-        self.tables = [Table("t", self.rng, self.rng.choice(sizes)), Table("u", self.rng, self.rng.choice(sizes[:6]))]
+        sizes = [0, 1, 40, 1500, 1500, 5000, 5000, 1500, 5000, 70000]
+        self.tables = [Table("t", self.rng, self.rng.choice(sizes)), Table("u", self.rng, self.rng.choice(sizes[:9]))]
         self.duckdb = duckdb.connect()
         self.duckdb.execute("SET TimeZone = 'UTC'; SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self.taut = Taut(self.database, program)

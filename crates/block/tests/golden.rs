@@ -5,6 +5,8 @@
 //! `docs/format.md`, and add a new golden file under a new name beside the old one, which must still be read. Run
 //! this test: it writes what it built to the temporary directory and names the file to copy.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::path::PathBuf;
@@ -53,6 +55,11 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
     let groups = vec![columns[4..].to_vec(), vec![columns[0]], columns[1..4].to_vec()];
     let mut designs = vec![];
+    for (name, layout) in [("packed_row_fsst", Layout::PackedRow), ("column_fsst", Layout::Column)] {
+        let encodings = columns.iter().filter(|column| schema.column(**column).logical_type.is_bytes());
+        let encodings = encodings.map(|column| (*column, Encoding::Fsst)).collect();
+        designs.push((name, TableDesign { layout, encodings, ..TableDesign::default() }));
+    }
     for (name, layout, compression) in [
         ("row", Layout::Row, Compression::Auto),
         ("packed_row", Layout::PackedRow, Compression::Auto),
@@ -72,7 +79,7 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
                     .filter(|encoding| encoding.is_allowed(schema.column(column).logical_type, group.kind))
                     // The values have negative numbers, and decimals more than 64 bits apart.
                     .filter(|encoding| !matches!(encoding, Encoding::BitPacked | Encoding::FrameOfReference))
-                    // Training a compressor is not the format's.
+                    // In files of its own.
                     .filter(|encoding| *encoding != Encoding::Fsst)
                     .collect();
                 let encoding = match schema.column(column).logical_type {
@@ -102,7 +109,9 @@ fn blocks_of_today_are_those_of_the_golden_files() {
         image.write_to(&mut bytes).unwrap();
         assert_eq!(bytes.len() as u64, image.bytes());
         let path = golden_folder().join(format!("{name}.block"));
-        if std::fs::read(&path).is_ok_and(|golden| golden == bytes) {
+        // What a compressor trains, and which encoding pays, may change; the old file must only be read.
+        let is_pinned = !name.ends_with("_fsst");
+        if std::fs::read(&path).is_ok_and(|golden| golden == bytes || !is_pinned) {
             continue;
         }
         let written = std::env::temp_dir().join(format!("{name}.block"));

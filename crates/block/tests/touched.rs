@@ -1,5 +1,7 @@
 //! Which sections a query touches: a promise of each layout, counted.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::sync::Arc;

@@ -99,7 +99,7 @@ impl Directory {
         if word(0) != rows {
             return Err(wrong(0, "as many rows as the segment has"));
         }
-        if !page_bytes.is_power_of_two() || page_bytes < PAGE_BYTES || page_bytes > 1 << 30 {
+        if !page_bytes.is_power_of_two() || !(PAGE_BYTES..=1 << 30).contains(&page_bytes) {
             return Err(wrong(4, "a page size from 32 KiB to 1 GiB"));
         }
         if pages == 0 || pages > rows || pages.saturating_add(overflows).saturating_add(1) != sections {

@@ -129,12 +129,14 @@ pub fn open(image: &BlockImage) -> (Block, InMemory) {
     (block, sections)
 }
 
+/// What a function on keys says of a row: `Err` is a test that fails, `Ok(None)` the answer null.
+pub type Answer = fn(&[Option<Key>]) -> Result<Option<bool>, ()>;
+
 /// A test of rows by a function on keys.
 pub struct KeyTest {
     pub columns: Vec<ColumnIndex>,
     pub types: Vec<LogicalType>,
-    /// `Err` is a test that fails, `Ok(None)` the answer null.
-    pub answer: fn(&[Option<Key>]) -> Result<Option<bool>, ()>,
+    pub answer: Answer,
 }
 
 impl std::fmt::Debug for KeyTest {

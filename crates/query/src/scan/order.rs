@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn one_run_is_cut_and_several_are_merged() {
-        let one = SortedBlocks { runs: Vec::from([0..5]) };
+        let one = SortedBlocks { runs: std::iter::once(0..5).collect() };
         assert_eq!(one.partitions(2), Some(vec![0..3, 3..5]));
         assert_eq!(one.partitions(8).unwrap().iter().map(Range::len).sum::<usize>(), 5);
         let two = SortedBlocks { runs: vec![0..2, 2..4] };

@@ -24,7 +24,7 @@ pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Ve
     for (plan, (values, ..)) in plans.iter_mut().zip(columns) {
         let heap = match (&plan.source, &values.keys) {
             (Source::Inline(compressor), Keys::Bytes(views)) => {
-                Some(Heap::of(views, compressor.as_ref(), plan.record.flags & NULLABLE != 0, &mut overflow)?)
+                Some(Heap::of(views, compressor.as_deref(), plan.record.flags & NULLABLE != 0, &mut overflow)?)
             }
             _ => None,
         };
@@ -192,7 +192,7 @@ fn page(
                 fill(&mut |tuples, bit, row| put_wide(tuples, bit, numbers[row].wrapping_sub(record.base) as u128));
             }
             (Source::Codes(codes), _) if nulls.is_none() => {
-                put_all(tuples, &codes[rows.clone()], value_bit, tuple_bits, |code| u64::from(code));
+                put_all(tuples, &codes[rows.clone()], value_bit, tuple_bits, u64::from);
             }
             (Source::Codes(codes), _) => fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(codes[row]))),
             (Source::Inline(_), _) => {

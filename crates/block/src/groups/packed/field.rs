@@ -82,7 +82,7 @@ pub(crate) enum FieldValues {
     Nulls,
     Number,
     Dictionary {
-        chunk: Chunk,
+        chunk: Box<Chunk>,
         decoded: OnceLock<ArrayRef>,
     },
     /// The end of the value before lies in another field: of the same tuple, or of the one before.
@@ -186,7 +186,7 @@ pub(crate) fn parse_fields(
                 if chunk.nulls() > 0 {
                     return Err(wrong(at, "a dictionary without null"));
                 }
-                FieldValues::Dictionary { chunk, decoded: OnceLock::new() }
+                FieldValues::Dictionary { chunk: Box::new(chunk), decoded: OnceLock::new() }
             }
             Kind::Inline | Kind::InlineFsst => {
                 let symbols = match record.kind {

@@ -281,13 +281,13 @@ impl<'a> PackedPiece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
+        let not_null = ColumnTest { column: test.column, test: Test::Null, negated: true };
+        self.filter(place, &not_null, ranges, selection)?;
         let bytes_test = BytesTest::new(test);
-        if let Some(answer) = bytes_test.fixed() {
-            let not_null = ColumnTest { column: test.column, test: Test::Null, negated: true };
-            return match answer {
-                true => self.filter(place, &not_null, ranges, selection),
-                false => self.filter_field(place, &FieldTest::Fixed(false), false, ranges, selection),
-            };
+        match bytes_test.fixed() {
+            Some(true) => return Ok(()),
+            Some(false) => return self.filter_field(place, &FieldTest::Fixed(false), false, ranges, selection),
+            None => {}
         }
         let (mut positions, mut scratch) = (vec![], vec![]);
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
@@ -295,10 +295,7 @@ impl<'a> PackedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                let admits = piece.with_inline(place, page, row - first, &mut scratch, |value| {
-                    value.is_some_and(|bytes| bytes_test.admits(bytes))
-                })?;
-                if !admits {
+                if !piece.admits_inline(place, page, row - first, &bytes_test, &mut scratch)? {
                     selection.clear(row);
                 }
             }

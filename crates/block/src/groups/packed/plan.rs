@@ -38,7 +38,7 @@ pub(crate) enum Source {
     /// Codes of its dictionary.
     Codes(Vec<u32>),
     /// Its bytes, compressed where there is a compressor.
-    Inline(Option<Compressor>),
+    Inline(Option<Box<Compressor>>),
     /// Nothing.
     Nulls,
 }
@@ -63,9 +63,9 @@ impl FieldPlan {
         plan
     }
 
-    fn inline(values: &ColumnValues, views: &BinaryViewArray, compressor: Option<Compressor>) -> Self {
+    fn inline(values: &ColumnValues, views: &BinaryViewArray, compressor: Option<Box<Compressor>>) -> Self {
         let kind = if compressor.is_some() { Kind::InlineFsst } else { Kind::Inline };
-        let table = compressor.as_ref().map(symbols::table_of).unwrap_or_default();
+        let table = compressor.as_deref().map(symbols::table_of).unwrap_or_default();
         // The width is known when the page size is.
         let mut plan = Self::new(values, kind, 0, Source::Inline(compressor));
         plan.table = table;
@@ -168,8 +168,9 @@ fn plan_bytes(
         Choice::Auto => {
             let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
             if let Some(found) = distinct(values, limits) {
-                let stored = (found.rows.len() as u64) * 8
-                    + (width_of(found.rows.len() as u128) as u64 * views.len() as u64) / 8;
+                let entries: usize = found.rows.iter().map(|row| views.value(*row as usize).len() + 4).sum();
+                let codes = width_of(found.rows.len() as u128) as usize * views.len() / 8;
+                let stored = (entries + codes) as u64;
                 if stored < values.plain_bytes() + 2 * views.len() as u64 {
                     let plan = FieldPlan::dictionary(values, found, name)?;
                     *budget = budget.saturating_sub(plan.table.len());
@@ -186,7 +187,7 @@ fn plan_bytes(
 }
 
 /// A compressor for a sample of the values, and the bytes of the sample before and after it.
-fn train(views: &BinaryViewArray) -> (Compressor, usize, usize) {
+fn train(views: &BinaryViewArray) -> (Box<Compressor>, usize, usize) {
     let step = (views.len() / SAMPLE_VALUES).max(1);
     let mut bytes = 0;
     let sample: Vec<&[u8]> = (0..views.len())
@@ -199,7 +200,7 @@ fn train(views: &BinaryViewArray) -> (Compressor, usize, usize) {
             bytes <= SAMPLE_BYTES
         })
         .collect();
-    let compressor = Compressor::train(&sample);
+    let compressor = Box::new(Compressor::train(&sample));
     let before = sample.iter().map(|value| value.len()).sum();
     let after = sample.iter().map(|value| compressor.compress(value).len()).sum();
     (compressor, before, after)

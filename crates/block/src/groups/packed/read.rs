@@ -5,23 +5,14 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::bits::{NARROW_BITS, is_set, load, load_narrow, load_wide, mask};
+use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
 use super::field::{Field, FieldValues};
 use super::symbols::Symbols;
 use super::{PackedPiece, Page};
 use crate::BlockError;
+use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
-use crate::groups::pages::REFERENCE_BYTES;
 use crate::selection::{PageRows, Rows};
-
-/// Where an inline value lies.
-enum Inline {
-    Null,
-    /// In the page.
-    Page(Range<usize>),
-    /// In an overflow section.
-    Elsewhere(Buffer, Range<usize>),
-}
 
 impl PackedPiece<'_> {
     /// The columns at these places, for some rows. Pages are visited once, each for all columns.
@@ -57,10 +48,10 @@ impl PackedPiece<'_> {
         rows: &PageRows<'_>,
         output: &mut Output,
     ) -> Result<(), BlockError> {
-        let field = &self.fields[place];
         if matches!(output.values, Values::Text(_)) {
-            return self.append_text(place, page, rows, output);
+            self.append_text(place, page, rows, output)?;
         }
+        let field = &self.fields[place];
         append_numbers(field, page, rows, output);
         let tuples = page.tuples();
         match field.null_bit {
@@ -72,6 +63,7 @@ impl PackedPiece<'_> {
         Ok(())
     }
 
+    /// Appends inline values. Under nulls lie empty ones.
     fn append_text(
         &mut self,
         place: usize,
@@ -80,96 +72,92 @@ impl PackedPiece<'_> {
         output: &mut Output,
     ) -> Result<(), BlockError> {
         let Values::Text(text) = &mut output.values else { return Ok(()) };
+        let referred = &mut output.referred;
         let mut left = page.heap.len();
         rows.try_each(|row| {
-            let value = self.inline(place, page, row)?;
-            output.nulls.append(!matches!(value, Inline::Null));
-            // Damage may let values share bytes; then they could have more in all than there is memory.
-            let is_too_long = match &value {
-                Inline::Null => false,
-                Inline::Page(range) => {
-                    let is_too_long = range.len() > left;
-                    left = left.saturating_sub(range.len());
-                    is_too_long
+            let field = &self.fields[place];
+            let Some(value) = page.inline(field, row) else { return Err(self.corrupt_inline(page)) };
+            if field.is_overflow(page, row) {
+                let (bytes, range) = self.overflow(page, value)?;
+                *referred += range.len();
+                if *referred > self.pages.overflow_bytes {
+                    return Err(self.corrupt_inline(page));
                 }
-                Inline::Elsewhere(_, range) => {
-                    output.referred += range.len();
-                    output.referred > self.pages.overflow_bytes
-                }
-            };
-            if is_too_long {
-                return Err(self.pages.corrupt(page.section, wrong(page.heap.start, "values that share no bytes")));
+                text.push(&bytes[range]);
+                return Ok(());
             }
-            match (value, &self.fields[place].values) {
-                (Inline::Null, _) => text.push(&[]),
-                (Inline::Elsewhere(bytes, range), _) => text.push(&bytes[range]),
-                (Inline::Page(range), FieldValues::Inline { symbols: Some(symbols), .. }) => {
-                    let codes = &page.bytes[range];
-                    text.push_with(Symbols::bytes_max(codes.len()), |room| symbols.decompress(codes, room));
+            // Damage may let values share bytes; then they could have more in all than there is memory.
+            left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
+            match &field.values {
+                FieldValues::Inline { symbols: Some(symbols), .. } => {
+                    text.push_with(Symbols::bytes_max(value.len()), |room| symbols.decompress(value, room));
                 }
-                (Inline::Page(range), _) => text.push(&page.bytes[range]),
+                _ => text.push(value),
             }
             Ok(())
         })
     }
 
-    /// Calls `visit` with an inline value, `None` for null.
-    pub(super) fn with_inline<T>(
+    /// Whether an inline value that is not null passes a test.
+    pub(super) fn admits_inline(
         &mut self,
         place: usize,
         page: &Page,
         row: usize,
+        test: &BytesTest<'_>,
         scratch: &mut Vec<u8>,
-        visit: impl FnOnce(Option<&[u8]>) -> T,
-    ) -> Result<T, BlockError> {
-        Ok(match self.inline(place, page, row)? {
-            Inline::Null => visit(None),
-            Inline::Elsewhere(bytes, range) => visit(Some(&bytes[range])),
-            Inline::Page(range) => match &self.fields[place].values {
-                FieldValues::Inline { symbols: Some(symbols), .. } => {
-                    let codes = &page.bytes[range];
-                    scratch.resize(scratch.len().max(Symbols::bytes_max(codes.len())), 0);
-                    let length = symbols.decompress(codes, scratch);
-                    visit(Some(&scratch[..length]))
-                }
-                _ => visit(Some(&page.bytes[range])),
-            },
+    ) -> Result<bool, BlockError> {
+        let field = &self.fields[place];
+        let Some(value) = page.inline(field, row) else { return Err(self.corrupt_inline(page)) };
+        if field.is_overflow(page, row) {
+            let (bytes, range) = self.overflow(page, value)?;
+            return Ok(test.admits(&bytes[range]));
+        }
+        Ok(match &field.values {
+            FieldValues::Inline { symbols: Some(symbols), .. } => {
+                scratch.resize(scratch.len().max(Symbols::bytes_max(value.len())), 0);
+                let length = symbols.decompress(value, scratch);
+                test.admits(&scratch[..length])
+            }
+            _ => test.admits(value),
         })
     }
 
-    /// Finds the value of an inline field.
-    #[inline]
-    fn inline(&mut self, place: usize, page: &Page, row: usize) -> Result<Inline, BlockError> {
-        let field = &self.fields[place];
-        let FieldValues::Inline { before, .. } = &field.values else { return Ok(Inline::Null) };
+    /// The value that a reference names.
+    fn overflow(&mut self, page: &Page, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
+        self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_inline(page))
+    }
+
+    #[cold]
+    fn corrupt_inline(&self, page: &Page) -> BlockError {
+        self.pages.corrupt(page.section, wrong(page.heap.start, "inline values side by side in the heap"))
+    }
+}
+
+impl Field {
+    /// Whether the bytes of an inline value are a reference.
+    #[inline(always)]
+    fn is_overflow(&self, page: &Page, row: usize) -> bool {
         let tuples = page.tuples();
-        let (bytes, tuple) = (tuples.bytes, row * tuples.stride);
-        if field.null_bit.is_some_and(|null_bit| is_set(bytes, tuple + null_bit)) {
-            return Ok(Inline::Null);
-        }
+        self.overflow_bit.is_some_and(|overflow_bit| is_set(tuples.bytes, row * tuples.stride + overflow_bit))
+    }
+}
+
+impl Page {
+    /// The stored bytes of an inline value.
+    #[inline(always)]
+    fn inline(&self, field: &Field, row: usize) -> Option<&[u8]> {
+        let FieldValues::Inline { before, .. } = &field.values else { return None };
+        let Tuples { bytes, stride } = self.tuples();
+        let tuple = row * stride;
         let start = match before.in_previous_tuple {
             true if row == 0 => 0,
-            true => load_narrow(bytes, tuple - tuples.stride + before.value_bit) & mask(before.width),
+            true => load_narrow(bytes, tuple - stride + before.value_bit) & mask(before.width),
             false => load_narrow(bytes, tuple + before.value_bit) & mask(before.width),
         };
         let end = load_narrow(bytes, tuple + field.value_bit) & mask(field.record.width);
         // Both have at most 32 bits.
-        let value = page.heap.start + start as usize..page.heap.start + end as usize;
-        if value.start > value.end || value.end > page.heap.end {
-            return Err(self.pages.corrupt(page.section, wrong(value.start, "an inline value inside the heap")));
-        }
-        if field.overflow_bit.is_some_and(|overflow_bit| is_set(bytes, tuple + overflow_bit)) {
-            let at = value.start;
-            let found = match value.len() {
-                REFERENCE_BYTES => self.pages.overflow(&page.bytes[value])?,
-                _ => None,
-            };
-            return match found {
-                Some((bytes, range)) => Ok(Inline::Elsewhere(bytes, range)),
-                None => Err(self.pages.corrupt(page.section, wrong(at, "a reference to a value of the piece"))),
-            };
-        }
-        Ok(Inline::Page(value))
+        self.bytes[self.heap.clone()].get(start as usize..end as usize)
     }
 }
 
@@ -177,6 +165,7 @@ impl PackedPiece<'_> {
 fn append_numbers(field: &Field, page: &Page, rows: &PageRows<'_>, output: &mut Output) {
     let width = field.record.width;
     match &mut output.values {
+        Values::Text(_) => {}
         Values::Nulls(count) => *count += rows.len(),
         // At most 16 bits.
         Values::Codes(codes) => extend(field, page, rows, codes, |code| code as u32),

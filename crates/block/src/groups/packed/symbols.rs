@@ -37,7 +37,7 @@ impl Symbols {
     pub fn parse(table: &[u8]) -> Option<Self> {
         let (count, rest) = table.split_first_chunk::<4>()?;
         let count = u32::from_le_bytes(*count) as usize;
-        if count >= usize::from(ESCAPE) + 1 || rest.len() != count * (1 + SYMBOL_BYTES) {
+        if count > usize::from(ESCAPE) || rest.len() != count * (1 + SYMBOL_BYTES) {
             return None;
         }
         let (lengths, symbols) = rest.split_at(count);

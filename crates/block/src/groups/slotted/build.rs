@@ -55,8 +55,13 @@ pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Ve
         fields: 0..0,
         tables_at: 0,
     };
-    let record = |bytes: &u64| [bytes.to_le_bytes(), [0; 8]].concat();
-    let fields: Vec<u8> = writer.stored_bytes.iter().flat_map(record).collect();
+    let mut fields = vec![];
+    for (bytes, (values, ..)) in writer.stored_bytes.iter().zip(columns) {
+        // A segment has at most 65,536 rows.
+        let nulls = values.nulls().map_or(0, |nulls| nulls.null_count() as u64);
+        fields.extend_from_slice(&bytes.to_le_bytes());
+        fields.extend_from_slice(&nulls.to_le_bytes());
+    }
     sections[0] = directory.write(rows, &fields, FIELD_BYTES);
     sections.append(&mut writer.overflow.sections);
     Ok((sections, page_ends))

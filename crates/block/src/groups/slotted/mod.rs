@@ -24,7 +24,8 @@
 //!
 //! field record in the head
 //! 0        8             stored_bytes in tuples and overflow sections
-//! 8        8             zero
+//! 8        4             nulls
+//! 12       4             zero
 //! ```
 
 mod build;
@@ -34,7 +35,6 @@ pub(crate) use build::build;
 
 use std::ops::Range;
 
-use self::read::Variable;
 use arrow_buffer::Buffer;
 use taut_encoding::Bitmap;
 use taut_index::RowRanges;
@@ -99,6 +99,22 @@ impl Shape {
             usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
         } else {
             u32_at(bytes, at) as usize
+        }
+    }
+
+    /// The offset of a tuple.
+    #[inline(always)]
+    fn slot(&self, page: &[u8], row: usize) -> usize {
+        self.offset(page, page.len() - (row + 1) * self.slot_bytes)
+    }
+
+    /// Appends the offsets of consecutive tuples.
+    fn append_slots(&self, page: &[u8], rows: Range<usize>, tuples: &mut Vec<usize>) {
+        let slots = &page[page.len() - rows.end * self.slot_bytes..page.len() - rows.start * self.slot_bytes];
+        if self.slot_bytes == 2 {
+            tuples.extend(slots.rchunks_exact(2).map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]]))));
+        } else {
+            tuples.extend(slots.rchunks_exact(4).map(|slot| u32_at(slot, 0) as usize));
         }
     }
 
@@ -184,20 +200,25 @@ impl<'a> SlottedPiece<'a> {
         if slots_at.is_none_or(|slots_at| free_at > slots_at) {
             return Err(wrong(4, "free space between tuples and slots"));
         }
-        let is_inside = |row| {
-            let at = self.slot(bytes, row);
-            at >= PAGE_HEAD_BYTES && at + self.shape.fixed_bytes <= free_at
+        let slots_at = bytes.len() - rows * self.shape.slot_bytes;
+        let slots = &bytes[slots_at..];
+        let bounds = |(least, greatest): (usize, usize), slot: usize| (least.min(slot), greatest.max(slot));
+        let none = (usize::MAX, 0);
+        let (least, greatest) = if self.shape.slot_bytes == 2 {
+            let slots = slots.chunks_exact(2).map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]])));
+            slots.fold(none, bounds)
+        } else {
+            slots.chunks_exact(4).map(|slot| u32_at(slot, 0) as usize).fold(none, bounds)
         };
-        match (0..rows).find(|row| !is_inside(*row)) {
-            Some(row) => Err(wrong(bytes.len() - (row + 1) * self.shape.slot_bytes, "the offset of a tuple")),
-            None => Ok(()),
+        if least < PAGE_HEAD_BYTES || greatest + self.shape.fixed_bytes > free_at {
+            return Err(wrong(slots_at, "offsets of tuples"));
         }
+        Ok(())
     }
 
-    /// The offset of a tuple.
-    #[inline(always)]
-    fn slot(&self, bytes: &[u8], row: usize) -> usize {
-        self.shape.offset(bytes, bytes.len() - (row + 1) * self.shape.slot_bytes)
+    /// Whether the column at `place` has nulls in this piece.
+    fn has_nulls(&self, place: usize) -> bool {
+        u32_at(&self.head, self.directory.fields.start + place * FIELD_BYTES + 8) > 0
     }
 
     /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
@@ -235,38 +256,58 @@ impl<'a> SlottedPiece<'a> {
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         if test.test == Test::Null {
-            return self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-                let bytes = page.bytes.as_slice();
-                retain(rows, selection, |row| {
-                    Shape::is_null(&bytes[piece.slot(bytes, row - first)..], place) != test.negated
-                });
-                Ok(())
-            });
+            return self.filter_nulls(place, !test.negated, ranges, selection);
         }
+        self.filter_nulls(place, false, ranges, selection)?;
         let Attribute::Fixed { at, width } = self.shape.attributes[place] else {
             return self.filter_variable(place, test, ranges, selection);
         };
         // The distance of a key from the least one.
         let distances = FieldTest::on_numbers(test, i64::MIN.into(), u64::MAX);
         let distance = |key: i64| key as u64 ^ 1 << 63;
+        let mut tuples = vec![];
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
-            let tuple = |row| piece.slot(bytes, row - first);
-            let part = rows.clone();
+            tuples.clear();
+            piece.shape.append_slots(bytes, rows.start - first..rows.end - first, &mut tuples);
+            let (tuples, begin) = (tuples.as_slice(), rows.start);
+            let tuple = |row: usize| tuples[row - begin];
             match width {
-                1 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 1))),
-                2 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 2))),
-                4 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 4))),
-                8 => distances.apply(part, selection, |row| distance(key_of(bytes, tuple(row) + at, 8))),
+                1 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 1))),
+                2 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 2))),
+                4 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 4))),
+                8 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 8))),
                 _ => {
-                    retain(part, selection, |row| test.admits(Some(&Key::Number(wide_key_of(bytes, tuple(row) + at)))))
+                    retain(rows, selection, |row| test.admits(Some(&Key::Number(wide_key_of(bytes, tuple(row) + at)))))
                 }
             }
-            retain(rows, selection, |row| !Shape::is_null(&bytes[tuple(row)..], place));
             Ok(())
         })
     }
 
+    fn filter_nulls(
+        &mut self,
+        place: usize,
+        nulls_pass: bool,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        if !self.has_nulls(place) {
+            if nulls_pass {
+                ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            }
+            return Ok(());
+        }
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            let bytes = page.bytes.as_slice();
+            retain(rows, selection, |row| {
+                Shape::is_null(&bytes[piece.shape.slot(bytes, row - first)..], place) == nulls_pass
+            });
+            Ok(())
+        })
+    }
+
+    /// Clears rows whose value fails; nulls are gone already.
     fn filter_variable(
         &mut self,
         place: usize,
@@ -276,13 +317,10 @@ impl<'a> SlottedPiece<'a> {
     ) -> Result<(), BlockError> {
         let bytes_test = BytesTest::new(test);
         if let Some(answer) = bytes_test.fixed() {
-            return self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-                let bytes = page.bytes.as_slice();
-                retain(rows, selection, |row| {
-                    answer && !Shape::is_null(&bytes[piece.slot(bytes, row - first)..], place)
-                });
-                Ok(())
-            });
+            if !answer {
+                ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            }
+            return Ok(());
         }
         let mut positions = vec![];
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
@@ -290,12 +328,7 @@ impl<'a> SlottedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                let admits = match piece.variable(place, page, row - first)? {
-                    Variable::Null => false,
-                    Variable::Page(range) => bytes_test.admits(&page.bytes[range]),
-                    Variable::Elsewhere(bytes, range) => bytes_test.admits(&bytes[range]),
-                };
-                if !admits {
+                if !piece.admits_variable(place, page, row - first, &bytes_test)? {
                     selection.clear(row);
                 }
             }

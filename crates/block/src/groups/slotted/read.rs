@@ -7,17 +7,9 @@ use arrow_buffer::Buffer;
 
 use super::{Attribute, Page, Shape, SlottedPiece, key_of, wide_key_of};
 use crate::BlockError;
+use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::selection::{PageRows, Rows};
-
-/// Where a value of variable width lies.
-pub(super) enum Variable {
-    Null,
-    /// In the page.
-    Page(Range<usize>),
-    /// In an overflow section.
-    Elsewhere(Buffer, Range<usize>),
-}
 
 impl SlottedPiece<'_> {
     /// The columns at these places, for some rows. Pages are visited once, each for all columns.
@@ -30,9 +22,12 @@ impl SlottedPiece<'_> {
             let page = self.page_of(number, count as usize)?;
             tuples.clear();
             // Slots are looked up once for all columns.
-            part.each(|row| tuples.push(self.slot(&page.bytes, row)));
+            match &part {
+                PageRows::Range(rows) => self.shape.append_slots(&page.bytes, rows.clone(), &mut tuples),
+                PageRows::Positions { .. } => part.each(|row| tuples.push(self.shape.slot(&page.bytes, row))),
+            }
             let mut columns = places.iter().zip(&mut outputs);
-            columns.try_for_each(|(place, output)| self.append(*place, &page, &part, &tuples, output))
+            columns.try_for_each(|(place, output)| self.append(*place, &page, &tuples, output))
         });
         self.directory.page_ends = page_ends;
         result?;
@@ -41,14 +36,7 @@ impl SlottedPiece<'_> {
         arrays.map(|array| array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))).collect()
     }
 
-    fn append(
-        &mut self,
-        place: usize,
-        page: &Page,
-        rows: &PageRows<'_>,
-        tuples: &[usize],
-        output: &mut Output,
-    ) -> Result<(), BlockError> {
+    fn append(&mut self, place: usize, page: &Page, tuples: &[usize], output: &mut Output) -> Result<(), BlockError> {
         let bytes = page.bytes.as_slice();
         match (self.shape.attributes[place], &mut output.values) {
             (Attribute::Fixed { at, width: 16 }, Values::Decimals(vector)) => {
@@ -57,83 +45,88 @@ impl SlottedPiece<'_> {
             (Attribute::Fixed { at, width }, values) => {
                 with_natives!(values, vector => extend(vector, bytes, tuples, at, width), else {});
             }
-            (Attribute::Variable { .. }, Values::Text(_)) => return self.append_text(place, page, rows, output),
-            (Attribute::Variable { .. }, _) => {}
+            (Attribute::Variable { .. }, _) => self.append_text(place, page, tuples, output)?,
         }
-        for tuple in tuples {
-            output.nulls.append(!Shape::is_null(&bytes[*tuple..], place));
+        if self.has_nulls(place) {
+            for tuple in tuples {
+                output.nulls.append(!Shape::is_null(&bytes[*tuple..], place));
+            }
+        } else {
+            output.nulls.append_n_non_nulls(tuples.len());
         }
         Ok(())
     }
 
+    /// Appends values of variable width. Under nulls lie empty ones.
     fn append_text(
         &mut self,
         place: usize,
         page: &Page,
-        rows: &PageRows<'_>,
+        tuples: &[usize],
         output: &mut Output,
     ) -> Result<(), BlockError> {
         let Values::Text(text) = &mut output.values else { return Ok(()) };
         let mut left = page.bytes.len();
-        rows.try_each(|row| {
-            let value = self.variable(place, page, row)?;
-            output.nulls.append(!matches!(value, Variable::Null));
+        for tuple in tuples {
+            let found = self.shape.variable(&page.bytes[*tuple..], place);
+            let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, *tuple))?;
+            if is_reference {
+                let (bytes, range) = self.overflow(page, *tuple, value)?;
+                output.referred += range.len();
+                if output.referred > self.pages.overflow_bytes {
+                    return Err(self.corrupt_value(page, *tuple));
+                }
+                text.push(&bytes[range]);
+                continue;
+            }
             // Damage may let values share bytes; then they could have more in all than there is memory.
-            let is_too_long = match &value {
-                Variable::Null => false,
-                Variable::Page(range) => {
-                    let is_too_long = range.len() > left;
-                    left = left.saturating_sub(range.len());
-                    is_too_long
-                }
-                Variable::Elsewhere(_, range) => {
-                    output.referred += range.len();
-                    output.referred > self.pages.overflow_bytes
-                }
-            };
-            if is_too_long {
-                return Err(self.pages.corrupt(page.section, wrong(0, "values that share no bytes")));
-            }
-            match value {
-                Variable::Null => text.push(&[]),
-                Variable::Page(range) => text.push(&page.bytes[range]),
-                Variable::Elsewhere(bytes, range) => text.push(&bytes[range]),
-            }
-            Ok(())
-        })
+            left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_value(page, *tuple))?;
+            text.push(value);
+        }
+        Ok(())
     }
 
-    /// Finds a value of variable width.
-    #[inline]
-    pub(super) fn variable(&mut self, place: usize, page: &Page, row: usize) -> Result<Variable, BlockError> {
-        let Attribute::Variable { end_at, before } = self.shape.attributes[place] else { return Ok(Variable::Null) };
-        let tuple_at = self.slot(&page.bytes, row);
-        let tuple = &page.bytes[tuple_at..];
-        if Shape::is_null(tuple, place) {
-            return Ok(Variable::Null);
-        }
-        let bit = self.shape.reference_bit();
-        let start = match before {
-            Some(before) => self.shape.offset(tuple, before) & (bit - 1),
-            None => self.shape.fixed_bytes,
-        };
-        let end = self.shape.offset(tuple, end_at);
-        let (is_reference, end) = (end & bit != 0, end & (bit - 1));
-        if start > end || end > tuple.len() {
-            let corrupt = wrong(tuple_at + end_at, "a value inside the page");
-            return Err(self.pages.corrupt(page.section, corrupt));
-        }
-        let value = tuple_at + start..tuple_at + end;
+    /// Whether a value of variable width that is not null passes a test.
+    pub(super) fn admits_variable(
+        &mut self,
+        place: usize,
+        page: &Page,
+        row: usize,
+        test: &BytesTest<'_>,
+    ) -> Result<bool, BlockError> {
+        let tuple = self.shape.slot(&page.bytes, row);
+        let found = self.shape.variable(&page.bytes[tuple..], place);
+        let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, tuple))?;
         if !is_reference {
-            return Ok(Variable::Page(value));
+            return Ok(test.admits(value));
         }
-        match self.pages.overflow(&page.bytes[value])? {
-            Some((bytes, range)) => Ok(Variable::Elsewhere(bytes, range)),
-            None => {
-                let corrupt = wrong(tuple_at + start, "a reference to a value of the piece");
-                Err(self.pages.corrupt(page.section, corrupt))
-            }
-        }
+        let (bytes, range) = self.overflow(page, tuple, value)?;
+        Ok(test.admits(&bytes[range]))
+    }
+
+    /// The value that a reference names.
+    fn overflow(&mut self, page: &Page, tuple: usize, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
+        self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_value(page, tuple))
+    }
+
+    #[cold]
+    fn corrupt_value(&self, page: &Page, tuple: usize) -> BlockError {
+        self.pages.corrupt(page.section, wrong(tuple, "values side by side in the tuple"))
+    }
+}
+
+impl Shape {
+    /// The stored bytes of an attribute of variable width, and whether they are a reference.
+    #[inline(always)]
+    fn variable<'t>(&self, tuple: &'t [u8], place: usize) -> Option<(&'t [u8], bool)> {
+        let Attribute::Variable { end_at, before } = self.attributes[place] else { return None };
+        let bit = self.reference_bit();
+        let start = match before {
+            Some(before) => self.offset(tuple, before) & (bit - 1),
+            None => self.fixed_bytes,
+        };
+        let end = self.offset(tuple, end_at);
+        Some((tuple.get(start..end & (bit - 1))?, end & bit != 0))
     }
 }
 
