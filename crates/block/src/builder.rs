@@ -7,7 +7,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_select::concat::concat;
 use serde::{Deserialize, Serialize};
 use taut_encoding::Choice;
-use taut_types::{BlockSize, ColumnIndex, ColumnStatistics, Compression, Group, GroupKind, Schema, TableDesign};
+use taut_types::{
+    BLOCK_BYTES_DEFAULT, BlockSize, ColumnIndex, ColumnStatistics, Compression, Group, GroupKind, Schema, TableDesign,
+};
 
 use crate::groups;
 use crate::header::{self, HeaderSource};
@@ -16,8 +18,34 @@ use crate::statistics::StatisticsBuilder;
 use crate::values::ColumnValues;
 use crate::{BuildError, SEGMENT_ROWS};
 
-/// Plain bytes at which a segment ends even if it has fewer rows, so that long values stay in bounds.
+/// Plain bytes at which a segment, and a block of automatic size, ends even if it has fewer rows, so that long values
+/// and wide tables stay in bounds.
 const SEGMENT_BYTES_MAX: u64 = 128 << 20;
+
+/// Some rows, and the bytes of their values in plain form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The rows.
+    pub rows: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+}
+
+/// How many rows like those of a batch complete a block that holds some already; 0 when it is complete.
+pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
+    let until = |bytes: u64| {
+        let missing = u128::from(bytes.saturating_sub(held.bytes)) * u128::from(batch.rows);
+        u64::try_from(missing.div_ceil(u128::from(batch.bytes.max(1)))).unwrap_or(u64::MAX)
+    };
+    match size {
+        BlockSize::Auto => {
+            let segment = (SEGMENT_ROWS as u64).saturating_sub(held.rows);
+            until(BLOCK_BYTES_DEFAULT).max(segment).min(until(SEGMENT_BYTES_MAX))
+        }
+        BlockSize::Bytes(bytes) => until(bytes),
+        BlockSize::File => u64::MAX,
+    }
+}
 
 /// Schema and design of the table a block was built for, as its description section holds them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,6 +84,8 @@ pub struct BlockImage {
     pub rows: u64,
     /// Bytes of the values in their plain form.
     pub plain_bytes: u64,
+    /// Number of segments.
+    pub segments: u64,
     /// Statistics of each column.
     pub statistics: Vec<ColumnStatistics>,
 }
@@ -118,10 +148,8 @@ impl BlockBuilder {
 
     /// Whether the block has reached the size that its design asks for.
     pub fn is_full(&self) -> bool {
-        match self.design.block_size {
-            BlockSize::Bytes(bytes) => self.plain_bytes >= bytes,
-            BlockSize::File => false,
-        }
+        let held = Extent { rows: self.rows, bytes: self.plain_bytes };
+        rows_until_full(self.design.block_size, held, Extent { rows: 1, bytes: 1 }) == 0
     }
 
     /// Encodes what waits and puts the block together.
@@ -153,7 +181,8 @@ impl BlockBuilder {
         };
         let header = header::write(&source)
             .ok_or(BuildError::TooLarge { what: "sections and segments", found: sections.len() as u64 })?;
-        Ok(BlockImage { header, sections, rows: self.rows, plain_bytes: self.plain_bytes, statistics })
+        let segments = self.segment_ends.len() as u64;
+        Ok(BlockImage { header, sections, rows: self.rows, plain_bytes: self.plain_bytes, segments, statistics })
     }
 
     fn check(&self, batch: &RecordBatch) -> Result<(), BuildError> {
@@ -286,5 +315,31 @@ impl BlockImage {
             writer.write_all(&ZEROS[..padding as usize])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_block_is_full_when_its_size_is_reached() {
+        let rows = |size, rows, bytes, row_bytes| {
+            rows_until_full(size, Extent { rows, bytes }, Extent { rows: 1, bytes: row_bytes })
+        };
+        let segment = SEGMENT_ROWS as u64;
+        assert_eq!(rows(BlockSize::Bytes(MIB), 0, 0, 8), MIB / 8);
+        assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB - 1, 8), 1);
+        assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB, 8), 0);
+        assert_eq!(rows(BlockSize::File, 1 << 40, 1 << 60, 8), u64::MAX);
+        // Narrow rows: by bytes. Wide ones: a segment. Very wide ones: by the bound of a segment.
+        assert_eq!(rows(BlockSize::Auto, 0, 0, 8), 2 * MIB);
+        assert_eq!(rows(BlockSize::Auto, 100, 100 * 1_000, 1_000), segment - 100);
+        assert_eq!(rows(BlockSize::Auto, segment, 64 * MIB, 1_000), 0);
+        assert_eq!(rows(BlockSize::Auto, 0, 0, 4 * MIB), 32);
+        assert_eq!(rows(BlockSize::Auto, 1, 128 * MIB, 8), 0);
+        assert_eq!(rows(BlockSize::Auto, 0, 0, 0), 16 * MIB, "rows of no bytes");
     }
 }

@@ -50,7 +50,7 @@ mod statistics;
 mod values;
 
 pub use block::{Block, PieceStorage};
-pub use builder::{BlockBuilder, BlockImage};
+pub use builder::{BlockBuilder, BlockImage, Extent, rows_until_full};
 pub use error::{BlockError, BuildError, CorruptBlock, SectionError};
 pub use report::ScanReport;
 pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};

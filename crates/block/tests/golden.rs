@@ -17,7 +17,7 @@ use common::{InMemory, build};
 use taut_block::{Block, ScanReport, Selection};
 use taut_testkit::{Model, TYPES, agree, array_of};
 use taut_types::{
-    Column, ColumnIndex, Compression, Encoding, GroupKind, Key, Layout, LogicalType, Schema, TableDesign,
+    BlockSize, Column, ColumnIndex, Compression, Encoding, GroupKind, Key, Layout, LogicalType, Schema, TableDesign,
 };
 
 const ROWS: usize = 150;
@@ -50,6 +50,9 @@ fn value(logical: LogicalType, row: usize) -> Key {
     }
 }
 
+/// As the files have it.
+const BLOCK_SIZE: BlockSize = BlockSize::Bytes(16 << 20);
+
 /// Every encoding is forced on some column, so that a better choice of encodings changes no golden file.
 fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
@@ -58,7 +61,7 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     for (name, layout) in [("packed_row_fsst", Layout::PackedRow), ("column_fsst", Layout::Column)] {
         let encodings = columns.iter().filter(|column| schema.column(**column).logical_type.is_bytes());
         let encodings = encodings.map(|column| (*column, Encoding::Fsst)).collect();
-        designs.push((name, TableDesign { layout, encodings, ..TableDesign::default() }));
+        designs.push((name, TableDesign { layout, encodings, block_size: BLOCK_SIZE, ..TableDesign::default() }));
     }
     for (name, layout, compression) in [
         ("row", Layout::Row, Compression::Auto),
@@ -68,7 +71,7 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
         ("column_plain", Layout::Column, Compression::None),
         ("groups", Layout::Groups(groups), Compression::Auto),
     ] {
-        let mut design = TableDesign { layout, compression, ..TableDesign::default() };
+        let mut design = TableDesign { layout, compression, block_size: BLOCK_SIZE, ..TableDesign::default() };
         for group in design.groups(schema) {
             if group.kind == GroupKind::SlottedRows || design.compression == Compression::None {
                 continue;

@@ -1,18 +1,17 @@
-//! The names that a statement can use: tables and views of one snapshot, and the system tables.
+//! The names that a statement can use: tables and views of one snapshot, system tables, and files.
 
 use std::fmt::{self, Debug, Formatter};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 use parking_lot::RwLock;
 use taut_store::{Catalog, Store};
 
-use crate::statement::{self, Statement};
+use crate::statement::{self, Names, Statement};
 use crate::system_tables::SystemSchema;
 use crate::table::TautTable;
 
@@ -26,112 +25,107 @@ pub const SYSTEM: &str = "taut";
 /// Views may stand on views, but not this deep, nor on themselves.
 const VIEW_DEPTH_MAX: usize = 32;
 
-/// The catalog of one session. All tables of a statement come from one snapshot.
-pub struct SessionCatalog {
-    store: Arc<Store>,
-    snapshot: RwLock<Arc<Catalog>>,
-    state: OnceLock<Weak<RwLock<SessionState>>>,
-    view_depth: AtomicUsize,
+/// The catalog of one statement. All its tables come from one snapshot.
+#[derive(Clone)]
+pub struct StatementCatalog {
+    /// Where the tables are.
+    pub store: Arc<Store>,
+    /// Which tables there are.
+    pub snapshot: Arc<Catalog>,
+    /// The columns that the statement can mean; the tables have no others for it.
+    pub names: Option<Arc<Names>>,
+    /// The session, for planning views.
+    pub session: Weak<RwLock<SessionState>>,
+    /// Files, by their paths.
+    pub files: Arc<dyn SchemaProvider>,
+    /// How many views stand on each other where this catalog is used.
+    pub view_depth: usize,
 }
 
-impl SessionCatalog {
-    /// The catalog of a store's newest snapshot.
-    pub fn new(store: Arc<Store>) -> Arc<Self> {
-        let snapshot = RwLock::new(store.snapshot());
-        Arc::new(Self { store, snapshot, state: OnceLock::new(), view_depth: AtomicUsize::new(0) })
-    }
-
-    /// Says which session plans the views.
-    pub fn bind(&self, state: Weak<RwLock<SessionState>>) {
-        // A session binds its own catalog, once.
-        let _ = self.state.set(state);
-    }
-
-    /// Moves to the newest snapshot, as every statement does when it begins.
-    pub fn refresh(&self) -> Arc<Catalog> {
-        let newest = self.store.snapshot();
-        *self.snapshot.write() = Arc::clone(&newest);
-        newest
-    }
-
-    /// The snapshot of the running statement.
-    pub fn snapshot(&self) -> Arc<Catalog> {
-        Arc::clone(&self.snapshot.read())
-    }
-
-    /// The store.
-    pub fn store(&self) -> &Arc<Store> {
-        &self.store
+impl StatementCatalog {
+    /// A session's state with the names of this catalog.
+    pub fn state(self, mut session: SessionState) -> SessionState {
+        session.register_catalog_list(Arc::new(self));
+        session
     }
 
     async fn view(&self, name: &str, sql: &str) -> Result<Arc<dyn TableProvider>> {
-        let state = self.state.get().and_then(Weak::upgrade);
-        let Some(state) = state else { return plan_err!("view {name:?} is read without a session") };
-        let state = state.read().clone();
+        if self.view_depth >= VIEW_DEPTH_MAX {
+            return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
+        }
+        let Some(session) = self.session.upgrade() else {
+            return plan_err!("view {name:?} is read without a session");
+        };
         let parsed = statement::parse(sql).map_err(|error| plan_datafusion_err!("view {name:?}: {error}"))?;
-        let Some(Statement::Engine(query)) = parsed.into_iter().next() else {
+        let Some(Statement::Engine { statement, names }) = parsed.into_iter().next() else {
             return plan_err!("view {name:?} is no query");
         };
-        let depth = self.view_depth.fetch_add(1, Ordering::Relaxed);
-        let plan = if depth >= VIEW_DEPTH_MAX {
-            plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself")
-        } else {
-            Box::pin(state.statement_to_plan(*query)).await
-        };
-        self.view_depth.fetch_sub(1, Ordering::Relaxed);
-        Ok(Arc::new(ViewTable::new(plan?, Some(sql.to_owned()))))
+        let session = session.read().clone();
+        let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
+        let plan = Box::pin(state.statement_to_plan(*statement)).await?;
+        Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
     }
 }
 
-impl Debug for SessionCatalog {
+impl Debug for StatementCatalog {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "SessionCatalog(version {})", self.snapshot().version())
+        write!(formatter, "StatementCatalog(version {})", self.snapshot.version())
     }
 }
 
-/// The catalog as the engine sees it.
-#[derive(Debug)]
-pub struct CatalogNames(pub Arc<SessionCatalog>);
+impl CatalogProviderList for StatementCatalog {
+    fn register_catalog(&self, _name: String, _catalog: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
 
-impl CatalogProvider for CatalogNames {
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(self.clone()) as Arc<dyn CatalogProvider>)
+    }
+}
+
+impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
         vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         match name {
-            PUBLIC => Some(Arc::new(PublicSchema(Arc::clone(&self.0)))),
-            SYSTEM => Some(Arc::new(SystemSchema(Arc::clone(&self.0)))),
+            PUBLIC => Some(Arc::new(PublicSchema(self.clone()))),
+            SYSTEM => Some(Arc::new(SystemSchema(Arc::clone(&self.snapshot)))),
             _ => None,
         }
     }
 }
 
-/// The user's tables and views.
+/// The user's tables and views, and files.
 #[derive(Debug)]
-struct PublicSchema(Arc<SessionCatalog>);
+struct PublicSchema(StatementCatalog);
 
 #[async_trait]
 impl SchemaProvider for PublicSchema {
     fn table_names(&self) -> Vec<String> {
-        let snapshot = self.0.snapshot();
+        let snapshot = &self.0.snapshot;
         let tables = snapshot.tables().map(|table| table.name.clone());
         tables.chain(snapshot.views().map(|view| view.name.clone())).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let snapshot = self.0.snapshot();
-        if let Some(table) = snapshot.table(name) {
-            return Ok(Some(Arc::new(TautTable::new(Arc::clone(&self.0.store), Arc::clone(table)))));
+        let catalog = &self.0;
+        if let Some(table) = catalog.snapshot.table(name) {
+            let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
+            return Ok(Some(Arc::new(table)));
         }
-        match snapshot.view(name) {
-            Some(view) => Ok(Some(self.0.view(name, &view.sql).await?)),
-            None => Ok(None),
+        match catalog.snapshot.view(name) {
+            Some(view) => Ok(Some(catalog.view(name, &view.sql).await?)),
+            None => catalog.files.table(name).await,
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        let snapshot = self.0.snapshot();
-        snapshot.table(name).is_some() || snapshot.view(name).is_some()
+        self.0.snapshot.table(name).is_some() || self.0.snapshot.view(name).is_some()
     }
 }

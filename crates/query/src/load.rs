@@ -34,7 +34,7 @@ use datafusion::physical_plan::{
 };
 use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
-use taut_block::BlockBuilder;
+use taut_block::{BlockBuilder, Extent, rows_until_full};
 use taut_store::{NewBlock, RowOrder, Store, Table};
 use taut_types::{BlockSize, Schema, TableDesign};
 use tokio::sync::Semaphore;
@@ -347,8 +347,9 @@ async fn partition_blocks(
         Ok(batch)
     });
     match writer.design.block_size {
-        BlockSize::Bytes(bytes) if bytes <= GATHERED_BYTES_MAX => gathered_blocks(&writer, conformed, bytes).await,
-        _ => streamed_blocks(&writer, conformed).await,
+        BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => streamed_blocks(&writer, conformed).await,
+        BlockSize::File => streamed_blocks(&writer, conformed).await,
+        _ => gathered_blocks(&writer, conformed).await,
     }
 }
 
@@ -356,27 +357,25 @@ async fn partition_blocks(
 async fn gathered_blocks(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
-    block_bytes: u64,
 ) -> Result<Vec<NewBlock>> {
     let mut tasks = Vec::new();
-    let (mut gathered, mut gathered_bytes) = (Vec::new(), 0);
+    let (mut gathered, mut held) = (Vec::new(), Extent::default());
     while let Some(batch) = batches.next().await {
         let mut batch = batch?;
         while batch.num_rows() > 0 {
-            let bytes = plain_bytes(&batch, &writer.schema);
-            let room = block_bytes.saturating_sub(gathered_bytes);
-            if bytes < room {
-                gathered_bytes += bytes;
+            let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &writer.schema) };
+            let missing = rows_until_full(writer.design.block_size, held, extent);
+            if missing > extent.rows {
+                held = Extent { rows: held.rows + extent.rows, bytes: held.bytes + extent.bytes };
                 gathered.push(batch);
                 break;
             }
             // The part of the batch that fills the block, at least one row.
-            let share = (batch.num_rows() as u128 * u128::from(room)).div_ceil(u128::from(bytes.max(1)));
-            let rows = (share as usize).clamp(1, batch.num_rows());
+            let rows = (missing as usize).max(1);
             gathered.push(batch.slice(0, rows));
             batch = batch.slice(rows, batch.num_rows() - rows);
             tasks.push(writer.spawn_block(std::mem::take(&mut gathered)).await?);
-            gathered_bytes = 0;
+            held = Extent::default();
         }
     }
     if !gathered.is_empty() {

@@ -20,8 +20,8 @@ use crate::error::{QueryError, Result};
 use crate::load::BlockWriter;
 use crate::progress::ProgressCounter;
 
-/// Plain bytes of old blocks that a step takes at least.
-const STEP_BYTES: u64 = 64 << 20;
+/// Plain bytes of old blocks that a step takes at least: as many as a block of automatic size may have.
+const STEP_BYTES: u64 = 128 << 20;
 
 /// Rewrites the blocks of a table that are not in a design yet, keeping the order of rows, and sets it as the table's.
 ///
@@ -57,6 +57,7 @@ pub async fn rewrite_blocks(
 /// Consecutive blocks of one run that a step takes together.
 fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
     let step_bytes = match design.block_size {
+        BlockSize::Auto => STEP_BYTES,
         BlockSize::Bytes(bytes) => bytes.max(STEP_BYTES),
         BlockSize::File => u64::MAX,
     };

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef, UInt64Type};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::CatalogProvider;
 use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::dataframe::DataFrame;
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Values, WriteOp, lit};
 use datafusion::physical_plan::execute_stream;
@@ -26,14 +26,14 @@ use taut_store::{Store, Table};
 use taut_types::{LogicalType, Schema, TableDesign};
 
 use crate::batches::Batches;
-use crate::catalog::{CATALOG, CatalogNames, PUBLIC, SessionCatalog};
+use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
 use crate::files::{self, FileFormat, ReadOptions};
 use crate::load::{Target, TargetTable};
 use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::rewrite::rewrite_blocks;
 use crate::settings::Engine;
-use crate::statement::{Statement, TableSource};
+use crate::statement::{Names, Statement, TableSource};
 
 /// What a statement gives.
 pub enum Outcome {
@@ -66,8 +66,10 @@ impl Done {
 
 /// A session on a store.
 pub struct QuerySession {
+    store: Arc<Store>,
+    /// Settings and prepared statements. Its own catalog holds files only.
     context: SessionContext,
-    catalog: Arc<SessionCatalog>,
+    files: Arc<dyn SchemaProvider>,
     threads: usize,
     progress: Mutex<Option<ProgressCallback>>,
 }
@@ -75,16 +77,19 @@ pub struct QuerySession {
 impl QuerySession {
     /// A session with an engine's settings.
     pub fn new(store: Arc<Store>, engine: &Engine) -> Self {
-        let catalog = SessionCatalog::new(store);
         let context = engine.context().enable_url_table();
-        context.register_catalog(CATALOG, Arc::new(CatalogNames(Arc::clone(&catalog))) as Arc<dyn CatalogProvider>);
-        catalog.bind(context.state_weak_ref());
-        Self { context, catalog, threads: engine.threads(), progress: Mutex::new(None) }
+        let nothing: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
+        let catalog = MemoryCatalogProvider::new();
+        // A fresh catalog takes any schema.
+        let _ = catalog.register_schema(PUBLIC, Arc::clone(&nothing));
+        context.register_catalog(CATALOG, Arc::new(catalog));
+        let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(nothing);
+        Self { store, context, files, threads: engine.threads(), progress: Mutex::new(None) }
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
-        self.catalog.store()
+        &self.store
     }
 
     /// Says who is told of the progress of loads and rewrites.
@@ -97,9 +102,9 @@ impl QuerySession {
     /// # Errors
     /// When the statement fails; it then has changed nothing, except for the finished steps of a rewrite.
     pub async fn run(&self, statement: &Statement) -> Result<Outcome> {
-        let snapshot = self.catalog.refresh();
+        let snapshot = self.store.snapshot();
         match statement {
-            Statement::Engine(statement) => self.run_engine(statement).await,
+            Statement::Engine { statement, names } => self.run_engine(statement, names.as_ref()).await,
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
                 let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
                 if taken && *if_not_exists {
@@ -140,7 +145,7 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        let snapshot = self.catalog.refresh();
+        let snapshot = self.store.snapshot();
         if let Some(table) = snapshot.table(name) {
             if !design_options.is_empty() {
                 return Err(options_of_existing(name));
@@ -164,7 +169,7 @@ impl QuerySession {
         design_options: &[(String, String)],
     ) -> Result<u64> {
         let rows = crate::batches::plan_of(schema, partitions)?;
-        match self.catalog.refresh().table(name) {
+        match self.store.snapshot().table(name) {
             Some(table) if design_options.is_empty() => {
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
             }
@@ -173,18 +178,34 @@ impl QuerySession {
         }
     }
 
-    /// The context that statements run in.
-    pub fn context(&self) -> &SessionContext {
-        &self.context
+    /// The state in which a statement is planned and run, on the newest snapshot. Columns that it cannot mean by these
+    /// names are left out of the tables.
+    fn state(&self, names: Option<&Arc<Names>>) -> SessionState {
+        let catalog = StatementCatalog {
+            store: Arc::clone(&self.store),
+            snapshot: self.store.snapshot(),
+            names: names.cloned(),
+            session: self.context.state_weak_ref(),
+            files: Arc::clone(&self.files),
+            view_depth: 0,
+        };
+        catalog.state(self.context.state())
     }
 
     fn table(&self, name: &str) -> Result<Arc<Table>> {
-        let snapshot = self.catalog.snapshot();
+        let snapshot = self.store.snapshot();
         snapshot.table(name).cloned().ok_or_else(|| QueryError::NotFound { kind: "table", name: name.to_owned() })
     }
 
-    async fn run_engine(&self, statement: &EngineStatement) -> Result<Outcome> {
-        let plan = self.context.state().statement_to_plan(statement.clone()).await?;
+    async fn run_engine(&self, statement: &EngineStatement, names: Option<&Arc<Names>>) -> Result<Outcome> {
+        let mut state = self.state(names);
+        let mut plan = state.statement_to_plan(statement.clone()).await;
+        if plan.is_err() && names.is_some() {
+            // With all columns the message can say which there are.
+            state = self.state(None);
+            plan = state.statement_to_plan(statement.clone()).await;
+        }
+        let plan = plan?;
         let verb = match &plan {
             LogicalPlan::Ddl(ddl) => {
                 return Err(QueryError::unsupported(
@@ -207,13 +228,13 @@ impl QuerySession {
             }
             _ => None,
         };
-        let Some(verb) = verb else { return Ok(Outcome::Rows(self.stream(plan, None).await?)) };
+        let Some(verb) = verb else { return Ok(Outcome::Rows(start(state, plan, None).await?)) };
         let operation = match &plan {
             LogicalPlan::Dml(dml) => format!("insert into {}", dml.table_name.table()),
             _ => "copy".to_owned(),
         };
         let plan = nullable_values(plan)?;
-        let rows = count_of(self.stream(plan, self.counter(&operation, None)).await?).await?;
+        let rows = count_of(start(state, plan, self.counter(&operation, None)).await?).await?;
         Ok(Outcome::Done(Done::with_rows(verb, rows)))
     }
 
@@ -225,16 +246,6 @@ impl QuerySession {
             return Ok(Outcome::Done(Done::of(&tag)));
         }
         Ok(Outcome::Rows(frame.execute_stream().await?))
-    }
-
-    /// Plans and starts a query or an insert.
-    async fn stream(&self, plan: LogicalPlan, progress: Option<ProgressCounter>) -> Result<SendableRecordBatchStream> {
-        let mut state = self.context.state();
-        if let Some(progress) = progress {
-            state.config_mut().set_extension(Arc::new(progress));
-        }
-        let physical = state.create_physical_plan(&plan).await?;
-        Ok(execute_stream(physical, state.task_ctx())?)
     }
 
     fn counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
@@ -252,8 +263,7 @@ impl QuerySession {
             }
             TableSource::Query(query) => {
                 let statement = datafusion::sql::sqlparser::ast::Statement::Query(query.clone());
-                let plan =
-                    self.context.state().statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
+                let plan = self.state(None).statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
                 let rows = self.fill_new_table(name, plan, options).await?;
                 Ok(Done { rows: Some(rows), ..Done::of("CREATE TABLE") })
             }
@@ -276,7 +286,7 @@ impl QuerySession {
         let source = provider_as_source(Arc::new(provider));
         let plan =
             LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
-        count_of(self.stream(plan, progress).await?).await
+        count_of(start(self.state(None), plan, progress).await?).await
     }
 
     async fn load(
@@ -293,7 +303,7 @@ impl QuerySession {
     }
 
     fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
-        let snapshot = self.catalog.snapshot();
+        let snapshot = self.store.snapshot();
         let mut notices = Vec::new();
         let (mut tables, mut views) = (Vec::new(), Vec::new());
         for name in names {
@@ -318,7 +328,8 @@ impl QuerySession {
             let progress = self.counter(&format!("rewrite {name}"), Some(table.rows()));
             rewrite_blocks(self.store(), &table, design, self.threads, progress).await?
         } else {
-            let scan = self.context.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
+            let scan = SessionContext::new_with_state(self.state(None));
+            let scan = scan.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
             let rows_total = Some(table.rows());
             self.fill(name, Target::Sorted { table, design }, scan, rows_total).await?
         };
@@ -326,7 +337,7 @@ impl QuerySession {
     }
 
     async fn create_view(&self, name: &str, or_replace: bool, columns: &[String], sql: &str) -> Result<Outcome> {
-        let snapshot = self.catalog.snapshot();
+        let snapshot = self.store.snapshot();
         if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
             return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
         }
@@ -341,7 +352,7 @@ impl QuerySession {
         // A view that cannot be planned today is refused.
         for statement in crate::statement::parse(&sql)? {
             match statement {
-                Statement::Engine(query) => drop(self.context.state().statement_to_plan(*query).await?),
+                Statement::Engine { statement, .. } => drop(self.state(None).statement_to_plan(*statement).await?),
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
@@ -356,7 +367,8 @@ impl QuerySession {
     }
 
     async fn describe(&self, name: &TableReference) -> Result<Outcome> {
-        let provider = self.context.table_provider(name.clone()).await?;
+        let context = SessionContext::new_with_state(self.state(None));
+        let provider = context.table_provider(name.clone()).await?;
         let arrow = provider.schema();
         let fields = || arrow.fields().iter();
         let type_name = |field: &Arc<Field>| {
@@ -371,7 +383,7 @@ impl QuerySession {
     }
 
     fn show_tables(&self) -> Result<Outcome> {
-        let snapshot = self.catalog.snapshot();
+        let snapshot = self.store.snapshot();
         let tables = snapshot.tables().map(|table| (table.name.clone(), "table", table.design.layout.name()));
         let views = snapshot.views().map(|view| (view.name.clone(), "view", ""));
         let mut all: Vec<_> = tables.chain(views).collect();
@@ -398,6 +410,19 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
         other => Ok(Transformed::no(other)),
     })?;
     Ok(changed.data)
+}
+
+/// Plans and starts a query or an insert.
+async fn start(
+    mut state: SessionState,
+    plan: LogicalPlan,
+    progress: Option<ProgressCounter>,
+) -> Result<SendableRecordBatchStream> {
+    if let Some(progress) = progress {
+        state.config_mut().set_extension(Arc::new(progress));
+    }
+    let physical = state.create_physical_plan(&plan).await?;
+    Ok(execute_stream(physical, state.task_ctx())?)
 }
 
 fn options_of_existing(name: &str) -> QueryError {

@@ -3,7 +3,10 @@
 //! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
 //! handed on as it was parsed.
 
+mod names;
+
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::common::TableReference;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, DFParserBuilder, Statement as EngineStatement};
@@ -19,6 +22,8 @@ use taut_types::Column;
 
 use crate::columns::columns_of;
 use crate::error::{QueryError, Result};
+
+pub use names::Names;
 
 /// One statement, ready to run.
 #[derive(Clone, Debug)]
@@ -83,7 +88,12 @@ pub enum Statement {
     /// `SHOW TABLES`.
     ShowTables,
     /// Anything that DataFusion plans by itself.
-    Engine(Box<EngineStatement>),
+    Engine {
+        /// As it was parsed.
+        statement: Box<EngineStatement>,
+        /// The columns that a query can mean; `None` for all.
+        names: Option<Arc<Names>>,
+    },
 }
 
 /// Where the columns of a new table come from.
@@ -112,6 +122,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         if parser.parser.peek_token().token == Token::EOF {
             return Ok(statements);
         }
+        let start = parser.parser.index();
         // DataFusion's COPY knows neither FROM nor options in parentheses.
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
         let parsed = if is_copy {
@@ -132,7 +143,9 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
                 position: Some((start.line, start.column)),
             });
         }
-        statements.push(classify(parsed)?);
+        let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);
+        let names = Names::of(&parsed, tokens).map(Arc::new);
+        statements.push(classify(parsed, names)?);
     }
 }
 
@@ -163,7 +176,8 @@ fn floating_literals(statement: &mut EngineStatement) {
     }
 }
 
-fn classify(statement: EngineStatement) -> Result<Statement> {
+fn classify(statement: EngineStatement, names: Option<Arc<Names>>) -> Result<Statement> {
+    let engine = |statement| Ok(Statement::Engine { statement: Box::new(statement), names });
     let ast = match statement {
         EngineStatement::Statement(ast) => *ast,
         EngineStatement::CreateExternalTable(_) => {
@@ -172,7 +186,7 @@ fn classify(statement: EngineStatement) -> Result<Statement> {
                 "files can be queried directly (SELECT ... FROM 'file.parquet') and loaded (COPY t FROM 'file.parquet')",
             ));
         }
-        other => return Ok(Statement::Engine(Box::new(other))),
+        other => return engine(other),
     };
     match ast {
         Ast::CreateTable(create) => create_table(create),
@@ -212,7 +226,7 @@ fn classify(statement: EngineStatement) -> Result<Statement> {
         Ast::Rollback { .. } => Err(comes_with_transactions("ROLLBACK")),
         Ast::Savepoint { .. } => Err(comes_with_transactions("SAVEPOINT")),
         Ast::CreateIndex(_) => Err(QueryError::unsupported("CREATE INDEX", "zone maps are always kept")),
-        other => Ok(Statement::Engine(Box::new(EngineStatement::Statement(Box::new(other))))),
+        other => engine(EngineStatement::Statement(Box::new(other))),
     }
 }
 
@@ -315,13 +329,14 @@ fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]
         source if columns.is_empty() => {
             let (stored_as, options) = crate::files::engine_options(&filename, options)?;
             let text = |value: String| Value::SingleQuotedString(value);
-            Ok(Statement::Engine(Box::new(EngineStatement::CopyTo(CopyToStatement {
+            let copy = CopyToStatement {
                 source,
                 target: filename,
                 partitioned_by: Vec::new(),
                 stored_as: Some(stored_as),
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
-            }))))
+            };
+            Ok(Statement::Engine { statement: Box::new(EngineStatement::CopyTo(copy)), names: None })
         }
         _ => Err(QueryError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
     }
@@ -410,8 +425,8 @@ mod tests {
             one("copy t(a, b) from 'x.csv' (format csv, header, delimiter ';')"),
             Statement::CopyFrom { columns, options, .. } if columns.len() == 2 && options.len() == 3
         ));
-        assert!(matches!(one("copy (select 1) to 'x.parquet'"), Statement::Engine(_)));
-        assert!(matches!(one("SELECT * FROM 'x.parquet'"), Statement::Engine(_)));
+        assert!(matches!(one("copy (select 1) to 'x.parquet'"), Statement::Engine { .. }));
+        assert!(matches!(one("SELECT * FROM 'x.parquet'"), Statement::Engine { .. }));
         assert_eq!(parse("select 1;; select 2; -- end\n").unwrap().len(), 2);
     }
 

@@ -15,8 +15,6 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use taut_store::{BlockFile, Catalog, ReadCounters, Table};
 use taut_types::{ColumnIndex, text_of};
 
-use crate::catalog::SessionCatalog;
-
 /// A system table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SystemTable {
@@ -83,7 +81,7 @@ impl SystemTable {
 
 /// The schema `taut`.
 #[derive(Debug)]
-pub struct SystemSchema(pub Arc<SessionCatalog>);
+pub struct SystemSchema(pub Arc<Catalog>);
 
 #[async_trait]
 impl SchemaProvider for SystemSchema {
@@ -93,7 +91,7 @@ impl SchemaProvider for SystemSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(table) = SystemTable::ALL.into_iter().find(|table| table.name() == name) else { return Ok(None) };
-        let contents = Contents { table, schema: table.schema(), snapshot: self.0.snapshot() };
+        let contents = Contents { table, schema: table.schema(), snapshot: Arc::clone(&self.0) };
         Ok(Some(Arc::new(StreamingTable::try_new(table.schema(), vec![Arc::new(contents)])?)))
     }
 
@@ -169,7 +167,7 @@ fn block_rows(table: &Table) -> Vec<ArrayRef> {
         texts(entries().map(|entry| Some(entry.id.to_string()))),
         texts(entries().map(|entry| Some(entry.layout.to_string()))),
         numbers(entries().map(|entry| entry.rows)),
-        numbers(entries().map(|entry| entry.rows.div_ceil(taut_block::SEGMENT_ROWS as u64))),
+        numbers(entries().map(|entry| entry.segments)),
         numbers(entries().map(|entry| entry.file_bytes)),
         numbers(entries().map(|entry| entry.plain_bytes)),
         texts(entries().map(|entry| Some(format!("blocks/{}.block", entry.id)))),

@@ -3,35 +3,51 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{Column, ColumnStatistics as EngineStatistics, DFSchema, Result, ScalarValue, not_impl_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use taut_store::{Store, Table};
 use taut_types::{ColumnIndex, ColumnStatistics, Key, LogicalType};
 
 use crate::load::InsertExec;
 use crate::rules::selectivity;
-use crate::scan::ScanSource;
+use crate::scan::{ScanSource, map_columns};
+use crate::statement::Names;
 
-/// A table of a snapshot.
+/// A table of a snapshot, or some of its columns.
 #[derive(Debug)]
 pub struct TautTable {
     store: Arc<Store>,
     stored: Arc<Table>,
-    arrow: SchemaRef,
     rows: u64,
+    /// The columns that a statement sees, in order, by their places in the stored table.
+    visible: Vec<usize>,
+    visible_arrow: SchemaRef,
 }
 
 impl TautTable {
-    /// The table of a store, as a snapshot has it.
-    pub fn new(store: Arc<Store>, stored: Arc<Table>) -> Self {
-        let (arrow, rows) = (stored.schema.arrow(), stored.rows());
-        Self { store, stored, arrow, rows }
+    /// The table of a store, as a snapshot has it. Where names are given, a statement sees no other columns, but one.
+    pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>) -> Self {
+        let (rows, arrow) = (stored.rows(), stored.schema.arrow());
+        let is_visible = |place: &usize| names.is_none_or(|names| names.contains(arrow.field(*place).name()));
+        let mut visible: Vec<_> = (0..arrow.fields().len()).filter(is_visible).collect();
+        if visible.is_empty() {
+            visible.push(0);
+        }
+        let visible_arrow = match visible.len() == arrow.fields().len() {
+            true => arrow,
+            false => {
+                let fields = visible.iter().map(|place| Arc::clone(&arrow.fields()[*place]));
+                Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
+            }
+        };
+        Self { store, stored, rows, visible, visible_arrow }
     }
 
     /// The stored table.
@@ -39,9 +55,9 @@ impl TautTable {
         &self.stored
     }
 
-    /// The columns in Arrow.
-    pub fn arrow(&self) -> &SchemaRef {
-        &self.arrow
+    /// The columns of the stored table in Arrow.
+    pub fn arrow(&self) -> SchemaRef {
+        self.stored.schema.arrow()
     }
 
     /// Rows of the table in this snapshot.
@@ -133,7 +149,7 @@ fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
 #[async_trait]
 impl TableProvider for TautTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.arrow)
+        Arc::clone(&self.visible_arrow)
     }
 
     fn table_type(&self) -> TableType {
@@ -152,14 +168,21 @@ impl TableProvider for TautTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored)));
-        let columns = projection.cloned().unwrap_or_else(|| (0..self.arrow.fields().len()).collect());
+        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
+        let columns = match projection {
+            Some(places) => places.iter().map(|place| self.visible[*place]).collect(),
+            None => self.visible.clone(),
+        };
         let share = filters.iter().map(|filter| self.selectivity(filter)).reduce(|left, right| left * right);
         let mut conditions = Vec::with_capacity(filters.len());
         if !filters.is_empty() {
-            let schema = DFSchema::try_from(Arc::clone(&self.arrow))?;
+            let schema = DFSchema::try_from(Arc::clone(&self.visible_arrow))?;
             for filter in filters {
-                conditions.push(state.create_physical_expr(filter.clone(), &schema)?);
+                let condition = state.create_physical_expr(filter.clone(), &schema)?;
+                let stored = |column: &PhysicalColumn| {
+                    Some(PhysicalColumn::new(column.name(), *self.visible.get(column.index())?))
+                };
+                conditions.push(map_columns(&condition, stored)?);
             }
         }
         let partitions = state.config().target_partitions();

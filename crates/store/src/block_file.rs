@@ -64,7 +64,7 @@ impl BlockFile {
     }
 
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
-        let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, .. } = self.entry;
+        let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
         let file = self.directory.open_block(id).map_err(|source| error("open", source))?;
@@ -83,6 +83,10 @@ impl BlockFile {
         let block = Block::parse(header.into()).map_err(|source| ReadError::Header { path: path(), source })?;
         if block.rows() != rows {
             return Err(ReadError::Differs { path: path(), what: "rows", expected: rows, found: block.rows() });
+        }
+        if block.segments() as u64 != segments {
+            let found = block.segments() as u64;
+            return Err(ReadError::Differs { path: path(), what: "segments", expected: segments, found });
         }
         // Sections follow each other up to the end that the header tells.
         if block.file_length() != file_bytes {

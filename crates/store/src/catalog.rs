@@ -92,25 +92,27 @@ pub struct BlockEntry {
     pub rows: u64,
     /// Bytes of its values in their plain form.
     pub plain_bytes: u64,
+    /// Segments in it, each of which can be read by itself.
+    pub segments: u64,
     /// The name of its layout.
     pub layout: Box<str>,
 }
 
 /// A block entry in the file: an array, since names of fields would double a catalog of many blocks.
 #[derive(Deserialize)]
-struct BlockRow(BlockId, u64, u64, u64, u64, u64, Box<str>);
+struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>);
 
 impl Serialize for BlockEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout } = self;
-        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout).serialize(serializer)
+        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout } = self;
+        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout).serialize(serializer)
     }
 }
 
 impl From<BlockRow> for BlockEntry {
     fn from(row: BlockRow) -> Self {
-        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout) = row;
-        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, layout }
+        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout) = row;
+        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout }
     }
 }
 

@@ -109,6 +109,7 @@ impl Store {
             header_checksum: checksum(&image.header),
             rows: image.rows,
             plain_bytes: image.plain_bytes,
+            segments: image.segments,
             layout: design.layout.name().into(),
         };
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));

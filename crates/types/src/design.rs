@@ -1,16 +1,17 @@
 //! The design of a table: how its blocks are laid out, as plain data.
 //!
-//! Storage builds from it, the catalog shows it, SQL declares it in `WITH (...)`. Each option is parsed and checked
-//! here, once, against the table's schema, so that no room below meets a name that does not exist.
+//! Storage builds from it, the catalog shows it, SQL declares it in `WITH (...)`: see the options. Columns are named by
+//! their places, so that no room below meets a name that does not exist.
+
+mod options;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ColumnIndex, LogicalType, Schema};
 
-/// Plain bytes of rows that a block aims at where the design does not say.
+/// Plain bytes of rows that a block aims at where the design does not say: see [`BlockSize::Auto`].
 pub const BLOCK_BYTES_DEFAULT: u64 = 16 << 20;
 /// The least block size a design may ask for.
 pub const BLOCK_BYTES_MIN: u64 = 128 << 10;
@@ -177,19 +178,17 @@ impl Encoding {
 }
 
 /// When a block is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockSize {
+    /// At [`BLOCK_BYTES_DEFAULT`] of plain values, but not before it holds a whole segment, so that the columns of a wide
+    /// table come in chunks as long as those of a narrow one.
+    #[default]
+    Auto,
     /// At about this many bytes of plain values, at least [`BLOCK_BYTES_MIN`].
     Bytes(u64),
     /// Never: one block per load and partition.
     File,
-}
-
-impl Default for BlockSize {
-    fn default() -> Self {
-        Self::Bytes(BLOCK_BYTES_DEFAULT)
-    }
 }
 
 /// Why options make no design.
@@ -245,104 +244,6 @@ pub enum DesignError {
 }
 
 impl TableDesign {
-    /// The names of all options.
-    pub const OPTIONS: [&'static str; 6] = ["layout", "groups", "sort_by", "compression", "encoding", "block_size"];
-    const LAYOUTS: &'static str = "'row', 'packed_row', 'column' or 'groups'";
-
-    /// The design that these options describe; what they leave out has its default.
-    ///
-    /// # Errors
-    /// When an option or value is unknown, or does not fit the schema. The message lists what is allowed.
-    pub fn from_options<'a>(
-        options: impl IntoIterator<Item = (&'a str, &'a str)>,
-        schema: &Schema,
-    ) -> Result<Self, DesignError> {
-        Self::default().with_options(options, schema)
-    }
-
-    /// This design with some options changed, as by `ALTER TABLE ... SET`.
-    ///
-    /// # Errors
-    /// As [`TableDesign::from_options`].
-    pub fn with_options<'a>(
-        &self,
-        options: impl IntoIterator<Item = (&'a str, &'a str)>,
-        schema: &Schema,
-    ) -> Result<Self, DesignError> {
-        let mut design = self.clone();
-        let (mut layout, mut groups) = (None, None);
-        for (name, value) in options {
-            match name.to_ascii_lowercase().as_str() {
-                "layout" => layout = Some(value),
-                "groups" => groups = Some(parse_groups(value, schema)?),
-                "sort_by" => design.sort_by = parse_sort_by(value, schema)?,
-                "compression" => design.compression = parse_compression(value)?,
-                "encoding" => design.encodings = parse_encodings(value, schema)?,
-                "block_size" => design.block_size = parse_block_size(value)?,
-                _ => return Err(DesignError::UnknownOption { name: name.to_owned() }),
-            }
-        }
-        design.layout = match (layout.map(str::to_ascii_lowercase).as_deref(), groups, &self.layout) {
-            (Some("row"), None, _) => Layout::Row,
-            (Some("packed_row"), None, _) => Layout::PackedRow,
-            (Some("column"), None, _) => Layout::Column,
-            (Some("groups") | None, Some(groups), _) => Layout::Groups(groups),
-            (Some("groups"), None, Layout::Groups(groups)) => Layout::Groups(groups.clone()),
-            (Some("groups"), None, _) => {
-                return Err(DesignError::GroupsWithoutLayout { missing: "option groups is not given" });
-            }
-            (Some("row" | "packed_row" | "column"), Some(_), _) => {
-                return Err(DesignError::GroupsWithoutLayout { missing: "the layout is not 'groups'" });
-            }
-            (Some(_), _, _) => {
-                let found = layout.unwrap_or_default().to_owned();
-                return Err(DesignError::Value { option: "layout", found, allowed: Self::LAYOUTS.to_owned() });
-            }
-            (None, None, layout) => layout.clone(),
-        };
-        design.check_encodings(schema)?;
-        Ok(design)
-    }
-
-    /// The design as options, which lead back to it; those at their default are left out, except the layout.
-    pub fn to_options(&self, schema: &Schema) -> Vec<(&'static str, String)> {
-        let name = |column: ColumnIndex| quote(&schema.column(column).name);
-        let mut options = vec![("layout", self.layout.name().to_owned())];
-        if let Layout::Groups(groups) = &self.layout {
-            let group = |columns: &Vec<ColumnIndex>| {
-                format!("({})", columns.iter().map(|column| name(*column)).collect::<Vec<_>>().join(","))
-            };
-            options.push(("groups", groups.iter().map(group).collect::<Vec<_>>().join(",")));
-        }
-        if !self.sort_by.is_empty() {
-            let mut text = String::new();
-            for sort in &self.sort_by {
-                let separator = if text.is_empty() { "" } else { ", " };
-                let direction = if sort.descending { " desc" } else { "" };
-                let nulls = match sort.nulls_first {
-                    _ if sort.nulls_first == sort.descending => "",
-                    true => " nulls first",
-                    false => " nulls last",
-                };
-                let _ = write!(text, "{separator}{}{direction}{nulls}", name(sort.column));
-            }
-            options.push(("sort_by", text));
-        }
-        if self.compression == Compression::None {
-            options.push(("compression", "none".to_owned()));
-        }
-        if !self.encodings.is_empty() {
-            let pair = |(column, encoding): (&ColumnIndex, &Encoding)| format!("{}={}", name(*column), encoding.name());
-            options.push(("encoding", self.encodings.iter().map(pair).collect::<Vec<_>>().join(", ")));
-        }
-        match self.block_size {
-            BlockSize::Bytes(BLOCK_BYTES_DEFAULT) => {}
-            BlockSize::Bytes(bytes) => options.push(("block_size", bytes.to_string())),
-            BlockSize::File => options.push(("block_size", "file".to_owned())),
-        }
-        options
-    }
-
     /// The groups in which the columns of a schema are stored.
     pub fn groups(&self, schema: &Schema) -> Vec<Group> {
         let all = || (0..schema.len()).map(ColumnIndex::from);
@@ -361,7 +262,7 @@ impl TableDesign {
         }
     }
 
-    fn check_encodings(&self, schema: &Schema) -> Result<(), DesignError> {
+    pub(crate) fn check_encodings(&self, schema: &Schema) -> Result<(), DesignError> {
         if self.encodings.is_empty() {
             return Ok(());
         }
@@ -398,276 +299,5 @@ impl Layout {
             Self::Column => "column",
             Self::Groups(_) => "groups",
         }
-    }
-}
-
-/// A word of an option value: a name, quoted or not, or one of `( ) , =`.
-#[derive(Debug, PartialEq)]
-enum Token {
-    Word { text: String, quoted: bool },
-    Sign(char),
-}
-
-/// Splits an option value into words and signs. Names in double quotes keep their case and may hold anything;
-/// a doubled quote stands for one.
-fn tokens(option: &'static str, value: &str) -> Result<Vec<Token>, DesignError> {
-    let mut tokens = Vec::new();
-    let mut characters = value.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '(' | ')' | ',' | '=' => tokens.push(Token::Sign(character)),
-            '"' => {
-                let mut text = String::new();
-                loop {
-                    match characters.next() {
-                        Some('"') if characters.next_if_eq(&'"').is_some() => text.push('"'),
-                        Some('"') => break,
-                        Some(other) => text.push(other),
-                        None => return Err(unexpected(option, value, "a closing double quote after each opening one")),
-                    }
-                }
-                tokens.push(Token::Word { text, quoted: true });
-            }
-            character if character.is_whitespace() => {}
-            character => {
-                let mut text = String::from(character);
-                while let Some(more) = characters.next_if(|c| !c.is_whitespace() && !"(),=\"".contains(*c)) {
-                    text.push(more);
-                }
-                tokens.push(Token::Word { text, quoted: false });
-            }
-        }
-    }
-    Ok(tokens)
-}
-
-fn unexpected(option: &'static str, found: &str, allowed: &str) -> DesignError {
-    DesignError::Value { option, found: found.to_owned(), allowed: allowed.to_owned() }
-}
-
-/// The column of a name: as it is written, or else, where it is not quoted, the only one that differs in case alone.
-fn column_of(option: &'static str, text: &str, quoted: bool, schema: &Schema) -> Result<ColumnIndex, DesignError> {
-    if let Some(index) = schema.index_of(text) {
-        return Ok(index);
-    }
-    let same = |index: &usize| schema.columns()[*index].name.eq_ignore_ascii_case(text);
-    let mut alike = (0..schema.len()).filter(same);
-    match (alike.next(), alike.next()) {
-        (Some(index), None) if !quoted => Ok(index.into()),
-        _ => {
-            const NAMES_MAX: usize = 20;
-            let mut names: Vec<_> = schema.columns().iter().take(NAMES_MAX).map(|c| c.name.as_str()).collect();
-            if schema.len() > NAMES_MAX {
-                names.push("...");
-            }
-            Err(DesignError::UnknownColumn { option, column: text.to_owned(), columns: names.join(", ") })
-        }
-    }
-}
-
-fn quote(name: &str) -> String {
-    let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') && !name.is_empty();
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-fn parse_groups(value: &str, schema: &Schema) -> Result<Vec<Vec<ColumnIndex>>, DesignError> {
-    const ALLOWED: &str = "a list of groups such as '(a,b),(c)'";
-    let mut groups: Vec<Vec<ColumnIndex>> = Vec::new();
-    let mut seen = vec![false; schema.len()];
-    let mut tokens = tokens("groups", value)?.into_iter();
-    loop {
-        let Some(Token::Sign('(')) = tokens.next() else { return Err(unexpected("groups", value, ALLOWED)) };
-        let mut group = Vec::new();
-        loop {
-            let Some(Token::Word { text, quoted }) = tokens.next() else {
-                return Err(unexpected("groups", value, ALLOWED));
-            };
-            let column = column_of("groups", &text, quoted, schema)?;
-            if std::mem::replace(&mut seen[column.index()], true) {
-                return Err(DesignError::DuplicateColumn { option: "groups", column: text });
-            }
-            group.push(column);
-            match tokens.next() {
-                Some(Token::Sign(',')) => {}
-                Some(Token::Sign(')')) => break,
-                _ => return Err(unexpected("groups", value, ALLOWED)),
-            }
-        }
-        groups.push(group);
-        match tokens.next() {
-            Some(Token::Sign(',')) => {}
-            None => break,
-            _ => return Err(unexpected("groups", value, ALLOWED)),
-        }
-    }
-    match seen.iter().position(|seen| !seen) {
-        Some(left) => Err(DesignError::UngroupedColumn { column: schema.columns()[left].name.clone() }),
-        None => Ok(groups),
-    }
-}
-
-fn parse_sort_by(value: &str, schema: &Schema) -> Result<Vec<SortColumn>, DesignError> {
-    const ALLOWED: &str = "a list of columns such as 'a, b desc', each with asc or desc, nulls first or nulls last";
-    let tokens = tokens("sort_by", value)?;
-    let mut sort_by: Vec<SortColumn> = Vec::new();
-    if tokens.is_empty() {
-        return Ok(sort_by);
-    }
-    for item in tokens.split(|token| *token == Token::Sign(',')) {
-        let Some((Token::Word { text, quoted }, rest)) = item.split_first() else {
-            return Err(unexpected("sort_by", value, ALLOWED));
-        };
-        let words = rest
-            .iter()
-            .map(|token| match token {
-                Token::Word { text, quoted: false } => Ok(text.to_ascii_lowercase()),
-                _ => Err(unexpected("sort_by", value, ALLOWED)),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let (descending, rest) = match words.as_slice() {
-            ["asc", rest @ ..] => (false, rest),
-            ["desc", rest @ ..] => (true, rest),
-            rest => (false, rest),
-        };
-        let nulls_first = match rest {
-            [] => descending,
-            ["nulls", "first"] => true,
-            ["nulls", "last"] => false,
-            _ => return Err(unexpected("sort_by", value, ALLOWED)),
-        };
-        let column = column_of("sort_by", text, *quoted, schema)?;
-        if sort_by.iter().any(|sort| sort.column == column) {
-            return Err(DesignError::DuplicateColumn { option: "sort_by", column: text.clone() });
-        }
-        sort_by.push(SortColumn { column, descending, nulls_first });
-    }
-    Ok(sort_by)
-}
-
-fn parse_compression(value: &str) -> Result<Compression, DesignError> {
-    match value.to_ascii_lowercase().as_str() {
-        "auto" => Ok(Compression::Auto),
-        "none" => Ok(Compression::None),
-        _ => Err(unexpected("compression", value, "'auto' or 'none'")),
-    }
-}
-
-fn parse_encodings(value: &str, schema: &Schema) -> Result<BTreeMap<ColumnIndex, Encoding>, DesignError> {
-    let names: Vec<_> = Encoding::ALL.into_iter().map(Encoding::name).collect();
-    let allowed = || format!("a list such as 'c=dictionary, d=auto' of auto, {}", names.join(", "));
-    let tokens = tokens("encoding", value)?;
-    let mut encodings = BTreeMap::new();
-    if tokens.is_empty() {
-        return Ok(encodings);
-    }
-    let mut seen = Vec::new();
-    for item in tokens.split(|token| *token == Token::Sign(',')) {
-        let [Token::Word { text, quoted }, Token::Sign('='), Token::Word { text: name, quoted: false }] = item else {
-            return Err(unexpected("encoding", value, &allowed()));
-        };
-        let column = column_of("encoding", text, *quoted, schema)?;
-        if seen.contains(&column) {
-            return Err(DesignError::DuplicateColumn { option: "encoding", column: text.clone() });
-        }
-        seen.push(column);
-        let name = name.to_ascii_lowercase();
-        match Encoding::ALL.into_iter().find(|encoding| encoding.name() == name) {
-            Some(encoding) => drop(encodings.insert(column, encoding)),
-            None if name == "auto" => {}
-            None => return Err(unexpected("encoding", &name, &allowed())),
-        }
-    }
-    Ok(encodings)
-}
-
-fn parse_block_size(value: &str) -> Result<BlockSize, DesignError> {
-    let text = value.trim().to_ascii_lowercase();
-    let refused = || unexpected("block_size", value, "'file', or a size from 128KiB such as '16MiB' or 16777216");
-    if text == "file" {
-        return Ok(BlockSize::File);
-    }
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| refused())?;
-    let unit: u64 = match text[digits..].trim() {
-        "" | "b" => 1,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => return Err(refused()),
-    };
-    match number.checked_mul(unit) {
-        Some(bytes) if bytes >= BLOCK_BYTES_MIN => Ok(BlockSize::Bytes(bytes)),
-        _ => Err(refused()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Column;
-
-    fn schema() -> Schema {
-        Schema::new(vec![
-            Column::new("a", LogicalType::Integer, false),
-            Column::new("B b", LogicalType::Varchar, true),
-            Column::new("c", LogicalType::Double, true),
-        ])
-        .unwrap()
-    }
-
-    #[test]
-    fn options_lead_back() {
-        let cases: [&[(&str, &str)]; 5] = [
-            &[],
-            &[("LAYOUT", "Packed_Row"), ("sort_by", "a desc, \"B b\" nulls first, C")],
-            &[("groups", "(a, c), (\"B b\")"), ("encoding", "\"B b\"=fsst, a = auto")],
-            &[("layout", "row"), ("compression", "none"), ("block_size", "file")],
-            &[("block_size", "128 KiB"), ("encoding", "a=run_length")],
-        ];
-        for options in cases {
-            let design = TableDesign::from_options(options.iter().copied(), &schema()).unwrap();
-            let written = design.to_options(&schema());
-            let again = written.iter().map(|(name, value)| (*name, value.as_str()));
-            assert_eq!(TableDesign::from_options(again, &schema()).unwrap(), design, "{written:?}");
-        }
-    }
-
-    #[test]
-    fn wrong_options_are_named_with_what_is_allowed() {
-        let cases = [
-            ("layot", "row", "unknown table option \"layot\"; allowed are layout, groups"),
-            ("layout", "rows", "'row', 'packed_row', 'column' or 'groups'"),
-            ("layout", "groups", "option groups is not given"),
-            ("groups", "(a,c)", "column \"B b\" is in no group"),
-            ("groups", "(a,c),(a)", "named twice"),
-            ("groups", "a,c", "a list of groups such as"),
-            ("groups", "", "a list of groups such as"),
-            ("sort_by", "d", "no column \"d\"; it has a, B b, c"),
-            ("sort_by", "a sideways", "asc or desc"),
-            ("sort_by", "a,a", "named twice"),
-            ("compression", "zip", "'auto' or 'none'"),
-            ("encoding", "a=fsst", "plain, bit_packed, frame_of_reference, dictionary, run_length for a integer"),
-            ("encoding", "a=zstd", "auto, plain"),
-            ("encoding", "\"a=plain", "closing double quote"),
-            ("block_size", "1KiB", "from 128KiB"),
-            ("block_size", "99999999999GiB", "from 128KiB"),
-            ("block_size", "é", "from 128KiB"),
-        ];
-        for (name, value, message) in cases {
-            let error = TableDesign::from_options([(name, value)], &schema()).unwrap_err().to_string();
-            assert!(error.contains(message), "{name}={value}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_change_of_layout_checks_forced_encodings_again() {
-        let design = TableDesign::from_options([("encoding", "a=run_length")], &schema()).unwrap();
-        let error = design.with_options([("layout", "packed_row")], &schema()).unwrap_err().to_string();
-        assert!(error.contains("in packed_rows"), "{error}");
-        assert!(design.with_options([("layout", "packed_row"), ("encoding", "")], &schema()).is_ok());
     }
 }

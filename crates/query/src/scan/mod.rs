@@ -16,5 +16,5 @@ mod predicate;
 mod source;
 mod stream;
 
-pub use predicate::key_of;
+pub use predicate::{key_of, map_columns};
 pub use source::ScanSource;

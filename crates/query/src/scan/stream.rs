@@ -12,7 +12,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use taut_block::{BlockError, SEGMENT_ROWS};
+use taut_block::BlockError;
 use taut_store::{BlockFile, OpenBlock, Table};
 use taut_types::{ColumnIndex, Predicate};
 
@@ -39,7 +39,7 @@ pub struct WorkQueue {
 impl WorkQueue {
     /// The segments of some of a table's blocks.
     pub fn new(table: &Table, blocks: Range<usize>) -> Self {
-        let segments = |block: usize| (table.blocks[block].entry().rows as usize).div_ceil(SEGMENT_ROWS);
+        let segments = |block: usize| table.blocks[block].entry().segments as usize;
         let morsels =
             blocks.flat_map(|block| (0..segments(block)).map(move |segment| Morsel { block, segment })).collect();
         Self { morsels, next: AtomicUsize::new(0) }
@@ -68,7 +68,7 @@ impl<'a> Conditions<'a> {
 
     fn translate(&mut self) -> Result<()> {
         let table = self.source.table();
-        self.predicate = translate(&self.source.filters, &table.stored().schema, table.arrow())?;
+        self.predicate = translate(&self.source.filters, &table.stored().schema, &table.arrow())?;
         Ok(())
     }
 

@@ -45,6 +45,9 @@ fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockI
         if block.header_bytes > block.file_bytes {
             return Err(format!("a header of block {} that fits its file", block.id));
         }
+        if block.segments > block.rows {
+            return Err(format!("at most a segment a row in block {}", block.id));
+        }
         let sums = rows.checked_add(block.rows).zip(bytes.checked_add(block.file_bytes.max(block.plain_bytes)));
         (rows, bytes) = sums.ok_or_else(|| "fewer rows and bytes".to_owned())?;
     }
@@ -88,7 +91,7 @@ mod tests {
             "database": 1, "version": 2, "next_block": 3, "next_table": 2,
             "tables": [{
                 "id": 1, "name": "t", "schema": schema, "design": TableDesign::default(), "statistics": statistics,
-                "runs": [0, 1], "blocks": [[1, 128, 64, 0, 3, 24, "column"], [2, 128, 64, 0, 2, 24, "row"]],
+                "runs": [0, 1], "blocks": [[1, 128, 64, 0, 3, 24, 1, "column"], [2, 128, 64, 0, 2, 24, 1, "row"]],
             }],
             "views": [{"name": "v", "sql": ""}],
         });
@@ -113,6 +116,7 @@ mod tests {
         assert!(set("/tables/0/blocks/0/2", json!(129)).contains("fits its file"));
         assert!(set("/tables/0/blocks/0/4", json!(4)).contains("statistics of 6 rows"));
         assert!(set("/tables/0/blocks/0/4", json!(u64::MAX)).contains("fewer rows"));
+        assert!(set("/tables/0/blocks/0/6", json!(4)).contains("a segment a row"));
         assert!(set("/tables/0/runs", json!([])).contains("runs that cover"));
         assert!(set("/tables/0/runs", json!([1])).contains("runs that cover"));
         assert!(set("/tables/0/runs", json!([0, 2])).contains("runs that cover"));

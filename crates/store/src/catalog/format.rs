@@ -1,7 +1,7 @@
 //! The file `catalog`, which every commit replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 1 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 2 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -17,7 +17,7 @@ use twox_hash::XxHash3_64;
 use super::{BlockEntry, Catalog, TableId, View};
 
 /// The version that is written.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// The versions that can be read.
 pub(crate) const READABLE: RangeInclusive<u64> = VERSION..=VERSION;
 
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn bytes_lead_back() {
         let bytes = to_bytes(&catalog()).unwrap();
-        assert!(bytes.starts_with(b"taut-catalog 1 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 2 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let bytes = to_bytes(&catalog()).unwrap();
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 1", "taut-catalog 2", 1);
-        assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 2 });
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 2", "taut-catalog 3", 1);
+        assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 
     #[test]
