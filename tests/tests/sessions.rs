@@ -99,3 +99,38 @@ fn a_directory_of_other_things_is_no_database() {
     let opened = Database::open(directory.path());
     assert!(opened.is_err(), "a directory with foreign files was taken for a new database");
 }
+
+/// The longest chains that are let through, on a thread with little stack, and one operator more.
+#[test]
+fn long_chains_of_operators_run_or_are_refused() {
+    const OPERATORS_MAX: usize = 2_000;
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t AS SELECT i AS a, 'x' AS s FROM generate_series(1, 100) AS g(i)").unwrap();
+    let chain = |term: &str, operators: usize, separator: &str| vec![term; operators + 1].join(separator);
+    let cases = [
+        ("SELECT {} FROM t LIMIT 1", "1", " + ", 1, "SELECT CAST(a + {} AS bigint) FROM t WHERE a = 1"),
+        ("SELECT count(*) FROM t WHERE {}", "a = 1", " OR ", 2, "SELECT count(*) FROM t WHERE a % 2 = 0 AND ({})"),
+        ("SELECT length({}) FROM t", "s", " || ", 1, "SELECT count(*) FROM t WHERE {} = 'x'"),
+        ("{}", "SELECT 1", " UNION ALL ", 1, "SELECT count(*) FROM ({})"),
+    ];
+    std::thread::scope(|scope| {
+        let small = std::thread::Builder::new().stack_size(2 << 20);
+        let run = small.spawn_scoped(scope, || {
+            for (statement, term, separator, operators_a_term, other) in cases {
+                // A few operators are left for the rest of the statement.
+                let longest = chain(term, (OPERATORS_MAX - 10) / operators_a_term, separator);
+                for statement in [statement, other] {
+                    let rows = session.query(&statement.replace("{}", &longest)).unwrap();
+                    assert!(rows.map(|batch| batch.unwrap().num_rows()).sum::<usize>() > 0, "{separator}");
+                }
+                let longer = chain(term, OPERATORS_MAX + 1, separator);
+                let error = session.query(&statement.replace("{}", &longer)).unwrap_err().to_string();
+                assert!(error.contains("more than 2000 operators follow each other"), "{separator}: {error}");
+                let enormous = chain(term, 200 * OPERATORS_MAX, separator);
+                assert!(session.query(&statement.replace("{}", &enormous)).is_err());
+            }
+        });
+        run.unwrap().join().unwrap();
+    });
+}

@@ -3,6 +3,7 @@
 //! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
 //! handed on as it was parsed.
 
+mod chain;
 mod names;
 
 use std::ops::ControlFlow;
@@ -114,6 +115,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         datafusion::error::DataFusionError::SQL(error, _) => QueryError::from(*error),
         other => QueryError::Engine(other),
     };
+    chain::check(sql)?;
     let dialect = PostgreSqlDialect {};
     let mut parser = DFParserBuilder::new(sql).with_dialect(&dialect).build().map_err(engine_error)?;
     let mut statements = Vec::new();

@@ -46,10 +46,19 @@ pub(crate) struct Background(Option<Runtime>);
 impl Background {
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         match &self.0 {
-            Some(runtime) => Ok(runtime.block_on(future)),
+            Some(runtime) => Ok(on_large_stack(|| runtime.block_on(future))),
             None => Err(Error::closed()),
         }
     }
+}
+
+/// Bytes of stack for the deepest expression that the parser lets through, in an unoptimized build too. Pages that are
+/// not touched are never there.
+const STACK_BYTES: usize = 64 << 20;
+
+/// Runs a function where there is stack for any statement, whoever calls.
+pub(crate) fn on_large_stack<T>(run: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK_BYTES / 2, STACK_BYTES, run)
 }
 
 impl Drop for Background {
@@ -104,6 +113,7 @@ impl Database {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
             .thread_name("taut")
+            .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()
             .map_err(Error::threads)?;

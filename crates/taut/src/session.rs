@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use taut_query::{Batches, Done, Engine, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement};
 use taut_store::Store;
 
-use crate::database::Background;
+use crate::database::{Background, on_large_stack};
 use crate::rows::unless_cancelled;
 use crate::{CancelHandle, Error, Rows};
 
@@ -47,7 +47,7 @@ impl Session {
     /// # Errors
     /// At the first that is no statement.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>, Error> {
-        Ok(taut_query::parse(sql)?)
+        Ok(on_large_stack(|| taut_query::parse(sql))?)
     }
 
     /// Runs a statement.

@@ -1,0 +1,141 @@
+//! How long a chain of operators may be.
+//!
+//! `1 + 1 + 1 + ...` becomes a tree as deep as it is long, and planning, running and dropping it takes a stack frame for
+//! each level. The parser bounds nesting by parentheses, but not this; so it is bounded here, before there is a tree.
+
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+use crate::error::{QueryError, Result};
+
+/// Operators that may follow each other in one expression. The threads of a database have a stack for that.
+pub(super) const OPERATORS_MAX: usize = 2_000;
+
+/// Refuses a text in which more operators follow each other than [`OPERATORS_MAX`].
+///
+/// Commas part expressions; those of an open parenthesis count together with what it stands in.
+///
+/// # Errors
+/// At the first operator too many.
+pub(super) fn check(sql: &str) -> Result<()> {
+    // Each operator and its operand take two bytes at least.
+    if sql.len() < 2 * OPERATORS_MAX {
+        return Ok(());
+    }
+    // What is no token, the parser says better.
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return Ok(()) };
+    let (mut chains, mut length) = (vec![0_usize], 0);
+    for token in tokens {
+        match &token.token {
+            Token::LParen | Token::LBracket => chains.push(0),
+            Token::RParen | Token::RBracket if chains.len() > 1 => length -= chains.pop().unwrap_or(0),
+            Token::SemiColon => (chains, length) = (vec![0], 0),
+            Token::Comma => {
+                if let Some(chain) = chains.last_mut() {
+                    length -= std::mem::take(chain);
+                }
+            }
+            other if is_operator(other) => {
+                length += 1;
+                if let Some(chain) = chains.last_mut() {
+                    *chain += 1;
+                }
+            }
+            _ => {}
+        }
+        if length > OPERATORS_MAX {
+            let start = token.span.start;
+            return Err(QueryError::Syntax {
+                message: format!(
+                    "more than {OPERATORS_MAX} operators follow each other at Line: {}, Column: {}; IN (...) or a join \
+                     with VALUES (...), (...) takes any number of values",
+                    start.line, start.column
+                ),
+                position: Some((start.line, start.column)),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a token stands between two operands; brackets, commas and what ends a statement are known not to.
+fn is_operator(token: &Token) -> bool {
+    match token {
+        Token::Word(word) => {
+            use Keyword::{
+                AND, AT, BETWEEN, COLLATE, EXCEPT, ILIKE, IN, INTERSECT, IS, JOIN, LIKE, OR, OVERLAPS, SIMILAR, UNION,
+            };
+            matches!(
+                word.keyword,
+                AND | AT
+                    | BETWEEN
+                    | COLLATE
+                    | EXCEPT
+                    | ILIKE
+                    | IN
+                    | INTERSECT
+                    | IS
+                    | JOIN
+                    | LIKE
+                    | OR
+                    | OVERLAPS
+                    | SIMILAR
+                    | UNION
+            )
+        }
+        Token::Number(..)
+        | Token::SingleQuotedString(_)
+        | Token::EscapedStringLiteral(_)
+        | Token::DollarQuotedString(_)
+        | Token::HexStringLiteral(_)
+        | Token::NationalStringLiteral(_)
+        | Token::UnicodeStringLiteral(_)
+        | Token::Placeholder(_)
+        | Token::Whitespace(_)
+        | Token::Period
+        | Token::Colon
+        | Token::RParen
+        | Token::RBracket
+        | Token::LBrace
+        | Token::RBrace
+        | Token::EOF => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(operators: usize, separator: &str) -> String {
+        format!("SELECT {}", vec!["a"; operators + 1].join(separator))
+    }
+
+    #[test]
+    fn chains_are_bounded_and_lists_are_not() {
+        for separator in ["+", " OR ", "::int::", " UNION ALL ", "||", " IS NULL AND "] {
+            assert!(check(&chain(OPERATORS_MAX / 3, separator)).is_ok(), "{separator}");
+            let error = check(&chain(OPERATORS_MAX + 1, separator)).unwrap_err().to_string();
+            assert!(error.contains("more than 2000 operators"), "{separator}: {error}");
+        }
+        assert!(check(&chain(5 * OPERATORS_MAX, " + 1, ")).is_ok());
+        assert!(check(&chain(5 * OPERATORS_MAX, "; SELECT 1 + ")).is_ok());
+        assert!(check(&format!("SELECT {}", vec!["(1 + 1)"; 3 * OPERATORS_MAX].join(","))).is_ok());
+    }
+
+    #[test]
+    fn parentheses_count_with_what_they_stand_in() {
+        let inner = vec!["1"; OPERATORS_MAX / 2 + 1].join("+");
+        assert!(check(&format!("SELECT {inner} + ({inner})")).is_err());
+        assert!(check(&format!("SELECT {inner}, ({inner})")).is_ok());
+        assert!(check(&format!("SELECT ({inner}), ({inner})")).is_ok());
+    }
+
+    #[test]
+    fn the_place_is_told() {
+        let text = format!("SELECT 1\n{}", vec![" + 1"; OPERATORS_MAX + 1].join("\n"));
+        let QueryError::Syntax { position, .. } = check(&text).unwrap_err() else { panic!("another error") };
+        assert_eq!(position, Some((OPERATORS_MAX as u64 + 2, 2)));
+    }
+}
