@@ -20,7 +20,7 @@ use crate::{BuildError, SEGMENT_ROWS};
 
 /// Plain bytes at which a segment, and a block of automatic size, ends even if it has fewer rows, so that long values
 /// and wide tables stay in bounds.
-const SEGMENT_BYTES_MAX: u64 = 128 << 20;
+const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
 /// Some rows, and the bytes of their values in plain form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -338,8 +338,8 @@ mod tests {
         assert_eq!(rows(BlockSize::Auto, 0, 0, 8), 2 * MIB);
         assert_eq!(rows(BlockSize::Auto, 100, 100 * 1_000, 1_000), segment - 100);
         assert_eq!(rows(BlockSize::Auto, segment, 64 * MIB, 1_000), 0);
-        assert_eq!(rows(BlockSize::Auto, 0, 0, 4 * MIB), 32);
-        assert_eq!(rows(BlockSize::Auto, 1, 128 * MIB, 8), 0);
+        assert_eq!(rows(BlockSize::Auto, 0, 0, 4 * MIB), 64);
+        assert_eq!(rows(BlockSize::Auto, 1, 256 * MIB, 8), 0);
         assert_eq!(rows(BlockSize::Auto, 0, 0, 0), 16 * MIB, "rows of no bytes");
     }
 }

@@ -21,7 +21,7 @@ use crate::load::BlockWriter;
 use crate::progress::ProgressCounter;
 
 /// Plain bytes of old blocks that a step takes at least: as many as a block of automatic size may have.
-const STEP_BYTES: u64 = 128 << 20;
+const STEP_BYTES: u64 = 256 << 20;
 
 /// Rewrites the blocks of a table that are not in a design yet, keeping the order of rows, and sets it as the table's.
 ///
