@@ -63,13 +63,10 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
             let table = provider.downcast_ref::<TautTable>()?;
             let rows = (table.rows() as f64).max(1.0);
             let share = scan.filters.iter().map(|filter| table.selectivity(filter)).product::<f64>();
-            let statistics = &table.stored().statistics;
-            let all = (0..statistics.len()).collect();
-            let places = scan.projection.as_ref().unwrap_or(&all);
-            let named = scan.projected_schema.columns().into_iter().zip(places);
-            let distinct = named
-                .filter_map(|(column, place)| Some((column, statistics.get(*place)?.distinct_estimate() as f64)))
-                .collect();
+            // By name: a statement may see some columns of the table only.
+            let count = |column: &Column| Some(table.statistics_of(column.name())?.1.distinct_estimate() as f64);
+            let columns = scan.projected_schema.columns().into_iter();
+            let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
             Some(Relation { rows, base_rows: rows, distinct }.filtered(share))
         }
         LogicalPlan::SubqueryAlias(alias) => {
