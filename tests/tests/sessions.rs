@@ -112,7 +112,7 @@ fn long_chains_of_operators_run_or_are_refused() {
         ("SELECT {} FROM t LIMIT 1", "1", " + ", 1, "SELECT CAST(a + {} AS bigint) FROM t WHERE a = 1"),
         ("SELECT count(*) FROM t WHERE {}", "a = 1", " OR ", 2, "SELECT count(*) FROM t WHERE a % 2 = 0 AND ({})"),
         ("SELECT length({}) FROM t", "s", " || ", 1, "SELECT count(*) FROM t WHERE {} = 'x'"),
-        ("{}", "SELECT 1", " UNION ALL ", 1, "SELECT count(*) FROM ({})"),
+        ("{}", "SELECT 1", " UNION ALL ", 10, "SELECT count(*) FROM ({})"),
     ];
     std::thread::scope(|scope| {
         let small = std::thread::Builder::new().stack_size(2 << 20);
@@ -124,6 +124,13 @@ fn long_chains_of_operators_run_or_are_refused() {
                     let rows = session.query(&statement.replace("{}", &longest)).unwrap();
                     assert!(rows.map(|batch| batch.unwrap().num_rows()).sum::<usize>() > 0, "{separator}");
                 }
+                // Short statements over what is deep.
+                let query = statement.replace("{}", &longest);
+                session.execute(&format!("CREATE OR REPLACE VIEW deep AS {query}")).unwrap();
+                assert!(session.query("SELECT count(*) FROM deep").unwrap().all(|batch| batch.is_ok()));
+                session.execute(&format!("DROP VIEW deep; PREPARE deep AS {query}")).unwrap();
+                assert!(session.query("EXECUTE deep").unwrap().all(|batch| batch.is_ok()));
+                session.execute("DEALLOCATE deep").unwrap();
                 let longer = chain(term, OPERATORS_MAX + 1, separator);
                 let error = session.query(&statement.replace("{}", &longer)).unwrap_err().to_string();
                 assert!(error.contains("more than 2000 operators follow each other"), "{separator}: {error}");

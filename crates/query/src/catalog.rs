@@ -57,7 +57,7 @@ impl StatementCatalog {
             return plan_err!("view {name:?} is read without a session");
         };
         let parsed = statement::parse(sql).map_err(|error| plan_datafusion_err!("view {name:?}: {error}"))?;
-        let Some(Statement::Engine { statement, names }) = parsed.into_iter().next() else {
+        let Some(Statement::Engine { statement, names, .. }) = parsed.into_iter().next() else {
             return plan_err!("view {name:?} is no query");
         };
         let session = session.read().clone();

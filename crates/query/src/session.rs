@@ -14,12 +14,15 @@ use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Values, WriteOp, lit};
+use datafusion::logical_expr::{
+    Expr, LogicalPlan, LogicalPlanBuilder, Statement as PlannedStatement, Values, WriteOp, lit,
+};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_store::{Store, Table};
@@ -30,6 +33,7 @@ use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
 use crate::files::{self, FileFormat, ReadOptions};
 use crate::load::{Target, TargetTable};
+use crate::prepared::{Prepared, PreparedStatements};
 use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::rewrite::rewrite_blocks;
 use crate::settings::Engine;
@@ -72,6 +76,7 @@ pub struct QuerySession {
     files: Arc<dyn SchemaProvider>,
     threads: usize,
     progress: Mutex<Option<ProgressCallback>>,
+    prepared: PreparedStatements,
 }
 
 impl QuerySession {
@@ -84,12 +89,31 @@ impl QuerySession {
         let _ = catalog.register_schema(PUBLIC, Arc::clone(&nothing));
         context.register_catalog(CATALOG, Arc::new(catalog));
         let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(nothing);
-        Self { store, context, files, threads: engine.threads(), progress: Mutex::new(None) }
+        Self {
+            store,
+            context,
+            files,
+            threads: engine.threads(),
+            progress: Mutex::new(None),
+            prepared: PreparedStatements::default(),
+        }
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Whether a statement may need a larger stack than threads usually have: it, a view, or a statement that was
+    /// prepared comes from a long text.
+    pub fn may_be_deep(&self, statement: &Statement) -> bool {
+        let is_long = match statement {
+            Statement::Engine { is_long, .. } => *is_long,
+            _ => true,
+        };
+        is_long
+            || self.prepared.any_is_long()
+            || self.store.snapshot().views().any(|view| crate::statement::is_long(&view.sql))
     }
 
     /// Says who is told of the progress of loads and rewrites.
@@ -104,7 +128,9 @@ impl QuerySession {
     pub async fn run(&self, statement: &Statement) -> Result<Outcome> {
         let snapshot = self.store.snapshot();
         match statement {
-            Statement::Engine { statement, names } => self.run_engine(statement, names.as_ref()).await,
+            Statement::Engine { statement, names, is_long } => {
+                self.run_engine(statement, names.as_ref(), *is_long).await
+            }
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
                 let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
                 if taken && *if_not_exists {
@@ -197,7 +223,50 @@ impl QuerySession {
         snapshot.table(name).cloned().ok_or_else(|| QueryError::NotFound { kind: "table", name: name.to_owned() })
     }
 
-    async fn run_engine(&self, statement: &EngineStatement, names: Option<&Arc<Names>>) -> Result<Outcome> {
+    async fn run_engine(
+        &self,
+        statement: &EngineStatement,
+        names: Option<&Arc<Names>>,
+        is_long: bool,
+    ) -> Result<Outcome> {
+        let (state, plan) = self.plan(statement, names).await?;
+        let LogicalPlan::Statement(planned) = plan else { return self.run_plan(state, plan).await };
+        match planned {
+            PlannedStatement::Prepare(prepare) => {
+                verb_of(&prepare.input)?;
+                let prepared = Prepared { statement: statement.clone(), names: names.cloned(), is_long };
+                self.prepared.insert(&prepare.name, prepared)?;
+                Ok(Outcome::Done(Done::of("PREPARE")))
+            }
+            PlannedStatement::Execute(execute) => {
+                let prepared = self.prepared.get(&execute.name)?;
+                let (state, plan) = self.plan(&prepared.statement, prepared.names.as_ref()).await?;
+                let context = SessionContext::new_with_state(state);
+                context.execute_logical_plan(plan).await?;
+                let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
+                let (state, plan) = context.execute_logical_plan(execute).await?.into_parts();
+                self.run_plan(state, plan).await
+            }
+            PlannedStatement::Deallocate(deallocate) => {
+                self.prepared.remove(&deallocate.name)?;
+                Ok(Outcome::Done(Done::of("DEALLOCATE")))
+            }
+            other => {
+                let frame = self.context.execute_logical_plan(LogicalPlan::Statement(other)).await?;
+                match frame.schema().fields().is_empty() {
+                    true => Ok(Outcome::Done(Done::of("SET"))),
+                    false => Ok(Outcome::Rows(frame.execute_stream().await?)),
+                }
+            }
+        }
+    }
+
+    /// Plans a statement on the newest snapshot.
+    async fn plan(
+        &self,
+        statement: &EngineStatement,
+        names: Option<&Arc<Names>>,
+    ) -> Result<(SessionState, LogicalPlan)> {
         let mut state = self.state(names);
         let mut plan = state.statement_to_plan(statement.clone()).await;
         if plan.is_err() && names.is_some() {
@@ -205,30 +274,12 @@ impl QuerySession {
             state = self.state(None);
             plan = state.statement_to_plan(statement.clone()).await;
         }
-        let plan = plan?;
-        let verb = match &plan {
-            LogicalPlan::Ddl(ddl) => {
-                return Err(QueryError::unsupported(
-                    ddl.name(),
-                    "tables and views can be created, altered and dropped",
-                ));
-            }
-            LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Some("INSERT"),
-            LogicalPlan::Dml(dml) => {
-                return Err(QueryError::unsupported(
-                    dml.op.name(),
-                    "INSERT INTO adds rows; the rest comes with transactions",
-                ));
-            }
-            LogicalPlan::Copy(_) => Some("COPY"),
-            LogicalPlan::Statement(_) => {
-                let name = plan.display().to_string();
-                let frame = self.context.execute_logical_plan(plan).await?;
-                return self.statement_outcome(frame, &name).await;
-            }
-            _ => None,
-        };
-        let Some(verb) = verb else { return Ok(Outcome::Rows(start(state, plan, None).await?)) };
+        Ok((state, plan?))
+    }
+
+    /// Runs a query or what writes its rows.
+    async fn run_plan(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
+        let Some(verb) = verb_of(&plan)? else { return Ok(Outcome::Rows(start(state, plan, None).await?)) };
         let operation = match &plan {
             LogicalPlan::Dml(dml) => format!("insert into {}", dml.table_name.table()),
             _ => "copy".to_owned(),
@@ -236,16 +287,6 @@ impl QuerySession {
         let plan = nullable_values(plan)?;
         let rows = count_of(start(state, plan, self.counter(&operation, None)).await?).await?;
         Ok(Outcome::Done(Done::with_rows(verb, rows)))
-    }
-
-    /// `SET` and `PREPARE` give nothing, `EXECUTE` gives rows.
-    async fn statement_outcome(&self, frame: DataFrame, name: &str) -> Result<Outcome> {
-        if frame.schema().fields().is_empty() {
-            let word = name.split([':', ' ']).next().unwrap_or_default();
-            let tag = if word == "SetVariable" { "SET".to_owned() } else { word.to_uppercase() };
-            return Ok(Outcome::Done(Done::of(&tag)));
-        }
-        Ok(Outcome::Rows(frame.execute_stream().await?))
     }
 
     fn counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
@@ -262,7 +303,7 @@ impl QuerySession {
                 Ok(Done::of("CREATE TABLE"))
             }
             TableSource::Query(query) => {
-                let statement = datafusion::sql::sqlparser::ast::Statement::Query(query.clone());
+                let statement = Ast::Query(query.clone());
                 let plan = self.state(None).statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
                 let rows = self.fill_new_table(name, plan, options).await?;
                 Ok(Done { rows: Some(rows), ..Done::of("CREATE TABLE") })
@@ -410,6 +451,24 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
         other => Ok(Transformed::no(other)),
     })?;
     Ok(changed.data)
+}
+
+/// What a plan does beside giving rows.
+///
+/// # Errors
+/// When it is not supported.
+fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
+    match plan {
+        LogicalPlan::Ddl(ddl) => {
+            Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"))
+        }
+        LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Ok(Some("INSERT")),
+        LogicalPlan::Dml(dml) => {
+            Err(QueryError::unsupported(dml.op.name(), "INSERT INTO adds rows; the rest comes with transactions"))
+        }
+        LogicalPlan::Copy(_) => Ok(Some("COPY")),
+        _ => Ok(None),
+    }
 }
 
 /// Plans and starts a query or an insert.

@@ -24,6 +24,7 @@ use taut_types::Column;
 use crate::columns::columns_of;
 use crate::error::{QueryError, Result};
 
+pub use chain::is_long;
 pub use names::Names;
 
 /// One statement, ready to run.
@@ -94,6 +95,8 @@ pub enum Statement {
         statement: Box<EngineStatement>,
         /// The columns that a query can mean; `None` for all.
         names: Option<Arc<Names>>,
+        /// Whether it comes from a long text, see [`is_long`].
+        is_long: bool,
     },
 }
 
@@ -147,7 +150,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         }
         let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);
         let names = Names::of(&parsed, tokens).map(Arc::new);
-        statements.push(classify(parsed, names)?);
+        statements.push(classify(parsed, names, is_long(sql))?);
     }
 }
 
@@ -178,8 +181,8 @@ fn floating_literals(statement: &mut EngineStatement) {
     }
 }
 
-fn classify(statement: EngineStatement, names: Option<Arc<Names>>) -> Result<Statement> {
-    let engine = |statement| Ok(Statement::Engine { statement: Box::new(statement), names });
+fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
+    let engine = |statement| Ok(Statement::Engine { statement: Box::new(statement), names, is_long });
     let ast = match statement {
         EngineStatement::Statement(ast) => *ast,
         EngineStatement::CreateExternalTable(_) => {
@@ -338,7 +341,8 @@ fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]
                 stored_as: Some(stored_as),
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
             };
-            Ok(Statement::Engine { statement: Box::new(EngineStatement::CopyTo(copy)), names: None })
+            // The query may be anything.
+            Ok(Statement::Engine { statement: Box::new(EngineStatement::CopyTo(copy)), names: None, is_long: true })
         }
         _ => Err(QueryError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
     }

@@ -44,9 +44,11 @@ pub struct Database {
 pub(crate) struct Background(Option<Runtime>);
 
 impl Background {
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+    /// Runs a future on this thread, with a large stack where what it runs may be deep.
+    pub fn block_on<T>(&self, may_be_deep: bool, future: impl Future<Output = T>) -> Result<T, Error> {
         match &self.0 {
-            Some(runtime) => Ok(on_large_stack(|| runtime.block_on(future))),
+            Some(runtime) if may_be_deep => Ok(on_large_stack(|| runtime.block_on(future))),
+            Some(runtime) => Ok(runtime.block_on(future)),
             None => Err(Error::closed()),
         }
     }

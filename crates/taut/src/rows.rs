@@ -49,6 +49,7 @@ pub struct Rows {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
     cancelled: watch::Receiver<u64>,
+    may_be_deep: bool,
     is_over: bool,
 }
 
@@ -57,8 +58,9 @@ impl Rows {
         stream: SendableRecordBatchStream,
         runtime: Arc<Background>,
         cancelled: watch::Receiver<u64>,
+        may_be_deep: bool,
     ) -> Self {
-        Self { stream, runtime, cancelled, is_over: false }
+        Self { stream, runtime, cancelled, may_be_deep, is_over: false }
     }
 
     /// The columns.
@@ -68,7 +70,7 @@ impl Rows {
 
     fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
         let Self { stream, cancelled, .. } = self;
-        let next = self.runtime.block_on(unless_cancelled(cancelled, stream.next()))??;
+        let next = self.runtime.block_on(self.may_be_deep, unless_cancelled(cancelled, stream.next()))??;
         Ok(next.transpose().map_err(QueryError::from)?)
     }
 }

@@ -47,7 +47,8 @@ impl Session {
     /// # Errors
     /// At the first that is no statement.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>, Error> {
-        Ok(on_large_stack(|| taut_query::parse(sql))?)
+        let parse = || taut_query::parse(sql);
+        Ok(if taut_query::is_long(sql) { on_large_stack(parse) } else { parse() }?)
     }
 
     /// Runs a statement.
@@ -56,9 +57,12 @@ impl Session {
     /// When it fails. An error in the middle of its rows comes with them.
     pub fn run(&self, statement: &Statement) -> Result<Outcome, Error> {
         let mut cancelled = self.cancel.watch();
-        let outcome = self.block_on(&mut cancelled, self.query.run(statement))?;
+        let may_be_deep = self.query.may_be_deep(statement);
+        let outcome = self.block_on(may_be_deep, &mut cancelled, self.query.run(statement))?;
         Ok(match outcome {
-            taut_query::Outcome::Rows(stream) => Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled)),
+            taut_query::Outcome::Rows(stream) => {
+                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled, may_be_deep))
+            }
             taut_query::Outcome::Done(done) => Outcome::Done(done),
         })
     }
@@ -93,7 +97,7 @@ impl Session {
     pub fn load(&self, table: &str, files: &[impl AsRef<Path>], options: &LoadOptions) -> Result<u64, Error> {
         let files: Vec<PathBuf> = files.iter().map(|file| file.as_ref().to_owned()).collect();
         let load = self.query.load_files(table, &files, &options.read, &options.design);
-        self.block_on(&mut self.cancel.watch(), load)
+        self.block_on(false, &mut self.cancel.watch(), load)
     }
 
     /// Loads batches into a table, all or nothing, and returns the number of rows. Each iterator runs on a thread of
@@ -108,7 +112,7 @@ impl Session {
         partitions: Vec<Batches>,
         design: &[(String, String)],
     ) -> Result<u64, Error> {
-        self.block_on(&mut self.cancel.watch(), self.query.load_batches(table, schema, partitions, design))
+        self.block_on(false, &mut self.cancel.watch(), self.query.load_batches(table, schema, partitions, design))
     }
 
     /// Says who is told of the progress of loads and rewrites.
@@ -123,10 +127,11 @@ impl Session {
 
     fn block_on<T>(
         &self,
+        may_be_deep: bool,
         cancelled: &mut tokio::sync::watch::Receiver<u64>,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
-        Ok(self.runtime.block_on(unless_cancelled(cancelled, future))???)
+        Ok(self.runtime.block_on(may_be_deep, unless_cancelled(cancelled, future))???)
     }
 }
 

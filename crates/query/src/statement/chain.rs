@@ -9,6 +9,15 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{QueryError, Result};
 
+/// Bytes from which a text is long.
+const LONG_BYTES: usize = 512;
+
+/// Whether a text may hold more operators than a thread's ordinary stack is good for. Short ones, which are most, are
+/// spared a larger one: to make it costs as much as a quarter of the planning of a small query.
+pub fn is_long(sql: &str) -> bool {
+    sql.len() >= LONG_BYTES
+}
+
 /// Operators that may follow each other in one expression. The threads of a database have a stack for that.
 pub(super) const OPERATORS_MAX: usize = 2_000;
 

@@ -55,6 +55,10 @@ fn is_query(statement: &EngineStatement) -> bool {
     match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
             Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
+            Ast::Prepare { statement, .. } => match statement.as_ref() {
+                Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
+                _ => false,
+            },
             _ => false,
         },
         EngineStatement::Explain(explain) => is_query(&explain.statement),
