@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::arrow::error::ArrowError;
-use taut::{Database, Session, Settings};
+use taut::{Database, Outcome, Parameters, Session, Settings, Value};
 
 fn number(session: &Session, sql: &str) -> i64 {
     let batches: Vec<_> =
@@ -140,4 +141,122 @@ fn long_chains_of_operators_run_or_are_refused() {
         });
         run.unwrap().join().unwrap();
     });
+}
+
+#[test]
+fn parameters_take_values_by_place_and_by_name() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t (a int, b text, c decimal(10, 2), d date, e timestamptz, f bytea)").unwrap();
+    let positional = |values: &[Value]| Parameters::Positional(values.to_vec());
+    let all = [
+        Value::Integer(7),
+        Value::Text("seven".to_owned()),
+        Value::Decimal { unscaled: 725, precision: 3, scale: 2 },
+        Value::Date(19_000),
+        Value::TimestampTz(1_700_000_000_000_000),
+        Value::Bytes(vec![0, 255]),
+    ];
+    let insert = session.parse("INSERT INTO t VALUES ($1, $2, $3, $4, $5, $6)").unwrap();
+    session.run_with(&insert[0], &positional(&all)).unwrap();
+    session.run_with(&insert[0], &positional(&[const { Value::Null }; 6])).unwrap();
+    let count = |sql: &str, parameters: &Parameters| {
+        let rows = session.query_with(sql, parameters).unwrap();
+        rows.map(|batch| batch.unwrap().num_rows()).sum::<usize>()
+    };
+    let every = "SELECT * FROM t WHERE a = $1 AND b = $2 AND c = $3 AND d = $4 AND e = $5 AND f = $6";
+    assert_eq!(count(every, &positional(&all)), 1);
+    assert_eq!(
+        count("SELECT a FROM t WHERE b = ? AND a > ? -- ?", &positional(&[all[1].clone(), Value::Double(6.5)])),
+        1
+    );
+    let named = [("low".to_owned(), Value::Integer(1)), ("name".to_owned(), all[1].clone())].into_iter().collect();
+    assert_eq!(count("SELECT a FROM t WHERE a > $low AND b = $name", &Parameters::Named(named)), 1);
+    assert_eq!(count("SELECT a FROM t LIMIT $1", &positional(&[Value::Integer(1)])), 1);
+    for (sql, values, message) in [
+        (
+            "SELECT a FROM t WHERE a = $1",
+            &all[..0],
+            "the statement has 1 parameters, 0 values are given; $1 has no value",
+        ),
+        ("SELECT a FROM t WHERE a = $1", &all[..2], "the statement has 1 parameters, 2 values are given"),
+        ("SELECT a FROM t", &all[..1], "the statement has 0 parameters, 1 values are given"),
+        ("DROP TABLE t", &all[..1], "a parameter in this statement is not supported"),
+        ("SELECT a FROM t WHERE d = $1", &all[1..2], "seven"),
+    ] {
+        let result = session.query_with(sql, &positional(values)).and_then(|rows| rows.collect::<Result<Vec<_>, _>>());
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains(message), "{sql}: {error}");
+        assert_eq!(error.sqlstate().len(), 5);
+    }
+}
+
+#[test]
+fn batches_are_tables_of_their_session_alone() {
+    let database = Database::in_memory().unwrap();
+    let (session, other) = (database.session(), database.session());
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
+    let query = session.parse("SELECT sum(n) FROM frame JOIN missing ON true, 'x.parquet'").unwrap();
+    assert_eq!(session.unknown_tables(&query[0]).unwrap(), ["frame", "missing"]);
+    session.register("frame", batch.schema(), vec![batch.clone(), batch.clone()]).unwrap();
+    assert_eq!(session.unknown_tables(&query[0]).unwrap(), ["missing"]);
+    assert_eq!(number(&session, "SELECT sum(n) FROM frame"), 12);
+    session.register("frame", batch.schema(), vec![batch.clone()]).unwrap();
+    assert_eq!(number(&session, "SELECT sum(n) FROM frame"), 6);
+    let error = other.query("SELECT n FROM frame").unwrap_err();
+    assert_eq!(error.sqlstate(), "42P01", "{error}");
+    session.execute("CREATE TABLE kept AS SELECT * FROM frame").unwrap();
+    let error = session.register("kept", batch.schema(), vec![batch]).unwrap_err();
+    assert_eq!(error.sqlstate(), "42P07", "{error}");
+    assert!(session.unregister("frame").unwrap() && !session.unregister("frame").unwrap());
+    assert!(session.query("SELECT n FROM frame").is_err());
+}
+
+#[test]
+fn a_statement_ends_when_its_caller_says_so() {
+    let database = Database::in_memory().unwrap();
+    let mut session = database.session();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    session.on_wait(Some(Arc::new(move || counter.fetch_add(1, Ordering::Relaxed) < 3)));
+    let error = session
+        .query("SELECT count(*) FROM generate_series(1, 1000000000000) AS g(i)")
+        .and_then(|rows| rows.collect::<Result<Vec<_>, _>>())
+        .unwrap_err();
+    assert!(error.is_cancelled() && error.sqlstate() == "57014", "{error}");
+    assert!(asked.load(Ordering::Relaxed) >= 4);
+    session.on_wait(None);
+    assert_eq!(number(&session, "SELECT count(*) FROM generate_series(1, 10) AS g(i)"), 10);
+}
+
+#[test]
+fn errors_have_their_sqlstate() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t (a int NOT NULL, b smallint)").unwrap();
+    for (sql, state) in [
+        ("SELECT", "42601"),
+        ("SELECT a FROM", "42601"),
+        ("SELECT c FROM t", "42703"),
+        ("SELECT a FROM u", "42P01"),
+        ("SELECT nothing(a) FROM t", "42883"),
+        ("CREATE TABLE t (a int)", "42P07"),
+        ("CREATE TABLE u (a int) WITH (layout = 'rows')", "22023"),
+        ("INSERT INTO t VALUES (NULL, 1)", "23502"),
+        ("INSERT INTO t VALUES (1, 100000)", "22003"),
+        ("SELECT CAST('x' AS int)", "22P02"),
+        ("SELECT 1 / 0", "22012"),
+        ("DELETE FROM t", "0A000"),
+        ("EXECUTE nothing", "26000"),
+    ] {
+        let run = || {
+            session.execute(sql)?.into_iter().try_for_each(|outcome| match outcome {
+                Outcome::Rows(rows) => rows.map(|batch| batch.map(drop)).collect(),
+                Outcome::Done(_) => Ok(()),
+            })
+        };
+        let error: taut::Error = run().expect_err(sql);
+        assert_eq!(error.sqlstate(), state, "{sql}: {error}");
+    }
 }

@@ -7,8 +7,10 @@ use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit, TimestampNanosecondType};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::FormatOptions;
-use datafusion::common::{Result, exec_err, plan_err};
+use datafusion::common::{DataFusionError, Result, exec_err, plan_err};
 use taut_types::{LogicalType, Schema};
+
+use crate::error::QueryError;
 
 /// How batches of one source become batches of one table, column by column.
 #[derive(Debug)]
@@ -59,10 +61,8 @@ impl Conform {
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
             let name = field.name();
             if !field.is_nullable() && array.null_count() > 0 {
-                return exec_err!(
-                    "column {name:?} of table {} is NOT NULL; a row to insert has null there",
-                    self.table
-                );
+                let error = QueryError::Null { table: self.table.clone(), column: name.clone() };
+                return Err(DataFusionError::External(Box::new(error)));
             }
             let array = if *needs_cast { self.cast(array, name, field.data_type())? } else { Arc::clone(array) };
             columns.push(array);
@@ -83,7 +83,11 @@ impl Conform {
         }
         match cast_with_options(array, target, &STRICT) {
             Ok(array) => Ok(array),
-            Err(error) => exec_err!("column {name:?} of table {}: {error}", self.table),
+            Err(error) => {
+                let (table, column) = (self.table.clone(), name.to_owned());
+                let is_text = matches!(array.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+                Err(DataFusionError::External(Box::new(QueryError::Cast { table, column, is_text, cause: error })))
+            }
         }
     }
 }

@@ -72,9 +72,43 @@ pub enum QueryError {
     /// Planning or execution.
     #[error("{}", message_of(.0))]
     Engine(#[from] DataFusionError),
+    /// A null for a column that takes none.
+    #[error("column {column:?} of table {table} is NOT NULL; a row to insert has null there")]
+    Null {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A value that the type of its column cannot hold.
+    #[error("column {column:?} of table {table}: {cause}")]
+    Cast {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Whether the value was text.
+        is_text: bool,
+        /// What is wrong with the value.
+        cause: datafusion::arrow::error::ArrowError,
+    },
+    /// Values that are not those of a statement's parameters.
+    #[error("the statement has {wanted} parameters, {given} values are given{}", named(.missing))]
+    Parameters {
+        /// Parameters of the statement.
+        wanted: usize,
+        /// Values given.
+        given: usize,
+        /// Parameters without a value.
+        missing: String,
+    },
     /// The statement was cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+fn named(missing: &str) -> String {
+    if missing.is_empty() { String::new() } else { format!("; {missing} has no value") }
 }
 
 /// The message of an error with those of its sources, the outermost first.

@@ -12,6 +12,7 @@ use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaPr
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::dataframe::DataFrame;
+use datafusion::datasource::MemTable;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
@@ -22,6 +23,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -33,6 +35,7 @@ use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
 use crate::files::{self, FileFormat, ReadOptions};
 use crate::load::{Target, TargetTable};
+use crate::parameters::Parameters;
 use crate::prepared::{Prepared, PreparedStatements};
 use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::rewrite::rewrite_blocks;
@@ -121,15 +124,23 @@ impl QuerySession {
         *self.progress.lock() = callback;
     }
 
-    /// Runs a statement. Rows are computed as they are read.
+    /// Runs a statement with values for its parameters. Rows are computed as they are read.
     ///
     /// # Errors
     /// When the statement fails; it then has changed nothing, except for the finished steps of a rewrite.
-    pub async fn run(&self, statement: &Statement) -> Result<Outcome> {
+    pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        let takes_parameters = matches!(
+            statement,
+            Statement::Engine { .. } | Statement::CreateTable { source: TableSource::Query(_), .. }
+        );
+        if !takes_parameters && !parameters.is_empty() {
+            let allowed = "queries, INSERT, COPY (query) TO and CREATE TABLE AS have parameters";
+            return Err(QueryError::unsupported("a parameter in this statement", allowed));
+        }
         let snapshot = self.store.snapshot();
         match statement {
             Statement::Engine { statement, names, is_long } => {
-                self.run_engine(statement, names.as_ref(), *is_long).await
+                self.run_engine(statement, names.as_ref(), *is_long, parameters).await
             }
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
                 let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
@@ -140,7 +151,7 @@ impl QuerySession {
                 if taken {
                     return Err(QueryError::Exists { kind: "table or view", name: name.clone() });
                 }
-                let mut done = self.create_table(name, source, options).await?;
+                let mut done = self.create_table(name, source, options, parameters).await?;
                 done.notices.extend(notices.iter().cloned());
                 Ok(Outcome::Done(done))
             }
@@ -204,6 +215,56 @@ impl QuerySession {
         }
     }
 
+    /// Gives batches a name that statements of this session can use as a table, in place of those it stood for.
+    ///
+    /// # Errors
+    /// When a table or view has the name, or the batches differ in their columns.
+    pub fn register(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
+        let snapshot = self.store.snapshot();
+        if snapshot.table(name).is_some() || snapshot.view(name).is_some() {
+            return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
+        }
+        self.unregister(name)?;
+        let table = MemTable::try_new(schema, vec![batches])?;
+        self.context.register_table(TableReference::partial(PUBLIC, name), Arc::new(table))?;
+        Ok(())
+    }
+
+    /// Takes a name back that was given by [`QuerySession::register`], and tells whether it was.
+    ///
+    /// # Errors
+    /// When the name is malformed.
+    pub fn unregister(&self, name: &str) -> Result<bool> {
+        Ok(self.context.deregister_table(TableReference::partial(PUBLIC, name))?.is_some())
+    }
+
+    /// The names of tables in a statement that are neither tables, views, files nor registered: what a caller may
+    /// register before it is run.
+    ///
+    /// # Errors
+    /// When the statement has malformed names.
+    pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
+        let tables = match statement {
+            Statement::Engine { statement, .. } => resolve_table_references(statement, true)?.0,
+            Statement::CreateTable { source: TableSource::Query(query), .. } => {
+                let query = EngineStatement::Statement(Box::new(Ast::Query(query.clone())));
+                resolve_table_references(&query, true)?.0
+            }
+            _ => Vec::new(),
+        };
+        let snapshot = self.store.snapshot();
+        let mut unknown = Vec::new();
+        for table in tables {
+            let TableReference::Bare { table } = table else { continue };
+            let is_known = snapshot.table(&table).is_some() || snapshot.view(&table).is_some();
+            let is_path = table.contains(['/', '.']);
+            if !is_known && !is_path && self.files.table(&table).await.is_ok_and(|found| found.is_none()) {
+                unknown.push(table.to_string());
+            }
+        }
+        Ok(unknown)
+    }
+
     /// The state in which a statement is planned and run, on the newest snapshot. Columns that it cannot mean by these
     /// names are left out of the tables.
     fn state(&self, names: Option<&Arc<Names>>) -> SessionState {
@@ -228,9 +289,15 @@ impl QuerySession {
         statement: &EngineStatement,
         names: Option<&Arc<Names>>,
         is_long: bool,
+        parameters: &Parameters,
     ) -> Result<Outcome> {
         let (state, plan) = self.plan(statement, names).await?;
-        let LogicalPlan::Statement(planned) = plan else { return self.run_plan(state, plan).await };
+        let LogicalPlan::Statement(planned) = plan else {
+            return self.run_plan(state, parameters.bind(plan)?).await;
+        };
+        if !parameters.is_empty() {
+            return Err(QueryError::unsupported("a parameter in this statement", "EXECUTE name(...) takes values"));
+        }
         match planned {
             PlannedStatement::Prepare(prepare) => {
                 verb_of(&prepare.input)?;
@@ -294,7 +361,13 @@ impl QuerySession {
         Some(ProgressCounter::new(operation, rows_total, callback))
     }
 
-    async fn create_table(&self, name: &str, source: &TableSource, options: &[(String, String)]) -> Result<Done> {
+    async fn create_table(
+        &self,
+        name: &str,
+        source: &TableSource,
+        options: &[(String, String)],
+        parameters: &Parameters,
+    ) -> Result<Done> {
         match source {
             TableSource::Columns(columns) => {
                 let schema = Schema::new(columns.clone())?;
@@ -305,7 +378,7 @@ impl QuerySession {
             TableSource::Query(query) => {
                 let statement = Ast::Query(query.clone());
                 let plan = self.state(None).statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
-                let rows = self.fill_new_table(name, plan, options).await?;
+                let rows = self.fill_new_table(name, parameters.bind(plan)?, options).await?;
                 Ok(Done { rows: Some(rows), ..Done::of("CREATE TABLE") })
             }
         }

@@ -118,6 +118,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         datafusion::error::DataFusionError::SQL(error, _) => QueryError::from(*error),
         other => QueryError::Engine(other),
     };
+    let sql = &*crate::parameters::numbered(sql);
     chain::check(sql)?;
     let dialect = PostgreSqlDialect {};
     let mut parser = DFParserBuilder::new(sql).with_dialect(&dialect).build().map_err(engine_error)?;

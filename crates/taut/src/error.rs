@@ -32,6 +32,22 @@ impl Error {
         }
     }
 
+    /// The kind of the error by the five characters of its SQLSTATE, as PostgreSQL's documentation lists them.
+    pub fn sqlstate(&self) -> &'static str {
+        use taut_store::OpenError;
+        match &self.0 {
+            Kind::Query(error) => error.sqlstate(),
+            Kind::Open(OpenError::Locked { .. }) => "55006",
+            Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingBlocks { .. }) => "XX001",
+            Kind::Open(OpenError::Missing { .. } | OpenError::Foreign { .. } | OpenError::Empty { .. }) => "3D000",
+            Kind::Open(_) => "58030",
+            Kind::Threads(_) => "53000",
+            Kind::Closed => "08003",
+            Kind::NoRows { .. } => "24000",
+            Kind::StatementCount { .. } => "42601",
+        }
+    }
+
     /// Whether the statement was cancelled by its user.
     pub fn is_cancelled(&self) -> bool {
         matches!(&self.0, Kind::Query(QueryError::Cancelled))

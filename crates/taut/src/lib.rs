@@ -22,6 +22,8 @@ mod session;
 
 pub use database::{Database, Settings};
 pub use error::Error;
-pub use rows::{CancelHandle, Rows};
+pub use rows::{CancelHandle, Rows, WaitCallback};
 pub use session::{LoadOptions, Outcome, Session};
-pub use taut_query::{Batches, Done, FileFormat, Progress, ProgressCallback, ReadOptions, Statement};
+pub use taut_query::{
+    Batches, Done, FileFormat, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value,
+};

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -26,20 +27,52 @@ impl CancelHandle {
     pub fn cancel(&self) {
         self.0.send_modify(|count| *count += 1);
     }
+}
 
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.0.subscribe()
+/// Is asked, on the thread that waits for a statement, whether it goes on.
+pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How often it is asked.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+
+/// What ends a statement early.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    cancelled: watch::Receiver<u64>,
+    wait: Option<WaitCallback>,
+}
+
+impl Watch {
+    pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>) -> Self {
+        Self { cancelled: handle.0.subscribe(), wait }
+    }
+
+    /// Ends when the statement is to.
+    async fn ended(&mut self) {
+        let Self { cancelled, wait } = self;
+        let stopped = async {
+            match wait {
+                Some(goes_on) => {
+                    while goes_on() {
+                        tokio::time::sleep(ASKED_EVERY).await;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // A handle that is gone cancels nothing.
+            Ok(()) = cancelled.changed() => {}
+            () = stopped => {}
+        }
     }
 }
 
 /// Runs to the end of a future, or to the cancellation of its session.
-pub(crate) async fn unless_cancelled<T>(
-    cancelled: &mut watch::Receiver<u64>,
-    future: impl Future<Output = T>,
-) -> Result<T, QueryError> {
+pub(crate) async fn unless_cancelled<T>(watch: &mut Watch, future: impl Future<Output = T>) -> Result<T, QueryError> {
     tokio::select! {
         biased;
-        Ok(()) = cancelled.changed() => Err(QueryError::Cancelled),
+        () = watch.ended() => Err(QueryError::Cancelled),
         result = future => Ok(result),
     }
 }
@@ -48,7 +81,7 @@ pub(crate) async fn unless_cancelled<T>(
 pub struct Rows {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
-    cancelled: watch::Receiver<u64>,
+    watch: Watch,
     may_be_deep: bool,
     is_over: bool,
 }
@@ -57,10 +90,10 @@ impl Rows {
     pub(crate) fn new(
         stream: SendableRecordBatchStream,
         runtime: Arc<Background>,
-        cancelled: watch::Receiver<u64>,
+        watch: Watch,
         may_be_deep: bool,
     ) -> Self {
-        Self { stream, runtime, cancelled, may_be_deep, is_over: false }
+        Self { stream, runtime, watch, may_be_deep, is_over: false }
     }
 
     /// The columns.
@@ -69,8 +102,8 @@ impl Rows {
     }
 
     fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let Self { stream, cancelled, .. } = self;
-        let next = self.runtime.block_on(self.may_be_deep, unless_cancelled(cancelled, stream.next()))??;
+        let Self { stream, watch, .. } = self;
+        let next = self.runtime.block_on(self.may_be_deep, unless_cancelled(watch, stream.next()))??;
         Ok(next.transpose().map_err(QueryError::from)?)
     }
 }

@@ -5,18 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use taut_query::{Batches, Done, Engine, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement};
+use datafusion::arrow::record_batch::RecordBatch;
+use taut_query::{
+    Batches, Done, Engine, Parameters, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement,
+};
 use taut_store::Store;
 
 use crate::database::{Background, on_large_stack};
-use crate::rows::unless_cancelled;
-use crate::{CancelHandle, Error, Rows};
+use crate::rows::{Watch, unless_cancelled};
+use crate::{CancelHandle, Error, Rows, WaitCallback};
 
 /// Runs statements, one after the other, each on the newest state of the database.
 pub struct Session {
     query: QuerySession,
     runtime: Arc<Background>,
     cancel: CancelHandle,
+    wait: Option<WaitCallback>,
 }
 
 /// What a statement gives.
@@ -39,7 +43,7 @@ pub struct LoadOptions {
 
 impl Session {
     pub(crate) fn new(store: Arc<Store>, engine: &Engine, runtime: Arc<Background>) -> Self {
-        Self { query: QuerySession::new(store, engine), runtime, cancel: CancelHandle::new() }
+        Self { query: QuerySession::new(store, engine), runtime, cancel: CancelHandle::new(), wait: None }
     }
 
     /// The statements of a text, separated by semicolons.
@@ -56,9 +60,17 @@ impl Session {
     /// # Errors
     /// When it fails. An error in the middle of its rows comes with them.
     pub fn run(&self, statement: &Statement) -> Result<Outcome, Error> {
-        let mut cancelled = self.cancel.watch();
+        self.run_with(statement, &Parameters::default())
+    }
+
+    /// Runs a statement with values for its parameters.
+    ///
+    /// # Errors
+    /// When it fails, or has other parameters.
+    pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
+        let mut cancelled = self.watch();
         let may_be_deep = self.query.may_be_deep(statement);
-        let outcome = self.block_on(may_be_deep, &mut cancelled, self.query.run(statement))?;
+        let outcome = self.block_on(may_be_deep, &mut cancelled, self.query.run(statement, parameters))?;
         Ok(match outcome {
             taut_query::Outcome::Rows(stream) => {
                 Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled, may_be_deep))
@@ -80,13 +92,45 @@ impl Session {
     /// # Errors
     /// When it fails, or is not one such statement.
     pub fn query(&self, sql: &str) -> Result<Rows, Error> {
+        self.query_with(sql, &Parameters::default())
+    }
+
+    /// Runs one statement that returns rows, with values for its parameters.
+    ///
+    /// # Errors
+    /// When it fails, has other parameters, or is not one such statement.
+    pub fn query_with(&self, sql: &str, parameters: &Parameters) -> Result<Rows, Error> {
         match self.parse(sql)?.as_slice() {
-            [statement] => match self.run(statement)? {
+            [statement] => match self.run_with(statement, parameters)? {
                 Outcome::Rows(rows) => Ok(rows),
                 Outcome::Done(done) => Err(Error::no_rows(done.tag)),
             },
             statements => Err(Error::statement_count(statements.len())),
         }
+    }
+
+    /// Gives batches a name that statements of this session can use as a table.
+    ///
+    /// # Errors
+    /// When a table or view has the name, or the batches differ in their columns.
+    pub fn register(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<(), Error> {
+        Ok(self.query.register(name, schema, batches)?)
+    }
+
+    /// Takes a name back that was given by [`Session::register`], and tells whether it was.
+    ///
+    /// # Errors
+    /// When the name is malformed.
+    pub fn unregister(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.query.unregister(name)?)
+    }
+
+    /// The names of tables in a statement that stand for nothing yet: what may be registered before it is run.
+    ///
+    /// # Errors
+    /// When the statement has malformed names.
+    pub fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>, Error> {
+        self.block_on(false, &mut self.watch(), self.query.unknown_tables(statement))
     }
 
     /// Loads files into a table, all or nothing, and returns the number of rows. A table that does not exist is created
@@ -97,7 +141,7 @@ impl Session {
     pub fn load(&self, table: &str, files: &[impl AsRef<Path>], options: &LoadOptions) -> Result<u64, Error> {
         let files: Vec<PathBuf> = files.iter().map(|file| file.as_ref().to_owned()).collect();
         let load = self.query.load_files(table, &files, &options.read, &options.design);
-        self.block_on(false, &mut self.cancel.watch(), load)
+        self.block_on(false, &mut self.watch(), load)
     }
 
     /// Loads batches into a table, all or nothing, and returns the number of rows. Each iterator runs on a thread of
@@ -112,7 +156,7 @@ impl Session {
         partitions: Vec<Batches>,
         design: &[(String, String)],
     ) -> Result<u64, Error> {
-        self.block_on(false, &mut self.cancel.watch(), self.query.load_batches(table, schema, partitions, design))
+        self.block_on(false, &mut self.watch(), self.query.load_batches(table, schema, partitions, design))
     }
 
     /// Says who is told of the progress of loads and rewrites.
@@ -120,15 +164,24 @@ impl Session {
         self.query.on_progress(callback);
     }
 
+    /// Says who is asked, on the thread that waits and several times a second, whether what runs goes on.
+    pub fn on_wait(&mut self, callback: Option<WaitCallback>) {
+        self.wait = callback;
+    }
+
     /// What cancels the statements of this session.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
     }
 
+    fn watch(&self) -> Watch {
+        Watch::new(&self.cancel, self.wait.clone())
+    }
+
     fn block_on<T>(
         &self,
         may_be_deep: bool,
-        cancelled: &mut tokio::sync::watch::Receiver<u64>,
+        cancelled: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
         Ok(self.runtime.block_on(may_be_deep, unless_cancelled(cancelled, future))???)

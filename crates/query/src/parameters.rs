@@ -1,0 +1,170 @@
+//! Values for the parameters of a statement: `$1`, `$2` and so on, or `?` for the next, by place; `$name` by name.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+
+use crate::error::{QueryError, Result};
+
+/// A value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Null, of any type.
+    Null,
+    /// `boolean`
+    Boolean(bool),
+    /// `bigint`
+    Integer(i64),
+    /// `decimal(precision, scale)`, in units of its last digit.
+    Decimal {
+        /// The number times ten to the power of the scale.
+        unscaled: i128,
+        /// All digits, 1 to 38.
+        precision: u8,
+        /// Digits behind the point.
+        scale: i8,
+    },
+    /// `double precision`
+    Double(f64),
+    /// `varchar`
+    Text(String),
+    /// `bytea`
+    Bytes(Vec<u8>),
+    /// `date`, in days since 1970-01-01.
+    Date(i32),
+    /// `timestamp`, in microseconds since 1970-01-01.
+    Timestamp(i64),
+    /// `timestamptz`, in microseconds since 1970-01-01 UTC.
+    TimestampTz(i64),
+}
+
+/// The values of a statement's parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameters {
+    /// For `$1`, `$2` and so on.
+    Positional(Vec<Value>),
+    /// For `$name`.
+    Named(HashMap<String, Value>),
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self::Positional(Vec::new())
+    }
+}
+
+impl Parameters {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Positional(values) => values.len(),
+            Self::Named(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts the values into a plan.
+    ///
+    /// # Errors
+    /// When the plan has other parameters.
+    pub(crate) fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let wanted = plan.get_parameter_names()?;
+        let name = |index: usize| format!("${}", index + 1);
+        let given = |parameter: &String| match self {
+            Self::Positional(values) => (0..values.len()).any(|index| name(index) == *parameter),
+            Self::Named(values) => parameter.strip_prefix('$').is_some_and(|name| values.contains_key(name)),
+        };
+        let mut missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
+        missing.sort_unstable();
+        if !missing.is_empty() || wanted.len() != self.len() {
+            return Err(QueryError::Parameters {
+                wanted: wanted.len(),
+                given: self.len(),
+                missing: missing.join(", "),
+            });
+        }
+        if wanted.is_empty() {
+            return Ok(plan);
+        }
+        let scalar = |value: &Value| ScalarAndMetadata::new(scalar_of(value), None);
+        let values = match self {
+            Self::Positional(values) => ParamValues::List(values.iter().map(scalar).collect()),
+            Self::Named(values) => {
+                ParamValues::Map(values.iter().map(|(name, value)| (name.clone(), scalar(value))).collect())
+            }
+        };
+        Ok(plan.replace_params_with_values(&values)?)
+    }
+}
+
+fn scalar_of(value: &Value) -> ScalarValue {
+    match value {
+        Value::Null => ScalarValue::Null,
+        Value::Boolean(value) => ScalarValue::Boolean(Some(*value)),
+        Value::Integer(value) => ScalarValue::Int64(Some(*value)),
+        Value::Decimal { unscaled, precision, scale } => ScalarValue::Decimal128(Some(*unscaled), *precision, *scale),
+        Value::Double(value) => ScalarValue::Float64(Some(*value)),
+        Value::Text(value) => ScalarValue::Utf8View(Some(value.clone())),
+        Value::Bytes(value) => ScalarValue::BinaryView(Some(value.clone())),
+        Value::Date(value) => ScalarValue::Date32(Some(*value)),
+        Value::Timestamp(value) => ScalarValue::TimestampMicrosecond(Some(*value), None),
+        Value::TimestampTz(value) => ScalarValue::TimestampMicrosecond(Some(*value), Some("+00:00".into())),
+    }
+}
+
+/// A text in which each `?` that stands for a parameter is the next of `$1`, `$2` and so on.
+pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
+    if !sql.contains('?') {
+        return Cow::Borrowed(sql);
+    }
+    // What is no token, the parser says better.
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else {
+        return Cow::Borrowed(sql);
+    };
+    let mut marks = tokens.iter().filter(|token| token.token == Token::Question).map(|token| token.span.start);
+    let mut next = marks.next();
+    let (mut place, mut number) = (Location { line: 1, column: 1 }, 0);
+    let mut text = String::with_capacity(sql.len() + 8);
+    for character in sql.chars() {
+        if next == Some(place) {
+            number += 1;
+            text.push_str(&format!("${number}"));
+            next = marks.next();
+        } else {
+            text.push(character);
+        }
+        match character {
+            '\n' => place = Location { line: place.line + 1, column: 1 },
+            _ => place.column += 1,
+        }
+    }
+    Cow::Owned(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbered;
+
+    #[test]
+    fn question_marks_are_numbered_where_they_are_parameters() {
+        let cases = [
+            ("SELECT 1", "SELECT 1"),
+            ("SELECT ?", "SELECT $1"),
+            ("SELECT ?, '?',\n  \"é?\", ? -- ?\n + ?", "SELECT $1, '?',\n  \"é?\", $2 -- ?\n + $3"),
+            ("VALUES (?,?)", "VALUES ($1,$2)"),
+            ("SELECT '?", "SELECT '?"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(numbered(text), expected);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The five characters by which the SQL standard and PostgreSQL name a kind of error.
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::SchemaError as EngineSchemaError;
+use datafusion::error::DataFusionError;
+use taut_block::BuildError;
+
+use crate::error::QueryError;
+
+impl QueryError {
+    /// The code of this error, as PostgreSQL's documentation lists them.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "42601",
+            Self::Unsupported { .. } => "0A000",
+            Self::NotFound { kind, .. } => match *kind {
+                "column" => "42703",
+                "prepared statement" => "26000",
+                "file" => "58P01",
+                _ => "42P01",
+            },
+            Self::Exists { kind: "prepared statement", .. } => "42P05",
+            Self::Exists { .. } => "42P07",
+            Self::File { .. } => "22P04",
+            Self::Design(_) => "22023",
+            Self::Schema(_) => "42611",
+            Self::Commit(_) | Self::Write(_) => "58030",
+            Self::Read(_) | Self::Block(_) => "XX001",
+            Self::Build(error) => build_state(error),
+            Self::Null { .. } => "23502",
+            Self::Cast { is_text: true, .. } => "22P02",
+            Self::Cast { .. } => "22003",
+            Self::Parameters { .. } => "08P01",
+            Self::Engine(error) => engine_state(error),
+            Self::Cancelled => "57014",
+        }
+    }
+}
+
+fn build_state(error: &BuildError) -> &'static str {
+    match error {
+        BuildError::Null { .. } => "23502",
+        BuildError::Range { .. } => "22003",
+        BuildError::Mismatch { .. } => "42804",
+        BuildError::TooLarge { .. } => "54000",
+        _ => "22000",
+    }
+}
+
+fn engine_state(error: &DataFusionError) -> &'static str {
+    match error.find_root() {
+        DataFusionError::SQL(..) => "42601",
+        DataFusionError::NotImplemented(_) => "0A000",
+        DataFusionError::SchemaError(error, _) => match error.as_ref() {
+            EngineSchemaError::AmbiguousReference { .. } => "42702",
+            _ => "42703",
+        },
+        DataFusionError::Plan(message) if message.contains("not found") => "42P01",
+        DataFusionError::Plan(message) if message.contains("Invalid function") => "42883",
+        DataFusionError::Plan(_) => "42000",
+        DataFusionError::ResourcesExhausted(_) => "53200",
+        DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) => "58030",
+        DataFusionError::ArrowError(error, _) => arrow_state(error),
+        DataFusionError::External(inner) => match inner.downcast_ref::<QueryError>() {
+            Some(error) => error.sqlstate(),
+            None => external_state(inner.as_ref()),
+        },
+        DataFusionError::Internal(_) => "XX000",
+        _ => "22000",
+    }
+}
+
+fn arrow_state(error: &ArrowError) -> &'static str {
+    match error {
+        ArrowError::DivideByZero => "22012",
+        ArrowError::ArithmeticOverflow(_) => "22003",
+        // How Arrow words a number that the other type has no room for.
+        ArrowError::CastError(message) if message.starts_with("Can't cast value") => "22003",
+        ArrowError::CastError(_) | ArrowError::ParseError(_) => "22P02",
+        ArrowError::CsvError(_) | ArrowError::JsonError(_) | ArrowError::ParquetError(_) => "22P04",
+        ArrowError::IoError(..) => "58030",
+        ArrowError::NotYetImplemented(_) => "0A000",
+        ArrowError::ExternalError(inner) => external_state(inner.as_ref()),
+        _ => "22000",
+    }
+}
+
+fn external_state(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    if let Some(error) = error.downcast_ref::<BuildError>() {
+        return build_state(error);
+    }
+    let is_storage = error.is::<taut_store::ReadError>() || error.is::<taut_block::BlockError>();
+    let is_write = error.is::<taut_store::WriteError>() || error.is::<taut_store::CommitError>();
+    match (is_storage, is_write) {
+        (true, _) => "XX001",
+        (_, true) => "58030",
+        _ => "22000",
+    }
+}
