@@ -252,7 +252,7 @@ fn errors_have_their_sqlstate() {
     ] {
         let run = || {
             session.execute(sql)?.into_iter().try_for_each(|outcome| match outcome {
-                Outcome::Rows(rows) => rows.map(|batch| batch.map(drop)).collect(),
+                Outcome::Rows(mut rows) => rows.try_for_each(|batch| batch.map(drop)),
                 Outcome::Done(_) => Ok(()),
             })
         };
