@@ -1,0 +1,129 @@
+//! Statements that change or describe what there is: `DROP`, `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW TABLES`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::TableReference;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::prelude::SessionContext;
+use taut_types::LogicalType;
+
+use super::{Done, Outcome, QuerySession, pairs};
+use crate::catalog::PUBLIC;
+use crate::error::{QueryError, Result};
+use crate::load::Target;
+use crate::rewrite::rewrite_blocks;
+use crate::statement::Statement;
+
+impl QuerySession {
+    pub(super) fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
+        let snapshot = self.store.snapshot();
+        let mut notices = Vec::new();
+        let (mut tables, mut views) = (Vec::new(), Vec::new());
+        for name in names {
+            match (kind, snapshot.table(name), snapshot.view(name)) {
+                ("table", Some(table), _) => tables.push(table.id),
+                ("view", _, Some(_)) => views.push(name.as_str()),
+                _ if if_exists => notices.push(format!("{kind} {name:?} does not exist; it was skipped")),
+                _ => return Err(QueryError::NotFound { kind, name: name.clone() }),
+            }
+        }
+        self.store().commit(|edit| {
+            tables.iter().try_for_each(|table| edit.drop_table(*table))?;
+            views.iter().try_for_each(|view| edit.drop_view(view))
+        })?;
+        Ok(Outcome::Done(Done { notices, ..Done::of(&format!("DROP {}", kind.to_uppercase())) }))
+    }
+
+    pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
+        let table = self.table(name)?;
+        let design = Arc::new(table.design.with_options(pairs(options), &table.schema)?);
+        let rows = if design.sort_by == table.design.sort_by || design.sort_by.is_empty() {
+            let progress = self.counter(&format!("rewrite {name}"), Some(table.rows()));
+            rewrite_blocks(self.store(), &table, design, self.threads, progress).await?
+        } else {
+            let scan = SessionContext::new_with_state(self.state(None));
+            let scan = scan.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
+            let rows_total = Some(table.rows());
+            self.fill(name, Target::Sorted { table, design }, scan, rows_total).await?
+        };
+        Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
+    }
+
+    pub(super) async fn create_view(
+        &self,
+        name: &str,
+        or_replace: bool,
+        columns: &[String],
+        sql: &str,
+    ) -> Result<Outcome> {
+        let snapshot = self.store.snapshot();
+        if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
+            return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
+        }
+        let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
+        let sql = match columns {
+            [] => sql.to_owned(),
+            columns => {
+                let names: Vec<_> = columns.iter().map(quote).collect();
+                format!("SELECT * FROM ({sql}) AS {}({})", quote(&name.to_owned()), names.join(", "))
+            }
+        };
+        // A view that cannot be planned today is refused.
+        for statement in crate::statement::parse(&sql)? {
+            match statement {
+                Statement::Engine { statement, .. } => drop(self.state(None).statement_to_plan(*statement).await?),
+                _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
+            }
+        }
+        let exists = snapshot.view(name).is_some();
+        self.store().commit(|edit| {
+            if exists {
+                edit.drop_view(name)?;
+            }
+            edit.create_view(name, &sql)
+        })?;
+        Ok(Outcome::Done(Done::of("CREATE VIEW")))
+    }
+
+    pub(super) async fn describe(&self, name: &TableReference) -> Result<Outcome> {
+        let context = SessionContext::new_with_state(self.state(None));
+        let provider = context.table_provider(name.clone()).await?;
+        let arrow = provider.schema();
+        let fields = || arrow.fields().iter();
+        let type_name = |field: &Arc<Field>| {
+            LogicalType::from_arrow(field.data_type()).map_or_else(|| field.data_type().to_string(), |t| t.sql_name())
+        };
+        let yes_no = |field: &Arc<Field>| if field.is_nullable() { "YES" } else { "NO" };
+        rows(&[
+            ("column_name", fields().map(|field| field.name().clone()).collect()),
+            ("data_type", fields().map(type_name).collect()),
+            ("is_nullable", fields().map(|field| yes_no(field).to_owned()).collect()),
+        ])
+    }
+
+    pub(super) fn show_tables(&self) -> Result<Outcome> {
+        let snapshot = self.store.snapshot();
+        let tables = snapshot.tables().map(|table| (table.name.clone(), "table", table.design.layout.name()));
+        let views = snapshot.views().map(|view| (view.name.clone(), "view", ""));
+        let mut all: Vec<_> = tables.chain(views).collect();
+        all.sort();
+        rows(&[
+            ("table_name", all.iter().map(|(name, ..)| name.clone()).collect()),
+            ("table_type", all.iter().map(|(_, kind, _)| (*kind).to_owned()).collect()),
+            ("layout", all.iter().map(|(.., layout)| (*layout).to_owned()).collect()),
+        ])
+    }
+}
+
+/// Rows of text that are known at once.
+fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
+    let fields: Vec<_> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
+    let schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
+    let arrays = columns.iter().map(|(_, values)| Arc::new(StringArray::from(values.clone())) as ArrayRef).collect();
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(datafusion::common::DataFusionError::from)?;
+    let stream = futures::stream::once(async move { Ok(batch) });
+    Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))
+}

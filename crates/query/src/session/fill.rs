@@ -1,0 +1,185 @@
+//! Statements that add rows to a table: `CREATE TABLE`, `COPY ... FROM`, and loads of files and batches.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::{Column, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::Statement as Ast;
+use taut_store::Table;
+use taut_types::{Schema, TableDesign};
+
+use super::{Done, QuerySession, count_of, pairs, start};
+use crate::batches::Batches;
+use crate::error::{QueryError, Result};
+use crate::files::{self, FileFormat, ReadOptions};
+use crate::load::{Target, TargetTable};
+use crate::parameters::Parameters;
+use crate::statement::TableSource;
+
+impl QuerySession {
+    /// Loads files into a table, which is created from the first file's columns where it does not exist.
+    ///
+    /// # Errors
+    /// As [`QuerySession::run`].
+    pub async fn load_files(
+        &self,
+        name: &str,
+        files: &[PathBuf],
+        options: &ReadOptions,
+        design_options: &[(String, String)],
+    ) -> Result<u64> {
+        let snapshot = self.store.snapshot();
+        if let Some(table) = snapshot.table(name) {
+            if !design_options.is_empty() {
+                return Err(options_of_existing(name));
+            }
+            return self.load(&Arc::clone(table), &[], files, options).await;
+        }
+        let (_, frame) = files::read(&self.context, files, options, None).await?;
+        self.fill_new_table(name, frame.into_unoptimized_plan(), design_options).await
+    }
+
+    /// Loads batches into a table, which is created from their schema where it does not exist. Each iterator runs on a
+    /// thread of its own; their rows follow each other.
+    ///
+    /// # Errors
+    /// As [`QuerySession::run`].
+    pub async fn load_batches(
+        &self,
+        name: &str,
+        schema: SchemaRef,
+        partitions: Vec<Batches>,
+        design_options: &[(String, String)],
+    ) -> Result<u64> {
+        let rows = crate::batches::plan_of(schema, partitions)?;
+        match self.store.snapshot().table(name) {
+            Some(table) if design_options.is_empty() => {
+                self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
+            }
+            Some(_) => Err(options_of_existing(name)),
+            None => self.fill_new_table(name, rows, design_options).await,
+        }
+    }
+
+    pub(super) async fn create_table(
+        &self,
+        name: &str,
+        source: &TableSource,
+        options: &[(String, String)],
+        parameters: &Parameters,
+    ) -> Result<Done> {
+        match source {
+            TableSource::Columns(columns) => {
+                let schema = Schema::new(columns.clone())?;
+                let design = TableDesign::from_options(pairs(options), &schema)?;
+                self.store().commit(|edit| edit.create_table(name, schema, design).map(drop))?;
+                Ok(Done::of("CREATE TABLE"))
+            }
+            TableSource::Query(query) => {
+                let statement = Ast::Query(query.clone());
+                let plan = self.state(None).statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
+                let rows = self.fill_new_table(name, parameters.bind(plan)?, options).await?;
+                Ok(Done { rows: Some(rows), ..Done::of("CREATE TABLE") })
+            }
+        }
+    }
+
+    /// Creates a table of a plan's columns and fills it with its rows. All columns are nullable.
+    pub(super) async fn fill_new_table(
+        &self,
+        name: &str,
+        rows: LogicalPlan,
+        options: &[(String, String)],
+    ) -> Result<u64> {
+        let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
+        let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });
+        let schema = Schema::new(nullable.collect())?;
+        let design = TableDesign::from_options(pairs(options), &schema)?;
+        let target = Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) };
+        self.fill(name, target, rows, None).await
+    }
+
+    pub(super) async fn fill(
+        &self,
+        name: &str,
+        target: Target,
+        rows: LogicalPlan,
+        rows_total: Option<u64>,
+    ) -> Result<u64> {
+        let progress = self.counter(&format!("load {name}"), rows_total);
+        let provider = TargetTable { store: Arc::clone(self.store()), target };
+        let source = provider_as_source(Arc::new(provider));
+        let plan =
+            LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
+        count_of(start(self.state(None), plan, progress).await?).await
+    }
+
+    pub(super) async fn load(
+        &self,
+        table: &Arc<Table>,
+        columns: &[String],
+        files: &[PathBuf],
+        options: &ReadOptions,
+    ) -> Result<u64> {
+        let in_file = file_columns(table, columns)?;
+        let (format, frame) = files::read(&self.context, files, options, Some(&in_file)).await?;
+        let plan = arranged(table, &in_file, format, frame)?;
+        self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
+    }
+}
+
+fn options_of_existing(name: &str) -> QueryError {
+    let what = format!("options for table {name:?}, which exists");
+    QueryError::unsupported(what, "ALTER TABLE ... SET changes the design of a table")
+}
+
+/// The table's columns that a file holds, in the file's order.
+fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
+    if names.is_empty() {
+        return Ok(table.schema.as_ref().clone());
+    }
+    let column = |name: &String| match table.schema.index_of(name) {
+        Some(index) => Ok(table.schema.column(index).clone()),
+        None => Err(QueryError::NotFound { kind: "column", name: format!("{}.{name}", table.name) }),
+    };
+    Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
+}
+
+/// The rows of files as rows of a table. CSV holds columns by place; Parquet and JSON by name, where a name that
+/// differs in case alone will do. A column that is in no file is null.
+fn arranged(table: &Table, in_file: &Schema, format: FileFormat, frame: DataFrame) -> Result<LogicalPlan> {
+    let found: Vec<String> = frame.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let by_name = format == FileFormat::Parquet;
+    let place_of = |name: &str| {
+        let exact = found.iter().position(|other| other == name);
+        exact.or_else(|| found.iter().position(|other| other.eq_ignore_ascii_case(name)))
+    };
+    if by_name
+        && let Some(extra) =
+            found.iter().find(|name| !in_file.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
+    {
+        return Err(QueryError::unsupported(
+            format!("column {extra:?} of the file, which table {:?} does not have", table.name),
+            "select the columns: INSERT INTO t SELECT a, b FROM 'file.parquet'",
+        ));
+    }
+    let mut expressions = Vec::with_capacity(table.schema.len());
+    for column in table.schema.columns() {
+        let place = if in_file.index_of(&column.name).is_some() { place_of(&column.name) } else { None };
+        expressions.push(match place {
+            Some(place) => Expr::Column(Column::from(frame.schema().qualified_field(place))).alias(&column.name),
+            None if by_name && !column.nullable => {
+                return Err(QueryError::NotFound { kind: "column", name: format!("{} in the file", column.name) });
+            }
+            None => lit(ScalarValue::try_from(&column.logical_type.arrow())?).alias(&column.name),
+        });
+    }
+    Ok(frame.select(expressions)?.into_unoptimized_plan())
+}
