@@ -121,7 +121,7 @@ fn scalar_of(value: &Value) -> ScalarValue {
     }
 }
 
-/// A text in which each `?` that stands for a parameter is the next of `$1`, `$2` and so on.
+/// A text in which each `?` that stands for a parameter is the next of `$1`, `$2` and so on, in each statement anew.
 pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
     if !sql.contains('?') {
         return Cow::Borrowed(sql);
@@ -130,17 +130,23 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else {
         return Cow::Borrowed(sql);
     };
-    let mut marks = tokens.iter().filter(|token| token.token == Token::Question).map(|token| token.span.start);
+    let mut marks = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));
     let mut next = marks.next();
     let (mut place, mut number) = (Location { line: 1, column: 1 }, 0);
     let mut text = String::with_capacity(sql.len() + 8);
     for character in sql.chars() {
-        if next == Some(place) {
-            number += 1;
-            text.push_str(&format!("${number}"));
-            next = marks.next();
-        } else {
-            text.push(character);
+        match next.filter(|mark| mark.span.start == place).map(|mark| &mark.token) {
+            Some(Token::Question) => {
+                number += 1;
+                text.push_str(&format!("${number}"));
+                next = marks.next();
+            }
+            Some(_) => {
+                number = 0;
+                text.push(character);
+                next = marks.next();
+            }
+            None => text.push(character),
         }
         match character {
             '\n' => place = Location { line: place.line + 1, column: 1 },
@@ -161,6 +167,7 @@ mod tests {
             ("SELECT ?", "SELECT $1"),
             ("SELECT ?, '?',\n  \"é?\", ? -- ?\n + ?", "SELECT $1, '?',\n  \"é?\", $2 -- ?\n + $3"),
             ("VALUES (?,?)", "VALUES ($1,$2)"),
+            ("SELECT ?, ?; SELECT ';', ?", "SELECT $1, $2; SELECT ';', $1"),
             ("SELECT '?", "SELECT '?"),
         ];
         for (text, expected) in cases {

@@ -205,6 +205,7 @@ impl QuerySession {
         for table in tables {
             let TableReference::Bare { table } = table else { continue };
             let is_known = snapshot.table(&table).is_some() || snapshot.view(&table).is_some();
+            // A path that cannot be read is reported by the statement.
             let is_path = table.contains(['/', '.']);
             if !is_known && !is_path && self.files.table(&table).await.is_ok_and(|found| found.is_none()) {
                 unknown.push(table.to_string());

@@ -14,6 +14,7 @@ use super::{Done, Outcome, QuerySession, pairs};
 use crate::catalog::PUBLIC;
 use crate::error::{QueryError, Result};
 use crate::load::Target;
+use crate::parameters::Parameters;
 use crate::rewrite::rewrite_blocks;
 use crate::statement::Statement;
 
@@ -74,7 +75,11 @@ impl QuerySession {
         // A view that cannot be planned today is refused.
         for statement in crate::statement::parse(&sql)? {
             match statement {
-                Statement::Engine { statement, .. } => drop(self.state(None).statement_to_plan(*statement).await?),
+                Statement::Engine { statement, .. } => {
+                    let plan = self.state(None).statement_to_plan(*statement).await?;
+                    // Nobody could give its parameters values.
+                    drop(Parameters::default().bind(plan)?);
+                }
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }

@@ -13,7 +13,7 @@ use crate::error::{QueryError, Result};
 const LONG_BYTES: usize = 512;
 
 /// Whether a text may hold more operators than a thread's ordinary stack is good for. Short ones, which are most, are
-/// spared a larger one: to make it costs as much as a quarter of the planning of a small query.
+/// spared a larger one, whose pages would be mapped and cleared for each.
 pub fn is_long(sql: &str) -> bool {
     sql.len() >= LONG_BYTES
 }
@@ -23,7 +23,8 @@ pub(super) const OPERATORS_MAX: usize = 2_000;
 
 /// Refuses a text in which more operators follow each other than [`OPERATORS_MAX`].
 ///
-/// Commas part expressions; those of an open parenthesis count together with what it stands in.
+/// Commas part expressions, and so do the words of a CASE; those inside a parenthesis or a CASE count together with what
+/// it stands in.
 ///
 /// # Errors
 /// At the first operator too many.
@@ -37,10 +38,10 @@ pub(super) fn check(sql: &str) -> Result<()> {
     let (mut chains, mut length) = (vec![0_usize], 0);
     for token in tokens {
         match &token.token {
-            Token::LParen | Token::LBracket => chains.push(0),
-            Token::RParen | Token::RBracket if chains.len() > 1 => length -= chains.pop().unwrap_or(0),
             Token::SemiColon => (chains, length) = (vec![0], 0),
-            Token::Comma => {
+            token if opens(token) => chains.push(0),
+            token if closes(token) && chains.len() > 1 => length -= chains.pop().unwrap_or(0),
+            token if parts(token) => {
                 if let Some(chain) = chains.last_mut() {
                     length -= std::mem::take(chain);
                 }
@@ -66,6 +67,22 @@ pub(super) fn check(sql: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_word(token: &Token, keywords: &[Keyword]) -> bool {
+    matches!(token, Token::Word(word) if keywords.contains(&word.keyword))
+}
+
+fn opens(token: &Token) -> bool {
+    matches!(token, Token::LParen | Token::LBracket) || is_word(token, &[Keyword::CASE])
+}
+
+fn closes(token: &Token) -> bool {
+    matches!(token, Token::RParen | Token::RBracket) || is_word(token, &[Keyword::END])
+}
+
+fn parts(token: &Token) -> bool {
+    *token == Token::Comma || is_word(token, &[Keyword::WHEN, Keyword::THEN, Keyword::ELSE])
 }
 
 /// Whether a token stands between two operands; brackets, commas and what ends a statement are known not to.
@@ -129,6 +146,9 @@ mod tests {
             assert!(error.contains("more than 2000 operators"), "{separator}: {error}");
         }
         assert!(check(&chain(5 * OPERATORS_MAX, " + 1, ")).is_ok());
+        let branches = "WHEN a = 1 AND b = 2 THEN 3 ".repeat(OPERATORS_MAX);
+        assert!(check(&format!("SELECT CASE {branches} END")).is_ok());
+        assert!(check(&chain(OPERATORS_MAX + 1, " + CASE WHEN a = 1 THEN 2 END + ")).is_err());
         assert!(check(&chain(5 * OPERATORS_MAX, "; SELECT 1 + ")).is_ok());
         assert!(check(&format!("SELECT {}", vec!["(1 + 1)"; 3 * OPERATORS_MAX].join(","))).is_ok());
     }
