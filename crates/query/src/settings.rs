@@ -55,6 +55,8 @@ impl Engine {
         options.sql_parser.dialect = Dialect::PostgreSQL;
         // 0.05 is the decimal it looks like, so that comparisons with decimal columns are exact.
         options.sql_parser.parse_float_as_decimal = true;
+        // A timestamp with time zone is an instant, and shown in UTC; without a zone here it would be a timestamp without.
+        options.execution.time_zone = Some("+00:00".to_owned());
         // So that an unknown name is shown where it stands.
         options.sql_parser.collect_spans = true;
         let optimizer = &mut options.optimizer;
