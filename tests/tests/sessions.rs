@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit};
 use datafusion::arrow::error::ArrowError;
+use datafusion::prelude::SessionContext;
 use taut::{Database, Outcome, Parameters, Session, Settings, Value};
 
 fn number(session: &Session, sql: &str) -> i64 {
@@ -259,4 +261,92 @@ fn errors_have_their_sqlstate() {
         let error: taut::Error = run().expect_err(sql);
         assert_eq!(error.sqlstate(), state, "{sql}: {error}");
     }
+}
+
+#[test]
+fn a_process_shares_what_it_has_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shop.taut");
+    let settings = Settings { threads: 1, ..Settings::default() };
+    let first = Database::open_shared(&path, &settings).unwrap();
+    first.session().execute("CREATE TABLE t AS SELECT i FROM generate_series(1, 200000) AS g(i)").unwrap();
+    let again = Database::open_shared(&path, &Settings { create: false, ..settings.clone() }).unwrap();
+    assert_eq!(number(&again.session(), "SELECT count(*) FROM t"), 200_000);
+    Database::open_shared(&path, &Settings::default()).unwrap();
+    let other = Settings { threads: 1, cache_bytes: Some(1 << 20), ..Settings::default() };
+    let error = Database::open_shared(&path, &other).unwrap_err();
+    assert_eq!(error.sqlstate(), "55006");
+    assert!(error.to_string().contains("other settings: threads 1, cache by default"), "{error}");
+    assert!(Database::open(&path).is_err(), "who opens it for himself does not share");
+
+    // Rows that are being read hold the files, not the settings.
+    let mut rows = first.session().query("SELECT i FROM t").unwrap();
+    rows.next().unwrap().unwrap();
+    drop((first, again));
+    let other = Database::open_shared(&path, &other).unwrap();
+    assert_eq!(number(&other.session(), "SELECT count(*) FROM t"), 200_000);
+    assert!(rows.map(|batch| batch.unwrap().num_rows()).sum::<usize>() > 0);
+    drop(other);
+    drop(Database::open(&path).unwrap());
+
+    let memory = Path::new(":memory:");
+    let one = Database::open_shared(memory, &Settings::default()).unwrap();
+    one.session().execute("CREATE TABLE t (a int)").unwrap();
+    let another = Database::open_shared(memory, &Settings::default()).unwrap();
+    assert!(another.session().query("SELECT a FROM t").is_err());
+}
+
+#[test]
+fn batches_are_loaded_by_the_names_of_their_columns() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t (a bigint NOT NULL, b bigint)").unwrap();
+    let batch = |names: &[&str]| {
+        let columns = names.iter().map(|name| (*name, Arc::new(Int64Array::from(vec![7])) as ArrayRef));
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let load =
+        |batch: RecordBatch| session.load_batches("t", batch.schema(), vec![Box::new([Ok(batch)].into_iter())], &[]);
+    assert_eq!(load(batch(&["b", "A"])).unwrap(), 1);
+    assert_eq!(load(batch(&["a"])).unwrap(), 1);
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE a = 7"), 2);
+    assert_eq!(number(&session, "SELECT count(b) FROM t"), 1);
+    let error = load(batch(&["a", "c"])).unwrap_err();
+    assert!(error.to_string().contains("\"c\" of the data"), "{error}");
+    let error = load(batch(&["b"])).unwrap_err();
+    assert!(error.to_string().contains("a in the data"), "{error}");
+    assert_eq!(number(&session, "SELECT count(*) FROM t"), 2);
+}
+
+#[test]
+fn a_datafusion_of_the_caller_reads_the_newest_rows() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t AS SELECT i AS a, i * 2 AS b FROM generate_series(1, 100000) AS g(i)").unwrap();
+    let table = database.external_table("t").unwrap();
+    assert_eq!(database.external_table("u").unwrap_err().sqlstate(), "42P01");
+    let context = SessionContext::new();
+    context.register_table("t", Arc::clone(&table.provider)).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let query = |sql: &str| {
+        let run = async { context.sql(sql).await?.collect().await };
+        runtime.block_on(run).map(|batches| batches.iter().map(RecordBatch::num_rows).sum::<usize>())
+    };
+    assert_eq!(query("SELECT b FROM t WHERE a > 99990 AND b <> 199998").unwrap(), 9);
+    session.execute("INSERT INTO t VALUES (100001, 0)").unwrap();
+    assert_eq!(query("SELECT b FROM t WHERE a > 99990").unwrap(), 11);
+    session.execute("DROP TABLE t; CREATE TABLE t (z int)").unwrap();
+    assert!(query("SELECT b FROM t").unwrap_err().to_string().contains("register it again"));
+    session.execute("DROP TABLE t").unwrap();
+    assert!(query("SELECT b FROM t").is_err());
+}
+
+#[test]
+fn types_of_results_have_names() {
+    let name = |data_type: DataType| taut::type_name(&data_type);
+    assert_eq!(name(DataType::Utf8), "varchar");
+    assert_eq!(name(DataType::Null), "unknown");
+    assert_eq!(name(DataType::Duration(TimeUnit::Second)), "interval");
+    assert_eq!(name(DataType::Time32(TimeUnit::Second)), "time");
+    assert_eq!(name(DataType::new_list(DataType::Int32, true)), "integer[]");
 }

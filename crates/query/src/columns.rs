@@ -1,5 +1,6 @@
-//! The columns that `CREATE TABLE` declares.
+//! The columns that `CREATE TABLE` declares, and the names of types.
 
+use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, DataType, ExactNumberInfo, TimezoneInfo};
 use taut_types::{Column, LogicalType};
 
@@ -12,6 +13,19 @@ const TYPES_ALLOWED: &str = "allowed are boolean, smallint, integer, bigint, rea
 
 /// Digits of a decimal that is declared without any, as DataFusion has it.
 const DECIMAL_DEFAULT: LogicalType = LogicalType::Decimal { precision: 38, scale: 10 };
+
+/// The name in SQL of a type that a result's column has, also where no table can store it.
+pub fn type_name(arrow: &ArrowType) -> String {
+    match arrow {
+        ArrowType::Null => "unknown".into(),
+        ArrowType::Interval(_) | ArrowType::Duration(_) => "interval".into(),
+        ArrowType::Time32(_) | ArrowType::Time64(_) => "time".into(),
+        ArrowType::List(item) | ArrowType::LargeList(item) | ArrowType::FixedSizeList(item, _) => {
+            format!("{}[]", type_name(item.data_type()))
+        }
+        _ => LogicalType::from_arrow(arrow).map_or_else(|| arrow.to_string(), |logical| logical.sql_name()),
+    }
+}
 
 /// The columns of definitions; what they declare beyond what is kept is told in `notices`.
 ///

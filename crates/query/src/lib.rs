@@ -22,6 +22,7 @@ mod system_tables;
 mod table;
 
 pub use batches::Batches;
+pub use columns::type_name;
 pub use error::{QueryError, Result};
 pub use files::{FileFormat, ReadOptions};
 pub use parameters::{Parameters, Value};

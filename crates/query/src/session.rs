@@ -9,7 +9,9 @@ use std::sync::Arc;
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
+use datafusion::catalog::{
+    CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider, TableProvider,
+};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::MemTable;
@@ -33,6 +35,7 @@ use crate::prepared::{Prepared, PreparedStatements};
 use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::settings::Engine;
 use crate::statement::{Names, Statement, TableSource};
+use crate::table::TautTable;
 
 /// What a statement gives.
 pub enum Outcome {
@@ -97,6 +100,19 @@ impl QuerySession {
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Settings of the session, without its tables.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// A stored table as the newest snapshot has it.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn table_provider(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
+        Ok(Arc::new(TautTable::new(Arc::clone(&self.store), self.table(name)?, None)))
     }
 
     /// Whether a statement may need a larger stack than threads usually have: it, a view, or a statement that was

@@ -1,16 +1,18 @@
 //! A database that is open in this process.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use taut_query::Engine;
 use taut_store::{OpenOptions, Store};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
-use crate::{Error, Session};
+use crate::{Error, ExternalTable, Session};
 
 /// How a database is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Threads that a query uses; as many as there are processors.
     pub threads: usize,
@@ -30,6 +32,14 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether who asks for these settings can have a database that was opened with others.
+    fn suit(&self, open: &Self) -> bool {
+        let like = |other: &Self| *self == Self { create: self.create, ..other.clone() };
+        like(open) || like(&Self::default())
+    }
+}
+
 /// An open database. Clones are the same database; it closes with the last of them and of their sessions.
 #[derive(Clone, Debug)]
 pub struct Database {
@@ -38,12 +48,34 @@ pub struct Database {
     runtime: Arc<Background>,
 }
 
+/// What this process has opened by [`Database::open_shared`], by its path. Storage may outlive its database: rows that
+/// are still read hold it.
+static SHARED: Mutex<Option<HashMap<PathBuf, Shared>>> = Mutex::new(None);
+
+struct Shared {
+    store: Weak<Store>,
+    engine: Weak<Engine>,
+    runtime: Weak<Background>,
+    settings: Settings,
+}
+
+impl Shared {
+    fn database(&self) -> Option<Database> {
+        let (store, engine, runtime) = (self.store.upgrade()?, self.engine.upgrade()?, self.runtime.upgrade()?);
+        Some(Database { store, engine, runtime })
+    }
+}
+
 /// The threads of a database. They are told to stop when it closes, and not waited for, so that it can close on any
 /// thread, also on one of an asynchronous runtime.
 #[derive(Debug)]
 pub(crate) struct Background(Option<Runtime>);
 
 impl Background {
+    pub fn handle(&self) -> Result<Handle, Error> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(Error::closed)
+    }
+
     /// Runs a future on this thread, with a large stack where what it runs may be deep.
     pub fn block_on<T>(&self, may_be_deep: bool, future: impl Future<Output = T>) -> Result<T, Error> {
         match &self.0 {
@@ -93,6 +125,39 @@ impl Database {
         Self::new(Store::open(path, options)?, settings)
     }
 
+    /// Opens a database like [`Database::open_with`], or gives the one that this process has opened by this function and
+    /// still holds. For drivers, whose users connect to a path again and again. `:memory:` is a new one each time.
+    ///
+    /// # Errors
+    /// As [`Database::open`], and when it is open with other settings than these. The default settings take it as it is.
+    pub fn open_shared(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, Error> {
+        let path = path.as_ref();
+        if path == Path::new(":memory:") {
+            return Self::in_memory_with(settings);
+        }
+        // Held while the database opens, so that two threads do not open it at once.
+        let mut shared = SHARED.lock();
+        let shared = shared.get_or_insert_default();
+        shared.retain(|_, open| open.store.strong_count() > 0);
+        // Only what exists has a canonical path, and only what exists can be open.
+        let open = std::fs::canonicalize(path).ok().and_then(|canonical| shared.get(&canonical));
+        let database = match open {
+            Some(open) => match (open.database(), open.store.upgrade()) {
+                (Some(database), _) if settings.suit(&open.settings) => return Ok(database),
+                (Some(_), _) => return Err(Error::other_settings(path, &open.settings)),
+                (None, Some(store)) => Self::on(store, settings)?,
+                (None, None) => Self::open_with(path, settings)?,
+            },
+            None => Self::open_with(path, settings)?,
+        };
+        if let Ok(canonical) = std::fs::canonicalize(path) {
+            let Self { store, engine, runtime } = &database;
+            let (store, engine, runtime) = (Arc::downgrade(store), Arc::downgrade(engine), Arc::downgrade(runtime));
+            shared.insert(canonical, Shared { store, engine, runtime, settings: settings.clone() });
+        }
+        Ok(database)
+    }
+
     /// A database that lives as long as this process keeps it.
     ///
     /// # Errors
@@ -110,6 +175,10 @@ impl Database {
     }
 
     fn new(store: Store, settings: &Settings) -> Result<Self, Error> {
+        Self::on(Arc::new(store), settings)
+    }
+
+    fn on(store: Arc<Store>, settings: &Settings) -> Result<Self, Error> {
         let memory_bytes = settings.memory_bytes.unwrap_or_else(default_memory);
         let engine = Engine::new(settings.threads, memory_bytes).map_err(taut_query::QueryError::from)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -119,12 +188,20 @@ impl Database {
             .enable_all()
             .build()
             .map_err(Error::threads)?;
-        Ok(Self { store: Arc::new(store), engine: Arc::new(engine), runtime: Arc::new(Background(Some(runtime))) })
+        Ok(Self { store, engine: Arc::new(engine), runtime: Arc::new(Background(Some(runtime))) })
     }
 
     /// A session. Sessions of one database run side by side.
     pub fn session(&self) -> Session {
         Session::new(Arc::clone(&self.store), &self.engine, Arc::clone(&self.runtime))
+    }
+
+    /// A table for a DataFusion that the caller runs.
+    ///
+    /// # Errors
+    /// When there is no table of that name.
+    pub fn external_table(&self, name: &str) -> Result<ExternalTable, Error> {
+        ExternalTable::new(self.session(), name, self.runtime.handle()?)
     }
 
     /// The storage below.

@@ -1,6 +1,10 @@
 //! What can go wrong.
 
+use std::path::{Path, PathBuf};
+
 use taut_query::QueryError;
+
+use crate::Settings;
 
 /// Why something failed, in one message.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +19,12 @@ enum Kind {
     Query(QueryError),
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
+    #[error(
+        "{path:?} is open in this process with other settings: threads {}, cache {}, memory {}; use these, or close all \
+         connections to it first",
+        settings.threads, bytes(settings.cache_bytes), bytes(settings.memory_bytes)
+    )]
+    OtherSettings { path: PathBuf, settings: Settings },
     #[error("the database is closed")]
     Closed,
     #[error("the statement returns no rows; it is done: {tag}")]
@@ -42,6 +52,7 @@ impl Error {
             Kind::Open(OpenError::Missing { .. } | OpenError::Foreign { .. } | OpenError::Empty { .. }) => "3D000",
             Kind::Open(_) => "58030",
             Kind::Threads(_) => "53000",
+            Kind::OtherSettings { .. } => "55006",
             Kind::Closed => "08003",
             Kind::NoRows { .. } => "24000",
             Kind::StatementCount { .. } => "42601",
@@ -55,6 +66,10 @@ impl Error {
 
     pub(crate) fn threads(error: std::io::Error) -> Self {
         Self(Kind::Threads(error))
+    }
+
+    pub(crate) fn other_settings(path: &Path, settings: &Settings) -> Self {
+        Self(Kind::OtherSettings { path: path.to_owned(), settings: settings.clone() })
     }
 
     pub(crate) fn closed() -> Self {
@@ -85,4 +100,8 @@ impl From<taut_store::OpenError> for Error {
 fn chain(error: &dyn std::error::Error) -> String {
     let source = error.source().map(|source| format!(": {}", chain(source)));
     format!("{error}{}", source.unwrap_or_default())
+}
+
+fn bytes(setting: Option<usize>) -> String {
+    setting.map_or_else(|| "by default".to_owned(), |bytes| format!("{bytes} bytes"))
 }

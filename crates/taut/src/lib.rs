@@ -17,13 +17,15 @@
 
 mod database;
 mod error;
+mod external;
 mod rows;
 mod session;
 
 pub use database::{Database, Settings};
 pub use error::Error;
+pub use external::ExternalTable;
 pub use rows::{CancelHandle, Rows, WaitCallback};
 pub use session::{LoadOptions, Outcome, Session};
 pub use taut_query::{
-    Batches, Done, FileFormat, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value,
+    Batches, Done, FileFormat, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value, type_name,
 };

@@ -10,6 +10,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use taut_query::QueryError;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::Error;
 use crate::database::Background;
@@ -29,7 +30,7 @@ impl CancelHandle {
     }
 }
 
-/// Is asked, on the thread that waits for a statement, whether it goes on.
+/// Is asked, on the thread that waits for a statement or for its rows, whether it goes on.
 pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How often it is asked.
@@ -40,24 +41,26 @@ const ASKED_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Watch {
     cancelled: watch::Receiver<u64>,
     wait: Option<WaitCallback>,
+    /// When the callback is asked next. Short waits that follow each other count together.
+    asked_next: Instant,
 }
 
 impl Watch {
     pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>) -> Self {
-        Self { cancelled: handle.0.subscribe(), wait }
+        Self { cancelled: handle.0.subscribe(), wait, asked_next: Instant::now() + ASKED_EVERY }
     }
 
     /// Ends when the statement is to.
     async fn ended(&mut self) {
-        let Self { cancelled, wait } = self;
+        let Self { cancelled, wait, asked_next } = self;
         let stopped = async {
-            match wait {
-                Some(goes_on) => {
-                    while goes_on() {
-                        tokio::time::sleep(ASKED_EVERY).await;
-                    }
+            let Some(goes_on) = wait else { return std::future::pending().await };
+            loop {
+                tokio::time::sleep_until(*asked_next).await;
+                if !goes_on() {
+                    return;
                 }
-                None => std::future::pending().await,
+                *asked_next = Instant::now() + ASKED_EVERY;
             }
         };
         tokio::select! {

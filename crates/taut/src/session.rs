@@ -17,7 +17,7 @@ use crate::{CancelHandle, Error, Rows, WaitCallback};
 
 /// Runs statements, one after the other, each on the newest state of the database.
 pub struct Session {
-    query: QuerySession,
+    pub(crate) query: QuerySession,
     runtime: Arc<Background>,
     cancel: CancelHandle,
     wait: Option<WaitCallback>,

@@ -8,10 +8,10 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use taut_types::LogicalType;
 
 use super::{Done, Outcome, QuerySession, pairs};
 use crate::catalog::PUBLIC;
+use crate::columns::type_name;
 use crate::error::{QueryError, Result};
 use crate::load::Target;
 use crate::parameters::Parameters;
@@ -98,9 +98,7 @@ impl QuerySession {
         let provider = context.table_provider(name.clone()).await?;
         let arrow = provider.schema();
         let fields = || arrow.fields().iter();
-        let type_name = |field: &Arc<Field>| {
-            LogicalType::from_arrow(field.data_type()).map_or_else(|| field.data_type().to_string(), |t| t.sql_name())
-        };
+        let type_name = |field: &Arc<Field>| type_name(field.data_type());
         let yes_no = |field: &Arc<Field>| if field.is_nullable() { "YES" } else { "NO" };
         rows(&[
             ("column_name", fields().map(|field| field.name().clone()).collect()),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column, TableReference};
-use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
@@ -47,7 +46,8 @@ impl QuerySession {
     }
 
     /// Loads batches into a table, which is created from their schema where it does not exist. Each iterator runs on a
-    /// thread of its own; their rows follow each other.
+    /// thread of its own; their rows follow each other. Columns of a table that exists are found by name, as those of
+    /// Parquet files.
     ///
     /// # Errors
     /// As [`QuerySession::run`].
@@ -61,6 +61,7 @@ impl QuerySession {
         let rows = crate::batches::plan_of(schema, partitions)?;
         match self.store.snapshot().table(name) {
             Some(table) if design_options.is_empty() => {
+                let rows = arranged(table, &table.schema, "the data", true, rows)?;
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
             }
             Some(_) => Err(options_of_existing(name)),
@@ -130,7 +131,8 @@ impl QuerySession {
     ) -> Result<u64> {
         let in_file = file_columns(table, columns)?;
         let (format, frame) = files::read(&self.context, files, options, Some(&in_file)).await?;
-        let plan = arranged(table, &in_file, format, frame)?;
+        let by_name = format == FileFormat::Parquet;
+        let plan = arranged(table, &in_file, "the file", by_name, frame.into_unoptimized_plan())?;
         self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
     }
 }
@@ -152,34 +154,32 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
     Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
 }
 
-/// The rows of files as rows of a table. CSV holds columns by place; Parquet and JSON by name, where a name that
-/// differs in case alone will do. A column that is in no file is null.
-fn arranged(table: &Table, in_file: &Schema, format: FileFormat, frame: DataFrame) -> Result<LogicalPlan> {
-    let found: Vec<String> = frame.schema().fields().iter().map(|field| field.name().clone()).collect();
-    let by_name = format == FileFormat::Parquet;
+/// Rows of a source as rows of a table. CSV holds columns by place; Parquet, JSON and batches by name, where a name that
+/// differs in case alone will do. A column that the source does not have is null.
+fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: LogicalPlan) -> Result<LogicalPlan> {
+    let found: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
     let place_of = |name: &str| {
         let exact = found.iter().position(|other| other == name);
         exact.or_else(|| found.iter().position(|other| other.eq_ignore_ascii_case(name)))
     };
     if by_name
-        && let Some(extra) =
-            found.iter().find(|name| !in_file.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
+        && let Some(extra) = found.iter().find(|name| !held.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
     {
         return Err(QueryError::unsupported(
-            format!("column {extra:?} of the file, which table {:?} does not have", table.name),
-            "select the columns: INSERT INTO t SELECT a, b FROM 'file.parquet'",
+            format!("column {extra:?} of {source}, which table {:?} does not have", table.name),
+            "leave it out, or select the columns: INSERT INTO t SELECT a, b FROM ...",
         ));
     }
     let mut expressions = Vec::with_capacity(table.schema.len());
     for column in table.schema.columns() {
-        let place = if in_file.index_of(&column.name).is_some() { place_of(&column.name) } else { None };
+        let place = if held.index_of(&column.name).is_some() { place_of(&column.name) } else { None };
         expressions.push(match place {
-            Some(place) => Expr::Column(Column::from(frame.schema().qualified_field(place))).alias(&column.name),
+            Some(place) => Expr::Column(Column::from(rows.schema().qualified_field(place))).alias(&column.name),
             None if by_name && !column.nullable => {
-                return Err(QueryError::NotFound { kind: "column", name: format!("{} in the file", column.name) });
+                return Err(QueryError::NotFound { kind: "column", name: format!("{} in {source}", column.name) });
             }
             None => lit(ScalarValue::try_from(&column.logical_type.arrow())?).alias(&column.name),
         });
     }
-    Ok(frame.select(expressions)?.into_unoptimized_plan())
+    Ok(LogicalPlanBuilder::from(rows).project(expressions)?.build()?)
 }

@@ -1,0 +1,89 @@
+//! Stored tables for a DataFusion that the caller runs: in Rust, or in another library by its foreign function
+//! interface.
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session as EngineSession, TableProvider};
+use datafusion::common::{DataFusionError, Result, plan_err};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionContext;
+use tokio::runtime::Handle;
+
+use crate::{Error, Session};
+
+/// A stored table, and what its scans need where they are run.
+#[derive(Clone)]
+pub struct ExternalTable {
+    /// The table. Each scan reads its newest rows.
+    pub provider: Arc<dyn TableProvider>,
+    /// What decodes the conditions that another library hands over. It has to live as long as the table is used.
+    pub context: Arc<SessionContext>,
+    /// The threads that scans run on.
+    pub runtime: Handle,
+}
+
+impl ExternalTable {
+    pub(crate) fn new(session: Session, name: &str, runtime: Handle) -> std::result::Result<Self, Error> {
+        let schema = session.query.table_provider(name)?.schema();
+        let context = Arc::new(session.query.context().clone());
+        let provider = NewestTable { session, name: name.to_owned(), schema, _context: Arc::clone(&context) };
+        Ok(Self { provider: Arc::new(provider), context, runtime })
+    }
+}
+
+impl Debug for ExternalTable {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        self.provider.fmt(formatter)
+    }
+}
+
+/// A table as it is when it is read, not as it was when it was handed out.
+struct NewestTable {
+    session: Session,
+    name: String,
+    schema: SchemaRef,
+    /// Others hold it weakly.
+    _context: Arc<SessionContext>,
+}
+
+impl Debug for NewestTable {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "table {:?} of Taut", self.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for NewestTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Every condition that is offered is evaluated in the scan, exactly.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Exact; filters.len()])
+    }
+
+    /// Plans with Taut's own state: conditions that come from the caller's would be opaque to the scan.
+    async fn scan(
+        &self,
+        _state: &dyn EngineSession,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let newest = self.session.query.table_provider(&self.name);
+        let newest = newest.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        if newest.schema() != self.schema {
+            return plan_err!("table {:?} has other columns by now; register it again", self.name);
+        }
+        newest.scan(&self.session.query.context().state(), projection, filters, limit).await
+    }
+}
