@@ -1,8 +1,9 @@
 # What a contributor runs. Everything is built under CARGO_TARGET_DIR, so that clones share it.
 #
 #   make demo         build Taut and show what it does, on data that it makes itself
-#   make test         every test: storage, SQL in all layouts, DuckDB as witness, fuzzing for a minute
+#   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
 #   make check        format, lints, documentation, the directions of dependencies
+#   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
 
 SHELL := /bin/bash
@@ -14,10 +15,15 @@ VENV := $(HOME)/.cache/taut/venv
 PYTHON := $(VENV)/bin/python
 SCALE ?= 1
 FUZZ_SECONDS ?= 20
-QUERIES ?= 300
+QUERIES ?= 3000
 SEED ?= 1
+# The package is tested as who installs it has it: a wheel, in an environment that has nothing else.
+PYTHON_VENV := $(HOME)/.cache/taut/python-venv
+WHEELS := $(CARGO_TARGET_DIR)/wheels
+MATURIN := maturin==1.16.0
 
-.PHONY: demo build generator test test-storage test-rust test-differential fuzz check rooms venv bench-tpch bench-lookup bench-width clean
+.PHONY: demo build generator test test-storage test-rust test-differential test-python fuzz check rooms venv wheel \
+	bench-tpch bench-lookup bench-width bench-python clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -25,7 +31,7 @@ demo: build
 build:
 	$(CARGO) build --release --locked --package taut-cli
 
-test: test-rust test-differential fuzz
+test: test-rust test-differential test-python fuzz
 
 # The storage rooms by themselves, for those who work on them: no DataFusion, seconds to build.
 test-storage:
@@ -41,7 +47,26 @@ test-differential: venv
 	$(CARGO) build --locked --workspace
 	$(PYTHON) tests/differential/slt_on_duckdb.py tests/sql
 	$(PYTHON) tests/differential/tpch.py --scale 0.01
-	$(PYTHON) tests/differential/random_queries.py --queries $(QUERIES) --seed $(SEED)
+
+# The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice. It is tried with what
+# it depends on and nothing else, and then tested with all that it works with.
+test-python: $(PYTHON_VENV)/.installed
+	rm -rf $(WHEELS)/dev
+	cd bindings/python && $(PYTHON_VENV)/bin/maturin build --profile dev --locked --quiet --out $(WHEELS)/dev
+	python3 -m venv --clear $(PYTHON_VENV)-bare
+	$(PYTHON_VENV)-bare/bin/pip install --quiet --disable-pip-version-check $(WHEELS)/dev/*.whl
+	$(PYTHON_VENV)-bare/bin/python bindings/python/tests/bare.py
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/dev/*.whl
+	cd bindings/python && QUERIES=$(QUERIES) SEED=$(SEED) $(PYTHON_VENV)/bin/pytest
+
+# Emptied whenever what it holds changes.
+$(PYTHON_VENV)/.installed: bindings/python/tests/requirements.txt
+	python3 -m venv --clear $(PYTHON_VENV)
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check $(MATURIN) --requirement $<
+	touch $@
+
+wheel: $(PYTHON_VENV)/.installed
+	cd bindings/python && $(PYTHON_VENV)/bin/maturin build --release --locked --out dist
 
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)
@@ -74,6 +99,12 @@ bench-lookup: build generator venv
 
 bench-width: build venv
 	$(PYTHON) bench/width.py $(BENCH)
+
+bench-python: $(PYTHON_VENV)/.installed
+	rm -rf $(WHEELS)/release
+	cd bindings/python && $(PYTHON_VENV)/bin/maturin build --release --locked --quiet --out $(WHEELS)/release
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
+	$(PYTHON_VENV)/bin/python bench/python.py $(BENCH)
 
 clean:
 	rm -rf fuzz/corpus fuzz/artifacts

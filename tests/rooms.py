@@ -18,6 +18,7 @@ LAW = {
     "taut-query": ["taut-types", "taut-block", "taut-store"],
     "taut": ["taut-types", "taut-block", "taut-store", "taut-query"],
     "taut-cli": ["taut-types", "taut-store", "taut"],
+    "taut-python": ["taut"],
     "taut-testkit": ["taut-types"],
     "taut-tests": ["taut"],
     "taut-tpch-generator": [],
@@ -74,9 +75,30 @@ def without_datafusion(facts, wrong):
             wrong.append(f"{room} is built with {found}")
 
 
+def features(*selection):
+    """The features of each library that a selection of packages is built with."""
+    command = ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}|{f}", *selection]
+    lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    found = {}
+    for line in lines:
+        package, _, enabled = line.replace(" (*)", "").partition("|")
+        if enabled:
+            found.setdefault(package.removesuffix(" (proc-macro)"), set()).update(enabled.split(","))
+    return found
+
+
+def compiled_once(wrong):
+    """The Python package is built by itself, with the features that everything together has: else every library is
+    compiled once more."""
+    alone, together = features("--package", "taut-python"), features("--workspace")
+    for package in sorted(set(alone) & set(together)):
+        for feature in sorted(together[package] - alone[package]):
+            wrong.append(f"bindings/python/Cargo.toml: {package} lacks the feature {feature!r}, which the workspace has")
+
+
 def sources(wrong):
     """What the text of the sources must and must not say."""
-    for path in sorted((ROOT / "crates").rglob("*.rs")):
+    for path in sorted([*(ROOT / "crates").rglob("*.rs"), *(ROOT / "bindings").rglob("*.rs")]):
         place, text = path.relative_to(ROOT), path.read_text()
         room = place.parts[1]
         code = re.sub(r"//.*", "", text)
@@ -94,6 +116,7 @@ def main():
     facts = metadata()
     directions(facts, wrong)
     without_datafusion(facts, wrong)
+    compiled_once(wrong)
     sources(wrong)
     print("\n".join(wrong) or f"{len(LAW)} rooms keep the law")
     sys.exit(bool(wrong))

@@ -1,8 +1,8 @@
 """Random tables and queries in every layout of Taut against DuckDB.
 
-    python random_queries.py --queries 300 --seed 1
+    python random_queries.py --queries 100000 --seed 1
 
-A case is two tables of random columns, data and designs, and a number of queries on them. What fails is printed
+with the Python package installed, whose tests run some thousands of them. A case is two tables of random columns, data and designs, and a number of queries on them. What fails is printed
 with the seed of its case, which alone makes it again: `--seed S --cases 1`. Left out is what the engines may see
 differently: NaN and signed zeros, sums of inexact numbers, overflow, LIKE with backslashes.
 """
@@ -23,8 +23,8 @@ import duckdb
 import pyarrow
 import pyarrow.parquet
 
+import taut
 from answers import difference
-from taut_process import Taut, TautError, binary
 
 LAYOUTS = ["row", "packed_row", "column", "groups"]
 QUERIES_PER_CASE = 25
@@ -147,26 +147,32 @@ class Table:
         for index in range(rng.randint(3, 9)):
             self.columns.append(Column(f"c{index}", rng.choice(KINDS), rng, rows))
 
-    def write(self, path):
+    def arrow(self):
         arrays = [pyarrow.array(column.values, column.kind.arrow) for column in self.columns]
-        pyarrow.parquet.write_table(pyarrow.table(arrays, names=[column.name for column in self.columns]), path)
+        return pyarrow.table(arrays, names=[column.name for column in self.columns])
 
     def design(self, layout, rng):
-        options = [f"layout = '{layout}'"]
+        """Options of a random design in a layout."""
+        options = {"layout": layout}
         names = [column.name for column in self.columns]
         if layout == "groups":
             rng.shuffle(names)
             cuts = sorted(rng.sample(range(1, len(names)), min(len(names) - 1, rng.randint(1, 3))))
             parts = [names[a:b] for a, b in zip([0, *cuts], [*cuts, len(names)])]
-            options.append("groups = '" + ", ".join(f"({', '.join(part)})" for part in parts) + "'")
+            options["groups"] = ", ".join(f"({', '.join(part)})" for part in parts)
         if rng.random() < 0.5:
             keys = rng.sample(names, rng.randint(1, min(3, len(names))))
             orders = ["", " desc", " nulls first", " desc nulls last"]
-            options.append("sort_by = '" + ", ".join(key + rng.choice(orders) for key in keys) + "'")
+            options["sort_by"] = ", ".join(key + rng.choice(orders) for key in keys)
         if rng.random() < 0.2:
-            options.append("compression = 'none'")
-        options.append(f"block_size = '{rng.choice(['128KiB', '128KiB', '1MiB', '16MiB', 'file'])}'")
-        return ", ".join(options)
+            options["compression"] = "none"
+        options["block_size"] = rng.choice(["128KiB", "128KiB", "1MiB", "16MiB", "file"])
+        return options
+
+
+def written(options):
+    """Options as SQL writes them."""
+    return ", ".join(f"{name} = '{value}'" for name, value in options.items())
 
 
 def comparison(column, alias, rng, others):
@@ -291,35 +297,43 @@ def query(first, second, rng):
 class Case:
     """Two tables in both engines."""
 
-    def __init__(self, seed, directory, program):
+    def __init__(self, seed, directory):
         self.rng = random.Random(seed)
-        self.database, self.program = f"{directory}/database", program
         sizes = [0, 1, 40, 1500, 1500, 5000, 5000, 1500, 5000, 70000]
         self.tables = [Table("t", self.rng, self.rng.choice(sizes)), Table("u", self.rng, self.rng.choice(sizes[:9]))]
         self.duckdb = duckdb.connect()
         self.duckdb.execute("SET TimeZone = 'UTC'; SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
-        self.taut = Taut(self.database, program)
+        self.taut = taut.connect(f"{directory}/database", threads=2)
         for table in self.tables:
             path = f"{directory}/{table.name}.parquet"
-            table.write(path)
+            rows = table.arrow()
+            pyarrow.parquet.write_table(rows, path)
             self.duckdb.execute(f"CREATE TABLE {table.name} AS SELECT * FROM '{path}'")
             for layout in LAYOUTS:
-                self.load(table, layout, path)
+                self.load(table, layout, path, rows)
 
-    def load(self, table, layout, path):
+    def load(self, table, layout, path, rows):
         name = f"{table.name}_{layout}"
-        if self.rng.random() < 0.5:
-            self.taut.run(f"CREATE TABLE {name} WITH ({table.design(layout, self.rng)}) AS SELECT * FROM '{path}'")
+        way, design = self.rng.random(), table.design(layout, self.rng)
+        if way < 0.3:
+            self.taut.sql(f"CREATE TABLE {name} WITH ({written(design)}) AS SELECT * FROM '{path}'")
+            return
+        if way < 0.6:
+            self.taut.insert(name, rows, **design)
             return
         # The long way: declared, filled twice, rewritten from another layout.
         columns = ", ".join(f"{column.name} {column.kind.sql}" for column in table.columns)
         before = self.rng.choice([other for other in LAYOUTS if other != "groups"])
-        self.taut.run(f"CREATE TABLE {name} ({columns}) WITH ({table.design(before, self.rng)})")
+        self.taut.sql(f"CREATE TABLE {name} ({columns}) WITH ({written(table.design(before, self.rng))})")
         half = table.rows // 2
-        self.taut.run(f"INSERT INTO {name} SELECT * FROM '{path}' WHERE id < {half}")
+        self.taut.sql(f"INSERT INTO {name} SELECT * FROM '{path}' WHERE id < {half}")
         if self.rng.random() < 0.5:
-            self.taut.run(f"ALTER TABLE {name} SET ({table.design(layout, self.rng)})")
-        self.taut.run(f"INSERT INTO {name} SELECT * FROM '{path}' WHERE id >= {half}")
+            self.taut.table(name).set(**design)
+        self.taut.sql(f"INSERT INTO {name} SELECT * FROM rows WHERE id >= {half}")
+
+    def close(self):
+        self.taut.close()
+        self.duckdb.close()
 
     def check(self):
         """Failures of one random query, as texts."""
@@ -334,13 +348,30 @@ class Case:
             for table in self.tables:
                 text = re.sub(rf"\b(FROM|JOIN) {table.name}\b", rf"\1 {table.name}_{layout}", text)
             try:
-                wrong = difference(self.taut.run(text), expected, ordered)
-            except TautError as error:
+                wrong = difference(self.taut.sql(text).fetchall(), expected, ordered)
+            except taut.Error as error:
                 wrong = str(error)
-                self.taut = Taut(self.database, self.program)
             if wrong:
                 failures.append(f"{layout}: {wrong}\n  {text}")
         return failures
+
+
+def run(cases, seed, report=lambda line: None):
+    """Runs cases, and returns how many queries agreed, what disagreed as texts, and how many DuckDB refused."""
+    agreed, failed, refused = 0, [], 0
+    for seed in range(seed, seed + cases):
+        with tempfile.TemporaryDirectory(prefix="taut-random-") as directory:
+            case = Case(seed, directory)
+            for number in range(QUERIES_PER_CASE):
+                failures = case.check()
+                refused += failures is None
+                agreed += failures == []
+                if failures:
+                    failed.append(f"seed {seed}, query {number}: " + "\n".join(failures))
+                    report(failed[-1])
+            report(f"seed {seed}: {[table.rows for table in case.tables]} rows")
+            case.close()
+    return agreed, failed, refused
 
 
 def main():
@@ -348,31 +379,12 @@ def main():
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--cases", type=int, help="instead of a number of queries")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--profile", default="debug", choices=["debug", "release"])
     arguments = parser.parse_args()
+    start = time.monotonic()
     cases = arguments.cases or -(-arguments.queries // QUERIES_PER_CASE)
-    passed, failed, skipped, start = 0, 0, 0, time.monotonic()
-    for seed in range(arguments.seed, arguments.seed + cases):
-        with tempfile.TemporaryDirectory(prefix="taut-random-") as directory:
-            try:
-                case = Case(seed, directory, binary(arguments.profile))
-            except TautError as error:
-                failed += 1
-                print(f"seed {seed}: loading: {error}")
-                continue
-            for number in range(QUERIES_PER_CASE):
-                failures = case.check()
-                if failures is None:
-                    skipped += 1
-                elif failures:
-                    failed += 1
-                    print(f"seed {seed}, query {number}: " + "\n".join(failures), flush=True)
-                else:
-                    passed += 1
-            case.taut.close()
-        print(f"seed {seed}: {[table.rows for table in case.tables]} rows, {time.monotonic() - start:.0f} s", file=sys.stderr)
-    print(f"{time.monotonic() - start:.0f} s, {len(LAYOUTS)} layouts each, {skipped} refused by DuckDB")
-    print(f"{passed} passed, {failed} failed")
+    agreed, failed, refused = run(cases, arguments.seed, lambda line: print(line, file=sys.stderr, flush=True))
+    print(f"{time.monotonic() - start:.0f} s, {len(LAYOUTS)} layouts each, {refused} refused by DuckDB")
+    print(f"{agreed} passed, {len(failed)} failed")
     sys.exit(bool(failed))
 
 

@@ -1,0 +1,181 @@
+"""Cursors and types of DB-API 2.0 (PEP 249)."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from taut import _taut
+from taut.result import Result
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from taut.connection import Connection
+
+Date, Time, Timestamp, Binary = datetime.date, datetime.time, datetime.datetime, bytes
+
+
+def DateFromTicks(ticks: float) -> datetime.date:
+    """The local date of so many seconds since 1970."""
+    return datetime.date.fromtimestamp(ticks)
+
+
+def TimeFromTicks(ticks: float) -> datetime.time:
+    """The local time of day of so many seconds since 1970."""
+    return datetime.time(*time.localtime(ticks)[3:6])
+
+
+def TimestampFromTicks(ticks: float) -> datetime.datetime:
+    """The local time of so many seconds since 1970."""
+    return datetime.datetime.fromtimestamp(ticks)
+
+
+class TypeCode:
+    """Compares equal to the names of some SQL types, as PEP 249 asks of type objects."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or (isinstance(other, str) and other.split("(")[0] in self._names)
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+
+STRING = TypeCode("varchar")
+BINARY = TypeCode("bytea")
+NUMBER = TypeCode("boolean", "smallint", "integer", "bigint", "real", "double", "decimal")
+DATETIME = TypeCode("date", "time", "timestamp", "timestamptz", "interval")
+ROWID = TypeCode()
+
+#: `INSERT INTO t (a, b) VALUES (?, ?)`, up to its row, which `executemany` repeats.
+_INSERT_ROW = re.compile(
+    r"(\s*insert\s+into\s+[^()]+?(?:\([^()]*\)\s*)?values\s*)\(\s*\?(?:\s*,\s*\?)*\s*\)\s*;?\s*", re.IGNORECASE
+)
+#: Values that go in one statement.
+_VALUES_MAX = 20_000
+
+_Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class Cursor:
+    """Runs statements on its connection and reads their rows, as PEP 249 describes it."""
+
+    def __init__(self, connection: Connection) -> None:
+        #: The connection that the cursor is of.
+        self.connection = connection
+        #: Rows that `fetchmany` gives where it is not told.
+        self.arraysize = 1
+        self._result: Result | None = None
+        self._row_count = -1
+        self._is_closed = False
+
+    @property
+    def description(self) -> list[tuple[Any, ...]] | None:
+        """For each column name, SQL type, four times ``None``, and whether it may be null; ``None`` without rows."""
+        columns = self._result._native.columns if self._result is not None else []
+        return [(name, kind, None, None, None, None, nullable) for name, kind, nullable in columns] or None
+
+    @property
+    def rowcount(self) -> int:
+        """Rows written by the last statement; -1 where it wrote none."""
+        return self._row_count
+
+    def execute(self, operation: str, parameters: _Parameters | None = None) -> Cursor:
+        """Runs the statements of a text, the last of them with parameters; as `Connection.sql`."""
+        caller = sys._getframe(1)
+        self._run(operation, parameters, caller.f_locals, caller.f_globals)
+        return self
+
+    def executemany(self, operation: str, seq_of_parameters: Iterable[_Parameters]) -> Cursor:
+        """Runs a statement for each row of parameters. Rows of an ``INSERT ... VALUES (?, ...)`` go in many at once."""
+        self._check_open()
+        rows, written, caller = list(seq_of_parameters), 0, sys._getframe(1)
+        variables = caller.f_locals, caller.f_globals
+        insert = _INSERT_ROW.fullmatch(operation)
+        if insert and rows and not any(isinstance(row, (Mapping, str, bytes)) for row in rows):
+            for operation, values in _inserts(insert[1], rows):
+                self._run(operation, values, *variables)
+                written += self._row_count
+        else:
+            for row in rows:
+                self._run(operation, row, *variables)
+                written = -1 if self._row_count < 0 else written + self._row_count
+        self._row_count = written
+        return self
+
+    def _run(self, operation: str, parameters: _Parameters | None, *variables: Mapping[str, Any]) -> None:
+        self._check_open()
+        self._result = self.connection._run(operation, parameters, *variables)
+        self._row_count = -1 if self._result.row_count is None else self._result.row_count
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or ``None`` behind the last."""
+        return self._rows().fetchone()
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Up to `size` rows more; `arraysize` where it is not given."""
+        return self._rows().fetchmany(self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows that are left."""
+        return self._rows().fetchall()
+
+    def fetch_arrow_table(self) -> pyarrow.Table:
+        """The rows as a table of pyarrow."""
+        return self._rows().to_arrow()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self._rows())
+
+    def setinputsizes(self, sizes: Any) -> None:
+        """Does nothing, as PEP 249 allows."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Does nothing, as PEP 249 allows."""
+
+    def close(self) -> None:
+        """Closes the cursor and ends its statement; closing it again does nothing."""
+        if self._result is not None:
+            self._result.close()
+        self._result = None
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise _taut.InterfaceError("the cursor is closed; take another one from the connection")
+        self.connection._check_open()
+
+    def _rows(self) -> Result:
+        self._check_open()
+        if self._result is None or self._result.tag is not None:
+            raise _taut.ProgrammingError("the last statement gave no rows; execute a query first")
+        return self._result
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _inserts(head: str, rows: Sequence[_Parameters]) -> Iterator[tuple[str, list[Any]]]:
+    """Statements that insert many rows each, and their values."""
+    width = len(rows[0])
+    for place, row in enumerate(rows):
+        if len(row) != width:
+            raise _taut.ProgrammingError(f"row {place} has {len(row)} values, the first one has {width}")
+    step = max(1, _VALUES_MAX // max(1, width))
+    one = f"({', '.join('?' * width)})"
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        yield head + ", ".join([one] * len(part)), [value for row in part for value in row]

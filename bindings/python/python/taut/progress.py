@@ -1,0 +1,49 @@
+"""A bar for long work, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: Work that is done sooner, in seconds, draws nothing.
+_QUIET_SECONDS = 1.0
+
+
+def reporter(wanted: bool | None) -> Callable[..., None] | None:
+    """Who is told of progress, by the thread that waits; `None` where nobody would see it."""
+    in_notebook = "ipykernel" in sys.modules
+    if wanted is False or (wanted is None and not in_notebook and not sys.stderr.isatty()):
+        return None
+    return _Bars(in_notebook)
+
+
+class _Bars:
+    """One bar at a time: called with operation, rows done and rows in all or `None`; with nothing at the end."""
+
+    def __init__(self, in_notebook: bool) -> None:
+        self._in_notebook = in_notebook
+        self._bar: Any = None
+
+    def __call__(self, operation: str | None = None, done: int = 0, total: int | None = None) -> None:
+        if self._bar is not None and (operation is None or self._bar.desc.rstrip(": ") != operation):
+            self._bar.close()
+            self._bar = None
+        if operation is None:
+            return
+        if self._bar is None:
+            self._bar = self._kind()(
+                desc=operation, total=total, unit=" rows", unit_scale=True, delay=_QUIET_SECONDS, leave=False
+            )
+        self._bar.update(done - self._bar.n)
+
+    def _kind(self) -> Any:
+        """The bar that is drawn with widgets where there are some, else with text."""
+        if self._in_notebook and importlib.util.find_spec("ipywidgets") is not None:
+            from tqdm.notebook import tqdm as notebook_bar
+
+            return notebook_bar
+        from tqdm import tqdm
+
+        return tqdm

@@ -1,0 +1,117 @@
+"""Tables of a database, and how they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from taut import _taut
+from taut.inspection import Inspection
+
+if TYPE_CHECKING:
+    from taut.connection import Connection
+
+
+class Table:
+    """A table of a database, and how it is stored. What it tells is of the moment when it is asked."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self.name = name
+        self._fact("layout")
+
+    def _fact(self, column: str) -> Any:
+        row = self._connection._run(f"SELECT {column} FROM taut.tables WHERE table_name = $1", [self.name]).fetchone()
+        if row is None:
+            names = ", ".join(self._connection.tables()) or "none yet"
+            raise _taut.ProgrammingError(f"there is no table {self.name!r}; tables are: {names}")
+        return row[0]
+
+    @property
+    def layout(self) -> str:
+        """Its layout: row, packed_row, column or groups."""
+        return str(self._fact("layout"))
+
+    @property
+    def groups(self) -> str | None:
+        """Its groups of columns, where the layout has them."""
+        groups: str | None = self._fact("groups")
+        return groups
+
+    @property
+    def sort_by(self) -> str | None:
+        """Its sort order, where it has one."""
+        order: str | None = self._fact("sort_by")
+        return order
+
+    @property
+    def options(self) -> str:
+        """All options of its design, as SQL writes them."""
+        return str(self._fact("options"))
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Its columns in order, with their SQL types."""
+        empty = self._connection._run(f"SELECT * FROM {_quoted(self.name)} LIMIT 0")
+        return dict(zip(empty.columns, empty.types))
+
+    @property
+    def rows(self) -> int:
+        """Its rows."""
+        return int(self._fact("rows"))
+
+    @property
+    def blocks(self) -> int:
+        """Its blocks."""
+        return int(self._fact("blocks"))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its files."""
+        return int(self._fact("bytes"))
+
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes of its values, not encoded."""
+        return int(self._fact("plain_bytes"))
+
+    def set(self, **design: Any) -> None:
+        """Changes options of its design and rewrites it, block by block; it can be read throughout.
+
+        Raises ProgrammingError when an option or a value is not known.
+        """
+        options = ", ".join(f"{name} = {_literal(value)}" for name, value in options_of(design))
+        self._connection._run(f"ALTER TABLE {_quoted(self.name)} SET ({options})")
+
+    def inspect(self) -> Inspection:
+        """How it is stored: its blocks, as a picture in a notebook and as text elsewhere."""
+        return Inspection(self)
+
+    def __datafusion_table_provider__(self, session: Any = None) -> Any:
+        """The table for the package `datafusion`: ``SessionContext().register_table("t", con.table("t"))``.
+
+        Its queries read the newest rows, with conditions, projections and limits pushed into Taut's scan.
+        """
+        return self._connection._native.datafusion_table_provider(self.name)
+
+    def __repr__(self) -> str:
+        return f"<taut.Table {self.name}: {self.rows:,} rows, {self.options}>"
+
+
+def options_of(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Options as texts; those that are None are left out."""
+
+    def text(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return [(name, text(value)) for name, value in given.items() if value is not None]
+
+
+def _quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"

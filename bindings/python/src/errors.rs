@@ -1,0 +1,43 @@
+//! The exceptions of DB-API 2.0, chosen by SQLSTATE.
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+use crate::waiting::Waiting;
+
+create_exception!(taut, Warning, PyException, "Something the user should know.");
+create_exception!(taut, Error, PyException, "What every error of Taut is; `sqlstate` and `position` tell more.");
+create_exception!(taut, InterfaceError, Error, "This package was used in a way it cannot serve.");
+create_exception!(taut, DatabaseError, Error, "The database refused or failed.");
+create_exception!(taut, DataError, DatabaseError, "A value is not what it has to be.");
+create_exception!(taut, OperationalError, DatabaseError, "The machine, the files, another process, or an interrupt.");
+create_exception!(taut, IntegrityError, DatabaseError, "A constraint of a table.");
+create_exception!(taut, InternalError, DatabaseError, "A fault of Taut, or damage to a database.");
+create_exception!(taut, ProgrammingError, DatabaseError, "A statement that is wrong.");
+create_exception!(taut, NotSupportedError, DatabaseError, "A statement that is not supported.");
+
+/// The exception for an error, with its `sqlstate` and, where it is known, its `position`.
+pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
+    let (state, message) = (error.sqlstate(), error.to_string());
+    let raised = match (state.get(..2).unwrap_or_default(), state) {
+        ("0A", _) => NotSupportedError::new_err(message),
+        ("42" | "26", _) | ("08", "08P01") | ("22", "22023") => ProgrammingError::new_err(message),
+        ("08" | "24", _) => InterfaceError::new_err(message),
+        ("22", _) => DataError::new_err(message),
+        ("23", _) => IntegrityError::new_err(message),
+        ("XX", _) => InternalError::new_err(message),
+        _ => OperationalError::new_err(message),
+    };
+    let value = raised.value(py);
+    // An exception takes any attribute.
+    let _ = value.setattr("sqlstate", state);
+    let _ = value.setattr("position", error.position());
+    raised
+}
+
+/// The exception for the error of a statement: what a signal raised, where that ended it.
+pub fn raised(py: Python<'_>, error: &taut::Error, waiting: &Waiting) -> PyErr {
+    let by_signal = if error.is_cancelled() { waiting.take_raised() } else { None };
+    by_signal.unwrap_or_else(|| exception(py, error))
+}

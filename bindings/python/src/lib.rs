@@ -1,0 +1,38 @@
+//! Taut for Python: what the package `taut` is built on.
+//!
+//! The module `_taut` is small on purpose: connections, results, and the exceptions of DB-API 2.0. Everything that can
+//! be said in Python is said there.
+
+mod connection;
+mod errors;
+mod parameters;
+mod plain;
+mod result;
+mod values;
+mod waiting;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _taut {
+    #[pymodule_export]
+    use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::errors::{
+        DataError, DatabaseError, Error, IntegrityError, InterfaceError, InternalError, NotSupportedError,
+        OperationalError, ProgrammingError, Warning,
+    };
+    #[pymodule_export]
+    use crate::result::{Batches, Result};
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        // Errors that this package makes itself have neither.
+        let error = module.getattr("Error")?;
+        error.setattr("sqlstate", module.py().None())?;
+        error.setattr("position", module.py().None())
+    }
+}

@@ -1,0 +1,65 @@
+//! Text and bytes as arrays of offsets, for consumers that cannot compute on views.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::ByteViewType;
+use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+
+/// Bytes that the offsets of one array reach.
+const BYTES_MAX: usize = i32::MAX as usize;
+
+/// A schema whose views are arrays of offsets.
+pub fn plain_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(plain_field).collect::<Fields>();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn plain_field(field: &FieldRef) -> FieldRef {
+    match plain_type(field.data_type()) {
+        Some(plain) => Arc::new(Field::clone(field).with_data_type(plain)),
+        None => Arc::clone(field),
+    }
+}
+
+/// What a type with views becomes.
+fn plain_type(data_type: &DataType) -> Option<DataType> {
+    let changed = match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) => DataType::List(plain_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(plain_field(item)),
+        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(plain_field(item), *length),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(plain_field(entries), *sorted),
+        _ => return None,
+    };
+    (changed != *data_type).then_some(changed)
+}
+
+/// A batch with the columns of a [`plain_schema`]: more than one batch, where a column's bytes are beyond its offsets.
+pub fn plain(batch: &RecordBatch, schema: &SchemaRef, batches: &mut Vec<RecordBatch>) -> Result<(), ArrowError> {
+    let rows = batch.num_rows();
+    if rows > 1 && batch.columns().iter().any(|column| view_bytes(column) > BYTES_MAX) {
+        plain(&batch.slice(0, rows / 2), schema, batches)?;
+        return plain(&batch.slice(rows / 2, rows - rows / 2), schema, batches);
+    }
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| match field.data_type() {
+        same if same == column.data_type() => Ok(Arc::clone(column)),
+        plain => arrow_cast::cast(column, plain),
+    });
+    batches.push(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)?);
+    Ok(())
+}
+
+fn view_bytes(column: &ArrayRef) -> usize {
+    fn bytes<T: ByteViewType>(array: &GenericByteViewArray<T>) -> usize {
+        array.lengths().map(|length| length as usize).sum()
+    }
+    match column.data_type() {
+        DataType::Utf8View => bytes(column.as_string_view()),
+        DataType::BinaryView => bytes(column.as_binary_view()),
+        _ => 0,
+    }
+}

@@ -1,0 +1,276 @@
+//! Arrow values as Python objects.
+
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, ArrowTimestampType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type,
+    Decimal256Type, DecimalType, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType,
+    DurationSecondType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    IntervalDayTimeType, IntervalMonthDayNanoType, IntervalYearMonthType, Time32MillisecondType, Time32SecondType,
+    Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::{ArrowError, DataType, IntervalUnit, TimeUnit};
+use chrono::TimeDelta;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use crate::errors::{DataError, InternalError};
+
+/// Days of a month, where a span of time has to have a length.
+const MONTH_DAYS: i64 = 30;
+
+type Objects<'py> = Vec<Bound<'py, PyAny>>;
+
+/// Some rows of a batch, as tuples. The type of a column is looked at once for all of them.
+pub fn tuples<'py>(py: Python<'py>, batch: &RecordBatch, rows: Range<usize>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+    let columns = batch.columns().iter().map(|column| Ok(objects(py, column, rows.clone())?.into_iter()));
+    let mut columns = columns.collect::<PyResult<Vec<_>>>()?;
+    rows.map(|_| PyTuple::new(py, columns.iter_mut().filter_map(Iterator::next).collect::<Objects<'_>>())).collect()
+}
+
+/// Some values of an array, one object each.
+fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
+    match array.data_type() {
+        DataType::Null => Ok(vec![py.None().into_bound(py); rows.len()]),
+        DataType::Boolean => {
+            let values = array.as_boolean();
+            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+        }
+        DataType::Int8 => numbers::<Int8Type>(py, array, rows),
+        DataType::Int16 => numbers::<Int16Type>(py, array, rows),
+        DataType::Int32 => numbers::<Int32Type>(py, array, rows),
+        DataType::Int64 => numbers::<Int64Type>(py, array, rows),
+        DataType::UInt8 => numbers::<UInt8Type>(py, array, rows),
+        DataType::UInt16 => numbers::<UInt16Type>(py, array, rows),
+        DataType::UInt32 => numbers::<UInt32Type>(py, array, rows),
+        DataType::UInt64 => numbers::<UInt64Type>(py, array, rows),
+        DataType::Float16 => {
+            let values = array.as_primitive::<Float16Type>();
+            each(py, array, rows, |row| values.value(row).to_f64().into_bound_py_any(py))
+        }
+        DataType::Float32 => numbers::<Float32Type>(py, array, rows),
+        DataType::Float64 => numbers::<Float64Type>(py, array, rows),
+        DataType::Decimal32(..) => decimals::<Decimal32Type>(py, array, rows),
+        DataType::Decimal64(..) => decimals::<Decimal64Type>(py, array, rows),
+        DataType::Decimal128(..) => decimals::<Decimal128Type>(py, array, rows),
+        DataType::Decimal256(..) => decimals::<Decimal256Type>(py, array, rows),
+        DataType::Utf8 => {
+            let values = array.as_string::<i32>();
+            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+        }
+        DataType::LargeUtf8 => {
+            let values = array.as_string::<i64>();
+            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+        }
+        DataType::Utf8View => {
+            let values = array.as_string_view();
+            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+        }
+        DataType::Binary => {
+            let values = array.as_binary::<i32>();
+            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+        }
+        DataType::LargeBinary => {
+            let values = array.as_binary::<i64>();
+            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+        }
+        DataType::BinaryView => {
+            let values = array.as_binary_view();
+            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+        }
+        DataType::FixedSizeBinary(_) => {
+            let values = array.as_fixed_size_binary();
+            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+        }
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => {
+            moments(py, array, rows)
+        }
+        DataType::Duration(_) | DataType::Interval(_) => spans(py, array, rows),
+        DataType::List(_) => {
+            let values = array.as_list::<i32>();
+            each(py, array, rows, |row| list(py, &values.value(row)))
+        }
+        DataType::LargeList(_) => {
+            let values = array.as_list::<i64>();
+            each(py, array, rows, |row| list(py, &values.value(row)))
+        }
+        DataType::FixedSizeList(..) => {
+            let values = array.as_fixed_size_list();
+            each(py, array, rows, |row| list(py, &values.value(row)))
+        }
+        DataType::Struct(_) => {
+            let values = array.as_struct();
+            each(py, array, rows, |row| dictionary(py, values, row))
+        }
+        DataType::Map(..) => {
+            let values = array.as_map();
+            each(py, array, rows, |row| map(py, &values.value(row)))
+        }
+        DataType::Dictionary(_, values) => objects(py, &arrow_cast::cast(array, values).map_err(internal)?, rows),
+        // What has no Python object of its own, as SQL writes it.
+        _ => {
+            let options = FormatOptions::default();
+            let formatter = ArrayFormatter::try_new(array, &options).map_err(internal)?;
+            each(py, array, rows, |row| Ok(PyString::new(py, &formatter.value(row).to_string()).into_any()))
+        }
+    }
+}
+
+fn each<'py>(
+    py: Python<'py>,
+    array: &ArrayRef,
+    rows: Range<usize>,
+    mut object: impl FnMut(usize) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Objects<'py>> {
+    rows.map(|row| if array.is_null(row) { Ok(py.None().into_bound(py)) } else { object(row) }).collect()
+}
+
+fn numbers<'py, T>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>>
+where
+    T: ArrowPrimitiveType,
+    T::Native: IntoPyObject<'py>,
+{
+    let values = array.as_primitive::<T>();
+    each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+}
+
+fn decimals<'py, T>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>>
+where
+    T: DecimalType,
+{
+    static DECIMAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = DECIMAL.import(py, "decimal", "Decimal")?;
+    let values = array.as_primitive::<T>();
+    each(py, array, rows, |row| class.call1((values.value_as_string(row),)))
+}
+
+/// Dates, times of day and points in time. Python counts microseconds; nanoseconds are cut.
+fn moments<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
+    macro_rules! values {
+        ($kind:ty, $value:ident) => {{
+            let values = array.as_primitive::<$kind>();
+            each(py, array, rows, |row| {
+                let value = values.$value(row).ok_or_else(|| beyond(array, row))?;
+                value.into_bound_py_any(py).map_err(|_| beyond(array, row))
+            })
+        }};
+    }
+    match array.data_type() {
+        DataType::Date32 => values!(Date32Type, value_as_date),
+        DataType::Date64 => values!(Date64Type, value_as_date),
+        DataType::Time32(TimeUnit::Second) => values!(Time32SecondType, value_as_time),
+        DataType::Time32(_) => values!(Time32MillisecondType, value_as_time),
+        DataType::Time64(TimeUnit::Microsecond) => values!(Time64MicrosecondType, value_as_time),
+        DataType::Time64(_) => values!(Time64NanosecondType, value_as_time),
+        DataType::Timestamp(TimeUnit::Second, zone) => {
+            timestamps::<TimestampSecondType>(py, array, rows, zone.is_some())
+        }
+        DataType::Timestamp(TimeUnit::Millisecond, zone) => {
+            timestamps::<TimestampMillisecondType>(py, array, rows, zone.is_some())
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+            timestamps::<TimestampMicrosecondType>(py, array, rows, zone.is_some())
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
+            timestamps::<TimestampNanosecondType>(py, array, rows, zone.is_some())
+        }
+        other => Err(InternalError::new_err(format!("{other} is no point in time"))),
+    }
+}
+
+/// Timestamps; instants in the zone UTC.
+fn timestamps<'py, T: ArrowTimestampType>(
+    py: Python<'py>,
+    array: &ArrayRef,
+    rows: Range<usize>,
+    is_instant: bool,
+) -> PyResult<Objects<'py>> {
+    let values = array.as_primitive::<T>();
+    each(py, array, rows, |row| {
+        let value = arrow_array::temporal_conversions::as_datetime::<T>(values.value(row));
+        let value = value.ok_or_else(|| beyond(array, row))?;
+        let object = if is_instant { value.and_utc().into_bound_py_any(py) } else { value.into_bound_py_any(py) };
+        object.map_err(|_| beyond(array, row))
+    })
+}
+
+/// Spans of time, with months of 30 days.
+fn spans<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
+    macro_rules! values {
+        ($kind:ty, $span:expr) => {{
+            let values = array.as_primitive::<$kind>();
+            each(py, array, rows, |row| {
+                let span: Option<TimeDelta> = $span(values.value(row));
+                let span = span.ok_or_else(|| beyond(array, row))?;
+                span.into_bound_py_any(py).map_err(|_| beyond(array, row))
+            })
+        }};
+    }
+    let days = |days: i64| TimeDelta::try_days(days);
+    match array.data_type() {
+        DataType::Duration(TimeUnit::Second) => values!(DurationSecondType, TimeDelta::try_seconds),
+        DataType::Duration(TimeUnit::Millisecond) => values!(DurationMillisecondType, TimeDelta::try_milliseconds),
+        DataType::Duration(TimeUnit::Microsecond) => {
+            values!(DurationMicrosecondType, |value| Some(TimeDelta::microseconds(value)))
+        }
+        DataType::Duration(TimeUnit::Nanosecond) => {
+            values!(DurationNanosecondType, |value| Some(TimeDelta::nanoseconds(value)))
+        }
+        DataType::Interval(IntervalUnit::YearMonth) => {
+            values!(IntervalYearMonthType, |months: i32| days(i64::from(months) * MONTH_DAYS))
+        }
+        DataType::Interval(IntervalUnit::DayTime) => {
+            values!(IntervalDayTimeType, |value: arrow_array::types::IntervalDayTime| {
+                days(value.days.into())?.checked_add(&TimeDelta::milliseconds(value.milliseconds.into()))
+            })
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            values!(IntervalMonthDayNanoType, |value: arrow_array::types::IntervalMonthDayNano| {
+                days(i64::from(value.months) * MONTH_DAYS + i64::from(value.days))?
+                    .checked_add(&TimeDelta::nanoseconds(value.nanoseconds))
+            })
+        }
+        other => Err(InternalError::new_err(format!("{other} is no span of time"))),
+    }
+}
+
+fn list<'py>(py: Python<'py>, values: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
+    Ok(PyList::new(py, objects(py, values, 0..values.len())?)?.into_any())
+}
+
+fn dictionary<'py>(py: Python<'py>, values: &StructArray, row: usize) -> PyResult<Bound<'py, PyAny>> {
+    let entries = PyDict::new(py);
+    for (field, column) in values.fields().iter().zip(values.columns()) {
+        entries.set_item(field.name(), objects(py, column, row..row + 1)?.pop())?;
+    }
+    Ok(entries.into_any())
+}
+
+fn map<'py>(py: Python<'py>, entries: &StructArray) -> PyResult<Bound<'py, PyAny>> {
+    let rows = 0..entries.len();
+    let (keys, values) = (objects(py, entries.column(0), rows.clone())?, objects(py, entries.column(1), rows)?);
+    let map = PyDict::new(py);
+    for (key, value) in keys.into_iter().zip(values) {
+        map.set_item(key, value)?;
+    }
+    Ok(map.into_any())
+}
+
+fn beyond(array: &ArrayRef, row: usize) -> PyErr {
+    let options = FormatOptions::default();
+    let text = ArrayFormatter::try_new(array, &options).map(|formatter| formatter.value(row).to_string());
+    let text = text.unwrap_or_else(|_| array.data_type().to_string());
+    DataError::new_err(format!(
+        "{text} is beyond what Python's datetime holds, the years 1 to 9999; read it as Arrow or cast it to text"
+    ))
+}
+
+fn internal(error: ArrowError) -> PyErr {
+    InternalError::new_err(error.to_string())
+}

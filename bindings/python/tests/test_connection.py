@@ -1,0 +1,374 @@
+"""Connections: statements, settings, errors, threads and signals."""
+
+import datetime
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import taut
+
+ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000) AS g(i)"
+
+
+def test_statements_and_rows(con):
+    assert con.sql("CREATE TABLE t (a int, b text)").tag == "CREATE TABLE"
+    done = con.sql("INSERT INTO t VALUES (1, 'one'), (2, NULL)")
+    assert (done.tag, done.row_count, done.columns) == ("INSERT 2", 2, [])
+    rows = con.sql("SELECT a, b FROM t ORDER BY a")
+    assert (rows.columns, rows.types) == (["a", "b"], ["integer", "varchar"])
+    assert rows.fetchone() == (1, "one")
+    assert rows.fetchmany(5) == [(2, None)]
+    assert rows.fetchone() is None and rows.fetchall() == []
+    assert list(con.sql("SELECT a FROM t WHERE false")) == []
+    assert con.sql("SELECT 1; SELECT 2").fetchall() == [(2,)]
+    assert con.sql("CREATE TABLE IF NOT EXISTS t (a int)").notices == ['table "t" already exists; nothing was done']
+    assert sum(a for (a,) in con.sql("SELECT i FROM generate_series(1, 10000) AS g(i)")) == 50_005_000
+
+
+ERRORS = {
+    "no statement at all": (lambda con: con.sql(" ; "), taut.ProgrammingError, "no statement"),
+    "syntax": (lambda con: con.sql("SELEC 1"), taut.ProgrammingError, "Expected"),
+    "unknown table": (lambda con: con.sql("SELECT a FROM missing"), taut.ProgrammingError, "missing.*variable that holds a DataFrame"),
+    "unknown column": (lambda con: con.sql("SELECT x FROM t"), taut.ProgrammingError, "t.a"),
+    "division by zero": (lambda con: con.sql("SELECT 1 / a FROM t").fetchall(), taut.DataError, "zero"),
+    "cast": (lambda con: con.sql("SELECT CAST(b AS int) FROM t").fetchall(), taut.DataError, "word"),
+    "null": (lambda con: con.sql("INSERT INTO n VALUES (NULL)"), taut.IntegrityError, "a"),
+    "not supported": (lambda con: con.sql("DELETE FROM t"), taut.NotSupportedError, "transactions"),
+    "too few parameters": (lambda con: con.sql("SELECT ?"), taut.ProgrammingError, "1 parameters, 0 values"),
+    "too many parameters": (lambda con: con.sql("SELECT ?", [1, 2]), taut.ProgrammingError, "1 parameters, 2 values"),
+    "a text as parameters": (lambda con: con.sql("SELECT ?", "text"), TypeError, r"write \(value,\)"),
+    "a number as parameters": (lambda con: con.sql("SELECT ?", 5), TypeError, "sequence or a mapping"),
+    "an object as a parameter": (lambda con: con.sql("SELECT ?", [object()]), TypeError, "allowed are None, bool"),
+    "a number as a name": (lambda con: con.sql("SELECT $1", {1: 2}), TypeError, "name of a parameter"),
+    "a large number": (lambda con: con.sql("SELECT ?", [10**40]), taut.DataError, "38 digits"),
+    "no text": (lambda con: con.sql(5), TypeError, "a statement is a str"),
+    "register no table": (lambda con: con.register("x", 5), TypeError, "of type int, which is no table.*__arrow_c_stream__"),
+    "register over a table": (lambda con: con.register("t", con.sql("SELECT 1")), taut.ProgrammingError, "exists"),
+    "unregister": (lambda con: con.unregister("x"), taut.ProgrammingError, "not registered"),
+    "insert no table": (lambda con: con.insert("t", [1, 2]), TypeError, "of type list, which is no table"),
+    "insert a type": (lambda con: con.insert("t", taut.Result), TypeError, "no table"),
+    "insert another column": (lambda con: con.insert("t", con.sql("SELECT 1 AS z")), taut.NotSupportedError, '"z" of the data'),
+    "insert text as number": (lambda con: con.insert("t", con.sql("SELECT 'x' AS a")), taut.DataError, "x"),
+    "unknown layout": (lambda con: con.insert("u", con.sql("SELECT 1 AS a"), layout="rows"), taut.ProgrammingError, "packed_row"),
+    "unknown option": (lambda con: con.insert("u", con.sql("SELECT 1 AS a"), colour="red"), taut.ProgrammingError, "colour"),
+    "load nothing": (lambda con: con.load("t", []), ValueError, "name one file"),
+    "load by no match": (lambda con: con.load("t", "nothing-*.csv"), FileNotFoundError, "no file matches"),
+    "load a missing file": (lambda con: con.load("t", "nothing.csv"), taut.OperationalError, "nothing.csv"),
+    "load a strange format": (lambda con: con.load("t", "x.csv", format="xml"), taut.NotSupportedError, "parquet"),
+    "no such table": (lambda con: con.table("nothing"), taut.ProgrammingError, "tables are: n, t"),
+    "inspect no table": (lambda con: con.inspect("nothing"), taut.ProgrammingError, "tables are: n, t"),
+    "set a strange option": (lambda con: con.table("t").set(layout="rows"), taut.ProgrammingError, "packed_row"),
+    "a negative number of rows": (lambda con: con.sql("SELECT 1").fetchmany(-1), ValueError, "0 or more"),
+    "rows of what gives none": (lambda con: con.sql("CREATE TABLE x (a int)").fetchall(), taut.InterfaceError, "gives no rows.*CREATE TABLE"),
+    "rollback": (lambda con: con.rollback(), taut.NotSupportedError, "commits by itself"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_have_their_class_and_name_the_fix(con, case):
+    run, kind, message = ERRORS[case]
+    con.sql("CREATE TABLE t (a int, b text); INSERT INTO t VALUES (0, 'word'); CREATE TABLE n (a int NOT NULL)")
+    with pytest.raises(kind, match=message) as raised:
+        run(con)
+    assert raised.type is kind
+    if isinstance(raised.value, taut.DatabaseError) and raised.value.sqlstate is not None:
+        assert len(raised.value.sqlstate) == 5
+    assert con.sql("SELECT count(*) FROM t").fetchone() == (1,), "nothing was changed, and the connection is usable"
+
+
+def test_errors_tell_their_place_and_state(con):
+    with pytest.raises(taut.ProgrammingError) as raised:
+        con.sql("SELECT 1;\n  SELEC 2")
+    assert (raised.value.sqlstate, raised.value.position) == ("42601", (2, 3))
+    with pytest.raises(taut.InterfaceError) as raised:
+        con.sql("CREATE VIEW v AS SELECT 1 AS a").fetchone()
+    assert (raised.value.sqlstate, raised.value.position) == (None, None)
+
+
+def test_closed_connections_say_so(con):
+    cursor, table = con.cursor(), con.sql("CREATE TABLE t (a int)") and con.table("t")
+    con.close()
+    con.close()
+    assert con.closed and "closed" in repr(con)
+    frame = taut.connect().sql("SELECT 1 AS a")
+    uses = [
+        lambda: con.sql("SELECT 1"), con.commit, con.rollback, con.cursor, con.tables, con.duplicate,
+        lambda: con.insert("t", frame), lambda: con.load("t", "x.csv"), lambda: table.layout,
+        lambda: cursor.execute("SELECT 1"), lambda: con.register("x", taut.connect().sql("SELECT 1 AS a")),
+        table.__datafusion_table_provider__,
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(taut.InterfaceError, match="connection is closed"):
+            use()
+
+
+def test_results_outlive_their_connection(tmp_path):
+    with taut.connect(tmp_path / "d") as con:
+        con.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 200000) AS g(i)")
+        result = con.sql("SELECT i FROM t")
+        assert result.fetchone() is not None
+    again = taut.connect(tmp_path / "d", threads=1)
+    assert again.sql("SELECT count(*) FROM t").fetchone() == (200_000,), "while the first result holds the files"
+    assert len(result.fetchall()) == 199_999
+
+
+def test_a_process_opens_a_database_once_and_shares_it(tmp_path):
+    path = tmp_path / "shop.taut"
+    con = taut.connect(path, threads=1, memory="1GiB", cache=1 << 20)
+    con.sql("CREATE TABLE t AS SELECT 1 AS a")
+    with taut.connect(path) as other, taut.connect(str(path), threads=1, memory=2**30, cache="1 MiB") as same:
+        other.sql("INSERT INTO t VALUES (2)")
+        assert same.sql("SELECT sum(a) FROM t").fetchone() == (3,)
+    assert con.duplicate().sql("SELECT sum(a) FROM t").fetchone() == (3,)
+    with pytest.raises(taut.OperationalError, match="other settings: threads 1, cache 1048576 bytes"):
+        taut.connect(path, threads=5)
+    program = "import sys, taut\ntry: taut.connect(sys.argv[1])\nexcept taut.OperationalError as error: print(error)"
+    said = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert "open in another process" in said.stdout
+    con.close()
+    del con
+    with taut.connect(path, threads=2, create=False) as con:
+        assert con.sql("SELECT a FROM t ORDER BY a").fetchall() == [(1,), (2,)]
+
+
+def test_settings_are_checked(tmp_path):
+    for options in ({"threads": 0}, {"memory": "much"}, {"cache": -1}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            taut.connect(tmp_path / "d", **options)
+    with pytest.raises(taut.OperationalError, match="no database"):
+        taut.connect(tmp_path / "missing", create=False)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(taut.OperationalError, match="letter|not a|no Taut|empty"):
+        taut.connect(tmp_path / "full")
+    with pytest.raises(TypeError):
+        taut.connect(5)
+    first, second = taut.connect(), taut.connect()
+    first.sql("CREATE TABLE t (a int)")
+    assert second.tables() == [], "each database in memory is another one"
+
+
+def test_load_and_tables(con, tmp_path):
+    for part in range(3):
+        (tmp_path / f"part-{part}.csv").write_text(f"id,name\n{part},n{part}\n")
+    assert con.load("t", tmp_path / "part-*.csv", layout="packed_row", sort_by="id") == 3
+    assert con.load("t", [tmp_path / "part-0.csv", str(tmp_path / "part-1.csv")], header=True, delimiter=",") == 2
+    con.sql(f"COPY t TO '{tmp_path}/t.parquet'")
+    assert con.load("u", f"{tmp_path}/t.parquet", layout="groups", groups="(id), (name)") == 5
+    table = con.table("t")
+    assert (table.layout, table.sort_by, table.rows, con.tables()) == ("packed_row", "id", 5, ["t", "u"])
+    assert table.columns == {"id": "bigint", "name": "varchar"}
+    assert con.table("u").groups == "(id),(name)" and con.table("u").sort_by is None
+    table.set(layout="column")
+    assert table.layout == "column" and table.bytes > 0 and table.plain_bytes > 0 and table.blocks >= 1
+    assert "5 rows" in repr(table) and "layout='column'" in table.options
+
+
+def test_inspect_shows_the_blocks(con):
+    con.sql("CREATE TABLE t (a bigint, b text, c int) WITH (layout = 'groups', groups = '(a, c), (b)', block_size = '128KiB')")
+    con.sql("INSERT INTO t SELECT i, '<' || i || '>', 7 FROM generate_series(1, 500000) AS g(i)")
+    inspection = con.inspect("t")
+    assert inspection.block_count == con.table("t").blocks > len(inspection.blocks) == 64
+    assert {column.name for column in inspection.columns()} == {"a", "b", "c"}
+    assert all(len(block.columns) == 3 and block.layout == "groups" for block in inspection.blocks)
+    text, picture = repr(inspection), inspection._repr_html_()
+    assert "500,000 rows" in text and "64 are shown" in text
+    assert picture.count("<rect") == 64 * 3 and picture.count("<svg") == 64
+    con.sql("CREATE TABLE empty (a int)")
+    assert "0 rows in 0 blocks" in repr(con.inspect("empty")) and "<table>" in con.inspect("empty")._repr_html_()
+
+
+def test_explain(con):
+    con.sql("CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 10) AS g(i)")
+    assert "DataSourceExec" in con.explain("SELECT a FROM t")
+    assert "output_rows" in con.explain("SELECT a FROM t WHERE a > ?", [5], analyze=True)
+
+
+def test_interrupt_ends_what_runs(con):
+    threading.Timer(0.3, con.interrupt).start()
+    with pytest.raises(taut.OperationalError, match="cancel") as raised:
+        con.sql(ENDLESS).fetchall()
+    assert raised.value.sqlstate == "57014"
+    assert con.sql("SELECT 1").fetchone() == (1,)
+
+
+def read_batches(rows):
+    try:
+        rows.to_batches().read_all()
+    except Exception:
+        # The reader is pyarrow's, and says that it was cancelled; then the signal is heard.
+        time.sleep(5)
+        raise
+
+
+@pytest.mark.parametrize("way", ["fetchall", "to_arrow", "to_batches", "to_polars", "create", "insert", "waits"])
+def test_ctrl_c_ends_what_runs(con, way):
+    rows = con.sql(ENDLESS.replace("count(*)", "i * 2 AS i") if way == "insert" else ENDLESS)
+    runs = {
+        "fetchall": lambda: rows.fetchall(),
+        "to_arrow": lambda: rows.to_arrow(),
+        "to_polars": lambda: rows.to_polars(),
+        "to_batches": lambda: read_batches(rows),
+        "create": lambda: con.sql(f"CREATE TABLE t AS {ENDLESS}"),
+        "insert": lambda: con.insert("t", rows),
+        "waits": lambda: con.sql("SELECT 1"),
+    }
+    if way == "waits":
+        other = threading.Thread(target=lambda: pytest.raises(taut.Error, con.sql, f"CREATE TABLE t AS {ENDLESS}"))
+        other.start()
+        time.sleep(0.3)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        runs[way]()
+        time.sleep(5)  # A signal that came too late ends this instead, and the test with it.
+    if way == "waits":
+        con.interrupt()
+        other.join()
+    assert con.sql("SELECT 1").fetchone() == (1,)
+    assert con.tables() == []
+
+
+def test_handlers_of_signals_run_meanwhile(con):
+    def handler(*_):
+        raise TimeoutError("too long")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(TimeoutError, match="too long"):
+            con.sql(ENDLESS).fetchall()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_other_threads_run_meanwhile(con):
+    ticks, stop = [], threading.Event()
+
+    def tick():
+        while not stop.wait(0.005):
+            ticks.append(1)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    threading.Timer(0.5, con.interrupt).start()
+    with pytest.raises(taut.OperationalError):
+        con.sql(ENDLESS).fetchall()
+    stop.set()
+    thread.join()
+    assert len(ticks) > 10
+
+
+def test_threads_share_connections_and_have_their_own(con):
+    con.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) AS g(i)")
+    failures = []
+
+    def work(mine):
+        try:
+            for bound in range(50):
+                frame = mine.sql("SELECT i FROM t WHERE i <= ?", [bound])
+                assert mine.sql("SELECT count(*) FROM frame").fetchone() == (bound,)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[mine]) for mine in (con, con, con.duplicate(), con.duplicate())]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def _in_child(con, answers):
+    try:
+        con.sql("SELECT 1")
+    except taut.InterfaceError as error:
+        answers.put(str(error))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_is_told_to_connect_again(con):
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_in_child, args=(con, answers))
+    child.start()
+    assert "connect again" in answers.get(timeout=20)
+    child.join()
+
+
+def test_progress_is_told_to_who_waits():
+    told = []
+    native = taut.connect()._native.duplicate(lambda *moment: told.append((threading.get_ident(), moment)))
+    con = taut.Connection(native)
+    con.sql("CREATE TABLE t AS SELECT i, i % 7 AS b, i * 31 AS c FROM generate_series(1, 6000000) AS g(i)")
+    assert {thread for thread, _ in told} == {threading.get_ident()}
+    moments = [moment for _, moment in told]
+    assert moments[-1] == (), "the end is told"
+    assert all(operation == "load t" and 0 < done <= 6_000_000 for operation, done, _ in moments[:-1])
+    con.table("t").set(layout="packed_row")
+    assert ("rewrite t", 6_000_000) in {(moment[0], moment[2]) for _, moment in told if moment}
+
+
+def test_a_bar_is_drawn_where_it_is_wanted(capsys, monkeypatch):
+    from taut import progress
+
+    assert progress.reporter(None) is None and progress.reporter(False) is None, "nobody sees standard error here"
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0)
+    bars = progress.reporter(True)
+    bars("load t", 10, 100)
+    time.sleep(0.2)
+    bars("load t", 50, 100)
+    bars("rewrite t", 10, None)
+    bars()
+    drawn = capsys.readouterr().err
+    assert "load t" in drawn and "50.0/100" in drawn and "rewrite t" in drawn
+
+
+def test_memory_does_not_grow(con):
+    def resident():
+        gc.collect()
+        with open("/proc/self/statm") as pages:
+            return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    con.sql("CREATE TABLE t AS SELECT i, 'text ' || i AS s FROM generate_series(1, 1000) AS g(i)")
+
+    def run(times):
+        for i in range(times):
+            con.sql("SELECT 1").fetchone()
+            con.sql("SELECT i, s FROM t WHERE i < ?", [i % 50]).fetchall()
+            if i % 10 == 0:
+                frame = con.sql("SELECT i FROM t").to_arrow()
+                con.sql("SELECT count(*) FROM frame").fetchone()
+                with pytest.raises(taut.ProgrammingError):
+                    con.sql("SELECT nothing FROM t")
+                con.sql("SELECT s FROM t")  # never read
+
+    run(1_000)
+    before = resident()
+    run(5_000)
+    assert resident() - before < 12 << 20, "bytes after 10,000 queries and more"
+
+
+def test_docstrings_are_examples_that_work():
+    import doctest
+
+    assert doctest.testmod(taut).failed == 0 and doctest.testmod(taut).attempted >= 4
+
+
+def test_everything_public_says_what_it_is():
+    for name in taut.__all__:
+        thing = getattr(taut, name)
+        if isinstance(thing, type):
+            assert thing.__doc__, name
+            for member, value in vars(thing).items():
+                if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                    assert value.__doc__, f"{name}.{member}"
+        elif callable(thing):
+            assert thing.__doc__, name
+    assert isinstance(taut.__version__, str) and datetime

@@ -1,0 +1,24 @@
+"""Random queries on random tables in every layout, with DuckDB as the witness."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+DIFFERENTIAL = pathlib.Path(__file__).resolve().parents[3] / "tests/differential"
+SEED = int(os.environ.get("SEED", "1"))
+QUERIES = int(os.environ.get("QUERIES", "3000"))
+#: Tests, so that a run shows where it is.
+PARTS = 10
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_queries_agree(part):
+    sys.path[:0] = [str(DIFFERENTIAL), str(DIFFERENTIAL.parents[1] / "scripts")]
+    import random_queries
+
+    cases = -(-QUERIES // PARTS // random_queries.QUERIES_PER_CASE)
+    agreed, failed, refused = random_queries.run(cases, SEED + part * cases)
+    assert not failed, "\n\n".join(failed)
+    assert agreed > 8 * refused, "DuckDB answers most of them"
