@@ -58,6 +58,10 @@ impl ProgressDisplay {
 
 impl State {
     fn update(&mut self, progress: &Progress) {
+        // A query writes its rows to the same terminal, before it ends.
+        if progress.operation == Progress::QUERY {
+            return;
+        }
         if self.started.is_none() || self.operation != progress.operation {
             if let Some(bar) = self.bar.take() {
                 bar.finish_and_clear();

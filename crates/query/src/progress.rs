@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A moment of a long statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is done, such as `load lineitem`.
+    /// What is done: `query`, `load lineitem`, `rewrite lineitem` and the like.
     pub operation: String,
-    /// Rows done.
+    /// Rows done: written, or for a query looked at by its scans.
     pub rows_done: u64,
     /// Rows in all, where that is known.
     pub rows_total: Option<u64>,
+}
+
+impl Progress {
+    /// The operation of a query.
+    pub const QUERY: &str = "query";
 }
 
 /// Is told of progress, from any thread, about once per batch of rows.
@@ -45,3 +50,7 @@ impl Debug for ProgressCounter {
         write!(formatter, "ProgressCounter({}, {})", self.operation, self.rows_done.load(Ordering::Relaxed))
     }
 }
+
+/// The counter of a query, as its scans find it in their context. That of a load is in the context of its queries too.
+#[derive(Clone, Debug)]
+pub struct ScanProgress(pub ProgressCounter);

@@ -32,7 +32,8 @@ use crate::error::{QueryError, Result};
 use crate::files::ReadOptions;
 use crate::parameters::Parameters;
 use crate::prepared::{Prepared, PreparedStatements};
-use crate::progress::{ProgressCallback, ProgressCounter};
+use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
+use crate::scan;
 use crate::settings::Engine;
 use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
@@ -127,7 +128,7 @@ impl QuerySession {
             || self.store.snapshot().views().any(|view| crate::statement::is_long(&view.sql))
     }
 
-    /// Says who is told of the progress of loads and rewrites.
+    /// Says who is told of the progress of loads, rewrites and queries.
     pub fn on_progress(&self, callback: Option<ProgressCallback>) {
         *self.progress.lock() = callback;
     }
@@ -311,7 +312,10 @@ impl QuerySession {
 
     /// Runs a query or what writes its rows.
     async fn run_plan(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
-        let Some(verb) = verb_of(&plan)? else { return Ok(Outcome::Rows(start(state, plan, None).await?)) };
+        let Some(verb) = verb_of(&plan)? else {
+            let callback = self.progress.lock().clone();
+            return Ok(Outcome::Rows(start_query(state, plan, callback).await?));
+        };
         let operation = match &plan {
             LogicalPlan::Dml(dml) => format!("insert into {}", dml.table_name.table()),
             _ => "copy".to_owned(),
@@ -361,7 +365,23 @@ fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     }
 }
 
-/// Plans and starts a query or an insert.
+/// Plans and starts a query, whose scans tell how far they are.
+async fn start_query(
+    mut state: SessionState,
+    plan: LogicalPlan,
+    callback: Option<ProgressCallback>,
+) -> Result<SendableRecordBatchStream> {
+    let physical = state.create_physical_plan(&plan).await?;
+    if let Some(callback) = callback
+        && let rows @ 1.. = scan::rows_of(&physical)
+    {
+        let progress = ScanProgress(ProgressCounter::new(Progress::QUERY, Some(rows), callback));
+        state.config_mut().set_extension(Arc::new(progress));
+    }
+    Ok(execute_stream(physical, state.task_ctx())?)
+}
+
+/// Plans and starts an insert.
 async fn start(
     mut state: SessionState,
     plan: LogicalPlan,

@@ -159,7 +159,7 @@ impl Session {
         self.block_on(false, &mut self.watch(), self.query.load_batches(table, schema, partitions, design))
     }
 
-    /// Says who is told of the progress of loads and rewrites.
+    /// Says who is told of the progress of loads, rewrites and queries.
     pub fn on_progress(&self, callback: Option<ProgressCallback>) {
         self.query.on_progress(callback);
     }

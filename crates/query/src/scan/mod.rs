@@ -17,4 +17,4 @@ mod source;
 mod stream;
 
 pub use predicate::{key_of, map_columns};
-pub use source::ScanSource;
+pub use source::{ScanSource, rows_of};

@@ -10,7 +10,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics};
-use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::datasource::source::{DataSource, DataSourceExec, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::projection::ProjectionExprs;
@@ -18,7 +18,7 @@ use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalSort
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
-use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning, PhysicalExpr};
 
 use super::order::{SortedBlocks, satisfies};
 use super::predicate::map_columns;
@@ -111,6 +111,13 @@ impl ScanSource {
     }
 }
 
+/// Rows of all tables that a plan scans, each as often as it does.
+pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    let own = plan.downcast_ref::<DataSourceExec>().and_then(|exec| exec.data_source().downcast_ref::<ScanSource>());
+    let own = own.map_or(0, |scan| scan.table.rows());
+    plan.children().into_iter().map(rows_of).sum::<u64>() + own
+}
+
 impl DataSource for ScanSource {
     fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.open_with_args(OpenArgs::new(partition, context))
@@ -118,7 +125,7 @@ impl DataSource for ScanSource {
 
     fn create_sibling_state(&self, _config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
         match self.work {
-            Work::Shared => Some(Arc::new(WorkQueue::new(self.table.stored(), 0..self.table.stored().blocks.len()))),
+            Work::Shared => Some(Arc::new(WorkQueue::all(self.table.stored()))),
             Work::Ordered(_) => None,
         }
     }
@@ -128,17 +135,14 @@ impl DataSource for ScanSource {
         let queue = match (&self.work, shared) {
             (Work::Shared, Some(queue)) => queue,
             // Opened alone: the first partition does all the work.
-            (Work::Shared, None) if args.partition == 0 => {
-                Arc::new(WorkQueue::new(self.table.stored(), 0..self.table.stored().blocks.len()))
-            }
+            (Work::Shared, None) if args.partition == 0 => Arc::new(WorkQueue::all(self.table.stored())),
             (Work::Shared, None) => Arc::new(WorkQueue::new(self.table.stored(), 0..0)),
             (Work::Ordered(ranges), _) => {
                 let range = ranges.get(args.partition).cloned().unwrap_or(0..0);
                 Arc::new(WorkQueue::new(self.table.stored(), range))
             }
         };
-        let batch_rows = args.context.session_config().batch_size();
-        Ok(stream::open(self, queue, args.partition, batch_rows))
+        Ok(stream::open(self, queue, args.partition, &args.context))
     }
 
     fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_stream::try_stream;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
@@ -19,6 +19,7 @@ use taut_types::{ColumnIndex, Predicate};
 use super::metrics::ScanMetrics;
 use super::predicate::translate;
 use super::source::ScanSource;
+use crate::progress::ScanProgress;
 
 /// A segment of a block: what a partition reads at a time.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,11 @@ impl WorkQueue {
         let morsels =
             blocks.flat_map(|block| (0..segments(block)).map(move |segment| Morsel { block, segment })).collect();
         Self { morsels, next: AtomicUsize::new(0) }
+    }
+
+    /// The segments of all of a table's blocks.
+    pub fn all(table: &Table) -> Self {
+        Self::new(table, 0..table.blocks.len())
     }
 
     fn take(&self) -> Option<Morsel> {
@@ -86,8 +92,10 @@ pub fn open(
     source: &ScanSource,
     queue: Arc<WorkQueue>,
     partition: usize,
-    batch_rows: usize,
+    context: &TaskContext,
 ) -> SendableRecordBatchStream {
+    let batch_rows = context.session_config().batch_size();
+    let progress = context.session_config().get_extension::<ScanProgress>();
     let schema = Arc::clone(&source.output);
     let source = source.clone();
     let stream = try_stream! {
@@ -103,6 +111,9 @@ pub fn open(
             if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
                 let file = &source.table().stored().blocks[morsel.block];
                 current = Some((morsel.block, open_block(file, &conditions.predicate, &mut metrics, morsel.segment)?));
+            }
+            if let Some(progress) = &progress {
+                progress.0.add(rows_of(source.table().stored(), morsel));
             }
             let Some((_, Some(block))) = &current else {
                 metrics.publish();
@@ -132,6 +143,14 @@ pub fn open(
         metrics.publish();
     };
     Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+}
+
+/// Rows of a segment, as if those of its block had as many each. They are added up before their block is opened.
+fn rows_of(table: &Table, morsel: Morsel) -> u64 {
+    let entry = table.blocks[morsel.block].entry();
+    let (segment, segments) = (morsel.segment as u64, entry.segments.max(1));
+    let before = |segment: u64| (u128::from(entry.rows) * u128::from(segment) / u128::from(segments)) as u64;
+    before(segment + 1) - before(segment)
 }
 
 /// Opens a block in which rows may pass; `None` for one in which none can.
