@@ -54,7 +54,7 @@ impl Connection {
         run: impl FnOnce(&mut Open) -> std::result::Result<T, taut::Error> + Send,
     ) -> PyResult<T> {
         let result = self.locked(py, |open| open.as_mut().map(run))?;
-        self.waiting.end(py);
+        self.waiting.end();
         match result {
             Some(result) => result.map_err(|error| raised(py, &error, &self.waiting)),
             None => Err(InterfaceError::new_err("the connection is closed; connect again")),
@@ -243,8 +243,8 @@ fn run_all(
     parameters: &taut::Parameters,
 ) -> std::result::Result<Outcome, taut::Error> {
     for statement in before {
-        if let Outcome::Rows(rows) = session.run(statement)? {
-            rows.map(|batch| batch.map(drop)).collect::<std::result::Result<(), _>>()?;
+        if let Outcome::Rows(mut rows) = session.run(statement)? {
+            rows.try_for_each(|batch| batch.map(drop))?;
         }
     }
     session.run_with(last, parameters)

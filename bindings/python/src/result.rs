@@ -54,10 +54,12 @@ impl Reading {
             }
             Some(Err(error)) => {
                 self.rows = None;
+                waiting.end();
                 Err(raised(py, &error, waiting))
             }
             None => {
                 self.rows = None;
+                waiting.end();
                 Ok(false)
             }
         }
@@ -161,6 +163,7 @@ impl Result {
             }
             Ok(batches)
         });
+        self.waiting.end();
         match batches {
             Ok(batches) => Ok(Batches { schema, batches }),
             Err(Failure::Statement(error)) => Err(raised(py, &error, &self.waiting)),
@@ -302,7 +305,10 @@ impl Iterator for Stream {
         if let Some(batch) = self.ready.pop_front() {
             return Some(Ok(batch));
         }
-        let next = self.rows.as_mut()?.next()?;
+        let Some(next) = self.rows.as_mut()?.next() else {
+            self.waiting.end();
+            return None;
+        };
         if next.is_err() && self.waiting.take_raised().is_some() {
             // The consumer will raise something of its own; the signal was heard here, and is sent again for Python.
             Python::try_attach(|py| py.import("_thread")?.call_method0("interrupt_main").map(drop));

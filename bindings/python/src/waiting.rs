@@ -54,11 +54,11 @@ impl Waiting {
         true
     }
 
-    /// Is told that the statement has ended.
-    pub fn end(&self, py: Python<'_>) {
+    /// Is told that the statement has ended, or its rows.
+    pub fn end(&self) {
         *self.progress.lock() = None;
         if self.was_shown.swap(false, Ordering::Relaxed) {
-            self.report(py, None);
+            Python::try_attach(|py| self.report(py, None));
         }
     }
 

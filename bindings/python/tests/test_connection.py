@@ -313,6 +313,13 @@ def test_progress_is_told_to_who_waits():
     assert all(operation == "load t" and 0 < done <= 6_000_000 for operation, done, _ in moments[:-1])
     con.table("t").set(layout="packed_row")
     assert ("rewrite t", 6_000_000) in {(moment[0], moment[2]) for _, moment in told if moment}
+    told.clear()
+    query = "SELECT a.i, max(b.c) FROM t AS a JOIN t AS b ON a.i % 1000 = b.b AND a.i < 3000 GROUP BY a.i"
+    assert con.sql(query).to_arrow().num_rows == 20
+    moments = [moment for _, moment in told]
+    assert moments[-1] == () and moments[0][0] == "query" and moments[0][2] == 12_000_000
+    done = [moment[1] for moment in moments[:-1]]
+    assert done == sorted(done) and done[-1] <= 12_000_000
 
 
 def test_a_bar_is_drawn_where_it_is_wanted(capsys, monkeypatch):
