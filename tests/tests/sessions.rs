@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
@@ -279,11 +279,12 @@ fn a_process_shares_what_it_has_open() {
     assert!(error.to_string().contains("other settings: threads 1, cache by default"), "{error}");
     assert!(Database::open(&path).is_err(), "who opens it for himself does not share");
 
-    // Rows that are being read hold the files, not the settings.
+    // Rows that are being read hold the files with their cache, not the other settings.
     let mut rows = first.session().query("SELECT i FROM t").unwrap();
     rows.next().unwrap().unwrap();
     drop((first, again));
-    let other = Database::open_shared(&path, &other).unwrap();
+    assert_eq!(Database::open_shared(&path, &other).unwrap_err().sqlstate(), "55006");
+    let other = Database::open_shared(&path, &Settings { threads: 3, ..Settings::default() }).unwrap();
     assert_eq!(number(&other.session(), "SELECT count(*) FROM t"), 200_000);
     assert!(rows.map(|batch| batch.unwrap().num_rows()).sum::<usize>() > 0);
     drop(other);
@@ -339,6 +340,37 @@ fn a_datafusion_of_the_caller_reads_the_newest_rows() {
     assert!(query("SELECT b FROM t").unwrap_err().to_string().contains("register it again"));
     session.execute("DROP TABLE t").unwrap();
     assert!(query("SELECT b FROM t").is_err());
+}
+
+#[test]
+fn what_is_called_while_a_thread_waits_runs_no_statement() {
+    let database = Database::in_memory().unwrap();
+    let (mut session, inner) = (database.session(), database.session());
+    let state = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&state);
+    session.on_wait(Some(Arc::new(move || {
+        *told.lock().unwrap() = inner.execute("SELECT 1").err().map(|error| error.sqlstate());
+        false
+    })));
+    let error = session.execute("CREATE TABLE t AS SELECT i FROM generate_series(1, 1000000000) AS g(i)").unwrap_err();
+    assert!(error.is_cancelled(), "{error}");
+    assert_eq!(*state.lock().unwrap(), Some("55000"));
+}
+
+#[test]
+fn named_parameters_may_be_in_the_rows_of_an_insert() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t (a bigint, b text)").unwrap();
+    let insert = session.parse("INSERT INTO t VALUES ($a, $b), ($a, 'y')").unwrap();
+    let values =
+        |names: &[&str]| Parameters::Named(names.iter().map(|n| ((*n).to_owned(), Value::Integer(7))).collect());
+    session.run_with(&insert[0], &values(&["a", "b"])).unwrap();
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE a = 7 AND b IN ('7', 'y')"), 2);
+    for names in [&["a"][..], &["a", "b", "c"]] {
+        let error = session.run_with(&insert[0], &values(names)).unwrap_err();
+        assert_eq!(error.sqlstate(), "08P01", "{error}");
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Conform {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
             let name = field.name();
-            if !field.is_nullable() && array.null_count() > 0 {
+            if !field.is_nullable() && array.logical_null_count() > 0 {
                 let error = QueryError::Null { table: self.table.clone(), column: name.clone() };
                 return Err(DataFusionError::External(Box::new(error)));
             }
@@ -81,6 +81,11 @@ impl Conform {
                 );
             }
         }
+        // A null among the values of a dictionary is seen once they are in their places.
+        let array = match array.data_type() {
+            DataType::Dictionary(_, values) => &cast_with_options(array, values, &STRICT)?,
+            _ => array,
+        };
         match cast_with_options(array, target, &STRICT) {
             Ok(array) => Ok(array),
             Err(error) => {

@@ -100,6 +100,14 @@ impl Default for ReadOptions {
     }
 }
 
+fn truth(name: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" | "1" => Ok(true),
+        "false" | "off" | "no" | "0" => Ok(false),
+        _ => Err(QueryError::unsupported(format!("COPY option {name} = {value:?}"), "allowed are true and false")),
+    }
+}
+
 impl ReadOptions {
     /// The options of a `COPY ... FROM`.
     ///
@@ -110,7 +118,7 @@ impl ReadOptions {
         for (name, value) in pairs {
             match name.as_str() {
                 "format" => options.format = Some(FileFormat::from_name(value)?),
-                "header" => options.header = Some(value == "true"),
+                "header" => options.header = Some(truth(name, value)?),
                 "delimiter" => options.delimiter = Some(one_byte(name, value)?),
                 "quote" => options.quote = one_byte(name, value)?,
                 "escape" => options.escape = Some(one_byte(name, value)?),
@@ -253,6 +261,10 @@ struct TextFile {
 impl TextFile {
     fn new(path: &Path, format: FileFormat, options: &ReadOptions, schema: Option<SchemaRef>) -> Result<Self> {
         let header = match (options.header, &schema) {
+            (Some(true), Some(schema)) => {
+                first_line_names(path, options, schema)?;
+                true
+            }
             (Some(header), _) => header,
             (None, Some(schema)) => first_line_names(path, options, schema)?,
             (None, None) => true,
@@ -352,6 +364,9 @@ fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema
 }
 
 /// Whether the first line of a CSV file holds the names of the columns.
+///
+/// # Errors
+/// When it holds them in another order: the file is read by place.
 fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> Result<bool> {
     let csv = options.csv_format(path, true)?;
     let error = |error: ArrowError| file_error(path, &error);
@@ -359,8 +374,24 @@ fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> R
         return Ok(false);
     }
     let (first, _) = csv.infer_schema(decompressed(path).map_err(error)?, Some(0)).map_err(error)?;
-    let same = |(one, other): (&Arc<Field>, &Arc<Field>)| one.name().trim().eq_ignore_ascii_case(other.name());
-    Ok(first.fields().len() == schema.fields().len() && first.fields().iter().zip(schema.fields()).all(same))
+    let names = |schema: &ArrowSchema| -> Vec<String> {
+        schema.fields().iter().map(|field| field.name().trim().to_ascii_lowercase()).collect()
+    };
+    let (found, wanted) = (names(&first), names(schema));
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort();
+        names
+    };
+    if found != wanted && sorted(&found) == sorted(&wanted) {
+        let (found, wanted) = (found.join(", "), wanted.join(", "));
+        let message = format!(
+            "its first line names the columns as ({found}), and CSV is read by place, here ({wanted}); name them: COPY \
+             table ({found}) FROM ..."
+        );
+        return Err(QueryError::File { path: path.display().to_string(), message });
+    }
+    Ok(found == wanted)
 }
 
 /// An error of a reader with the file.

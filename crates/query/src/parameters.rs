@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{self, Expr, visit_expressions_mut};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
@@ -72,16 +75,50 @@ impl Parameters {
         self.len() == 0
     }
 
+    /// A statement whose parameters have numbers instead of names, and their values by place. The planner knows no names
+    /// in the rows of an INSERT.
+    ///
+    /// # Errors
+    /// When the statement has other parameters.
+    pub(crate) fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
+        let Self::Named(named) = self else { return Ok(None) };
+        let EngineStatement::Statement(ast) = statement else { return Ok(None) };
+        let mut ast = ast.clone();
+        let mut names: Vec<String> = Vec::new();
+        let _: ControlFlow<()> = visit_expressions_mut(ast.as_mut(), |expression| {
+            if let Expr::Value(value) = expression
+                && let ast::Value::Placeholder(name) = &mut value.value
+            {
+                let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+                    names.push(name.clone());
+                    names.len() - 1
+                });
+                *name = format!("${}", place + 1);
+            }
+            ControlFlow::Continue(())
+        });
+        let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned();
+        let missing: Vec<_> = names.iter().filter(|name| value(name).is_none()).map(String::as_str).collect();
+        if !missing.is_empty() || names.len() != named.len() {
+            let missing = missing.join(", ");
+            return Err(QueryError::Parameters { wanted: names.len(), given: named.len(), missing });
+        }
+        let values = names.iter().filter_map(value).collect();
+        Ok(Some((EngineStatement::Statement(ast), Self::Positional(values))))
+    }
+
     /// Puts the values into a plan.
     ///
     /// # Errors
     /// When the plan has other parameters.
     pub(crate) fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let wanted = plan.get_parameter_names()?;
-        let name = |index: usize| format!("${}", index + 1);
-        let given = |parameter: &String| match self {
-            Self::Positional(values) => (0..values.len()).any(|index| name(index) == *parameter),
-            Self::Named(values) => parameter.strip_prefix('$').is_some_and(|name| values.contains_key(name)),
+        let given = |parameter: &String| {
+            let name = parameter.strip_prefix('$').unwrap_or(parameter);
+            match self {
+                Self::Positional(values) => name.parse().is_ok_and(|place| (1..=values.len()).contains(&place)),
+                Self::Named(values) => values.contains_key(name),
+            }
         };
         let mut missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
         missing.sort_unstable();

@@ -210,7 +210,7 @@ impl QuerySession {
     /// When the statement has malformed names.
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
-            Statement::Engine { statement, .. } => resolve_table_references(statement, true)?.0,
+            Statement::Engine { statement, .. } => read_tables(statement)?,
             Statement::CreateTable { source: TableSource::Query(query), .. } => {
                 let query = EngineStatement::Statement(Box::new(Ast::Query(query.clone())));
                 resolve_table_references(&query, true)?.0
@@ -257,6 +257,8 @@ impl QuerySession {
         is_long: bool,
         parameters: &Parameters,
     ) -> Result<Outcome> {
+        let numbered = parameters.numbered(statement)?;
+        let (statement, parameters) = numbered.as_ref().map_or((statement, parameters), |(one, other)| (one, other));
         let (state, plan) = self.plan(statement, names).await?;
         let LogicalPlan::Statement(planned) = plan else {
             return self.run_plan(state, parameters.bind(plan)?).await;
@@ -317,7 +319,14 @@ impl QuerySession {
             return Ok(Outcome::Rows(start_query(state, plan, callback).await?));
         };
         let operation = match &plan {
-            LogicalPlan::Dml(dml) => format!("insert into {}", dml.table_name.table()),
+            LogicalPlan::Dml(dml) => {
+                let name = dml.table_name.table();
+                // What is registered, and files, are there to be read.
+                if self.store.snapshot().table(name).is_none() {
+                    return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
+                }
+                format!("insert into {name}")
+            }
             _ => "copy".to_owned(),
         };
         let plan = nullable_values(plan)?;
@@ -345,6 +354,18 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
         other => Ok(Transformed::no(other)),
     })?;
     Ok(changed.data)
+}
+
+/// The tables that a statement reads: not the one that it inserts into.
+fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
+    if let EngineStatement::Statement(ast) = statement
+        && let Ast::Insert(insert) = ast.as_ref()
+    {
+        let Some(source) = &insert.source else { return Ok(Vec::new()) };
+        let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
+        return Ok(resolve_table_references(&query, true)?.0);
+    }
+    Ok(resolve_table_references(statement, true)?.0)
 }
 
 /// What a plan does beside giving rows.

@@ -1,5 +1,6 @@
 //! A database that is open in this process.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -57,6 +58,28 @@ struct Shared {
     engine: Weak<Engine>,
     runtime: Weak<Background>,
     settings: Settings,
+    identity: Identity,
+}
+
+/// What a path led to, in which process: a directory may be made anew, and threads do not survive a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    process: u32,
+    /// Device and inode, where there are such.
+    directory: Option<(u64, u64)>,
+}
+
+impl Identity {
+    fn of(path: &Path) -> Self {
+        #[cfg(unix)]
+        let directory = {
+            use std::os::unix::fs::MetadataExt;
+            std::fs::metadata(path).ok().map(|directory| (directory.dev(), directory.ino()))
+        };
+        #[cfg(not(unix))]
+        let directory = None;
+        Self { process: std::process::id(), directory }
+    }
 }
 
 impl Shared {
@@ -76,14 +99,45 @@ impl Background {
         self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(Error::closed)
     }
 
-    /// Runs a future on this thread, with a large stack where what it runs may be deep.
-    pub fn block_on<T>(&self, may_be_deep: bool, future: impl Future<Output = T>) -> Result<T, Error> {
-        match &self.0 {
-            Some(runtime) if may_be_deep => Ok(on_large_stack(|| runtime.block_on(future))),
-            Some(runtime) => Ok(runtime.block_on(future)),
-            None => Err(Error::closed()),
-        }
+    /// Runs a future on this thread.
+    ///
+    /// # Errors
+    /// When this thread waits for another already, and runs this one by a callback of that.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+        let runtime = self.0.as_ref().ok_or_else(Error::closed)?;
+        let _waiting = Waiting::begin()?;
+        Ok(runtime.block_on(future))
     }
+}
+
+thread_local! {
+    static IS_WAITING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// That this thread waits for a future.
+struct Waiting;
+
+impl Waiting {
+    fn begin() -> Result<Self, Error> {
+        if IS_WAITING.replace(true) { Err(Error::nested()) } else { Ok(Self) }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        IS_WAITING.set(false);
+    }
+}
+
+/// A future that is polled where there is stack for any statement. What else its thread does meanwhile runs on the stack
+/// that the thread has: interpreters that measure theirs would not know another.
+pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| match may_be_deep {
+        true => on_large_stack(|| future.as_mut().poll(context)),
+        false => future.as_mut().poll(context),
+    })
+    .await
 }
 
 /// Bytes of stack for the deepest expression that the parser lets through, in an unoptimized build too. Pages that are
@@ -141,19 +195,29 @@ impl Database {
         shared.retain(|_, open| open.store.strong_count() > 0);
         // Only what exists has a canonical path, and only what exists can be open.
         let open = std::fs::canonicalize(path).ok().and_then(|canonical| shared.get(&canonical));
-        let database = match open {
+        let mut settings = settings.clone();
+        let database = match open.filter(|open| open.identity == Identity::of(path)) {
             Some(open) => match (open.database(), open.store.upgrade()) {
                 (Some(database), _) if settings.suit(&open.settings) => return Ok(database),
                 (Some(_), _) => return Err(Error::other_settings(path, &open.settings)),
-                (None, Some(store)) => Self::on(store, settings)?,
-                (None, None) => Self::open_with(path, settings)?,
+                (None, Some(_))
+                    if settings.cache_bytes.is_some_and(|bytes| open.settings.cache_bytes != Some(bytes)) =>
+                {
+                    return Err(Error::other_settings(path, &open.settings));
+                }
+                (None, Some(store)) => {
+                    settings.cache_bytes = open.settings.cache_bytes;
+                    Self::on(store, &settings)?
+                }
+                (None, None) => Self::open_with(path, &settings)?,
             },
-            None => Self::open_with(path, settings)?,
+            None => Self::open_with(path, &settings)?,
         };
         if let Ok(canonical) = std::fs::canonicalize(path) {
             let Self { store, engine, runtime } = &database;
             let (store, engine, runtime) = (Arc::downgrade(store), Arc::downgrade(engine), Arc::downgrade(runtime));
-            shared.insert(canonical, Shared { store, engine, runtime, settings: settings.clone() });
+            let identity = Identity::of(path);
+            shared.insert(canonical, Shared { store, engine, runtime, settings, identity });
         }
         Ok(database)
     }

@@ -25,6 +25,10 @@ enum Kind {
         settings.threads, bytes(settings.cache_bytes), bytes(settings.memory_bytes)
     )]
     OtherSettings { path: PathBuf, settings: Settings },
+    #[error(
+        "this thread waits for a statement already, and cannot run one in what it does meanwhile; use another thread"
+    )]
+    Nested,
     #[error("the database is closed")]
     Closed,
     #[error("the statement returns no rows; it is done: {tag}")]
@@ -53,6 +57,7 @@ impl Error {
             Kind::Open(_) => "58030",
             Kind::Threads(_) => "53000",
             Kind::OtherSettings { .. } => "55006",
+            Kind::Nested => "55000",
             Kind::Closed => "08003",
             Kind::NoRows { .. } => "24000",
             Kind::StatementCount { .. } => "42601",
@@ -70,6 +75,10 @@ impl Error {
 
     pub(crate) fn other_settings(path: &Path, settings: &Settings) -> Self {
         Self(Kind::OtherSettings { path: path.to_owned(), settings: settings.clone() })
+    }
+
+    pub(crate) fn nested() -> Self {
+        Self(Kind::Nested)
     }
 
     pub(crate) fn closed() -> Self {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session as EngineSession, TableProvider};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DataFusionError, Result, plan_err};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -20,7 +21,7 @@ use crate::{Error, Session};
 pub struct ExternalTable {
     /// The table. Each scan reads its newest rows.
     pub provider: Arc<dyn TableProvider>,
-    /// What decodes the conditions that another library hands over. It has to live as long as the table is used.
+    /// What decodes the conditions that another library hands over. The table holds it too.
     pub context: Arc<SessionContext>,
     /// The threads that scans run on.
     pub runtime: Handle,
@@ -66,9 +67,15 @@ impl TableProvider for NewestTable {
         TableType::Base
     }
 
-    /// Every condition that is offered is evaluated in the scan, exactly.
+    /// Conditions are evaluated in the scan, exactly, but for those that call functions: the caller's may be others than
+    /// those of the same name here.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Exact; filters.len()])
+        let calls = |filter: &&Expr| filter.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_))));
+        let support = |filter| match calls(filter)? {
+            true => Ok(TableProviderFilterPushDown::Unsupported),
+            false => Ok(TableProviderFilterPushDown::Exact),
+        };
+        filters.iter().map(support).collect()
     }
 
     /// Plans with Taut's own state: conditions that come from the caller's would be opaque to the scan.

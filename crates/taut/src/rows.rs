@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::database::Background;
+use crate::database::{Background, with_stack};
 
 /// Cancels what a session runs, from any thread.
 #[derive(Clone, Debug)]
@@ -105,8 +105,9 @@ impl Rows {
     }
 
     fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let Self { stream, watch, .. } = self;
-        let next = self.runtime.block_on(self.may_be_deep, unless_cancelled(watch, stream.next()))??;
+        let Self { stream, watch, runtime, may_be_deep, .. } = self;
+        let next = with_stack(*may_be_deep, stream.next());
+        let next = runtime.block_on(unless_cancelled(watch, next))??;
         Ok(next.transpose().map_err(QueryError::from)?)
     }
 }

@@ -11,7 +11,7 @@ use taut_query::{
 };
 use taut_store::Store;
 
-use crate::database::{Background, on_large_stack};
+use crate::database::{Background, on_large_stack, with_stack};
 use crate::rows::{Watch, unless_cancelled};
 use crate::{CancelHandle, Error, Rows, WaitCallback};
 
@@ -184,7 +184,7 @@ impl Session {
         cancelled: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
-        Ok(self.runtime.block_on(may_be_deep, unless_cancelled(cancelled, future))???)
+        Ok(self.runtime.block_on(unless_cancelled(cancelled, with_stack(may_be_deep, future)))???)
     }
 }
 

@@ -16,9 +16,10 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// The files under `root`, which need not exist yet.
+    /// The files under `root`, which need not exist yet. It stays that directory when the process changes its own.
     pub fn new(root: impl AsRef<Path>) -> Self {
-        Self { root: root.as_ref().to_owned() }
+        let root = root.as_ref();
+        Self { root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()) }
     }
 }
 
