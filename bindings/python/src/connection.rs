@@ -2,34 +2,30 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
 
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::SchemaRef;
+use arrow_array::{Array, RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
 use datafusion::execution::TaskContextProvider;
 use datafusion_ffi::table_provider::FFI_TableProvider;
-use parking_lot::Mutex;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::input::AnyRecordBatch;
 use taut::{Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
 
 use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, raised};
+use crate::guarded::{ASKED_EVERY, Guarded};
 use crate::parameters::parameters_of;
 use crate::result::Result;
-use crate::waiting::Waiting;
-
-/// How often who waits for another thread's statement looks after signals.
-const ASKED_EVERY: Duration = Duration::from_millis(50);
+use crate::waiting::{Waiting, without_lock};
 
 /// A session on a database.
 #[pyclass(module = "taut._taut", frozen)]
 pub struct Connection {
-    open: Mutex<Option<Open>>,
+    open: Guarded<Option<Open>>,
     cancel: CancelHandle,
     waiting: Arc<Waiting>,
-    /// Threads do not survive a fork.
-    process: u32,
 }
 
 struct Open {
@@ -44,7 +40,7 @@ impl Connection {
         session.on_wait(Some(waiting.callback()));
         session.on_progress(waiting.progress_callback());
         let cancel = session.cancel_handle();
-        Self { open: Mutex::new(Some(Open { database, session })), cancel, waiting, process: std::process::id() }
+        Self { open: Guarded::new(Some(Open { database, session })), cancel, waiting }
     }
 
     /// Does something with the session while other threads of Python go on.
@@ -53,33 +49,14 @@ impl Connection {
         py: Python<'_>,
         run: impl FnOnce(&mut Open) -> std::result::Result<T, taut::Error> + Send,
     ) -> PyResult<T> {
-        let result = self.locked(py, |open| open.as_mut().map(run))?;
+        let mut guard = self.open.lock(py)?;
+        let Some(open) = guard.as_mut() else {
+            return Err(InterfaceError::new_err("the connection is closed; connect again"));
+        };
+        let result = without_lock(py, || run(open));
+        drop(guard);
         self.waiting.end();
-        match result {
-            Some(result) => result.map_err(|error| raised(py, &error, &self.waiting)),
-            None => Err(InterfaceError::new_err("the connection is closed; connect again")),
-        }
-    }
-
-    /// Does something once no other thread runs a statement here.
-    fn locked<T: Send>(&self, py: Python<'_>, run: impl FnOnce(&mut Option<Open>) -> T + Send) -> PyResult<T> {
-        if self.process != std::process::id() {
-            return Err(InterfaceError::new_err(
-                "this connection was opened before the process was forked; connect again in the new one, or use the \
-                 start method 'spawn' of multiprocessing",
-            ));
-        }
-        let mut run = Some(run);
-        loop {
-            let result = py.detach(|| {
-                let mut open = self.open.try_lock_for(ASKED_EVERY)?;
-                Some(run.take()?(&mut open))
-            });
-            match result {
-                Some(result) => return Ok(result),
-                None => py.check_signals()?,
-            }
-        }
+        result.map_err(|error| raised(py, &error, &self.waiting))
     }
 }
 
@@ -89,9 +66,38 @@ type Named = (String, SchemaRef, Vec<RecordBatch>);
 fn read(py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<Named> {
     let reader = data.into_reader()?;
     let schema = reader.schema();
-    let batches = py.detach(|| reader.collect::<std::result::Result<Vec<_>, _>>());
-    let batches = batches.map_err(|error| DataError::new_err(format!("{name}: {error}")))?;
-    Ok((name.to_owned(), schema, batches))
+    let batches = without_lock(py, || reader.map(checked).collect::<std::result::Result<Vec<_>, _>>());
+    // An interrupt in a reader of Python arrives as an error of the reader, or is still to be heard.
+    py.check_signals()?;
+    match batches {
+        Ok(batches) => Ok((name.to_owned(), schema, batches)),
+        Err(error) if error.to_string().contains("KeyboardInterrupt") => Err(PyKeyboardInterrupt::new_err(())),
+        Err(error) => Err(DataError::new_err(format!("{name}: {error}"))),
+    }
+}
+
+/// A batch that others made. Its text and its places in dictionaries are taken on trust from here on.
+fn checked(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::Result<RecordBatch, ArrowError> {
+    let batch = batch?;
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        let check = column.to_data().validate_full();
+        check.map_err(|error| ArrowError::InvalidArgumentError(format!("column {:?}: {error}", field.name())))?;
+    }
+    Ok(batch)
+}
+
+/// A reader that tells when it is gone, on whichever thread it is.
+struct Watched {
+    reader: Box<dyn RecordBatchReader + Send>,
+    _gone: mpsc::Sender<()>,
+}
+
+impl Iterator for Watched {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.reader.next().map(checked)
+    }
 }
 
 #[pymethods]
@@ -156,17 +162,19 @@ impl Connection {
             }
         }
         let outcome = self.with(py, |open| {
-            let names: Vec<String> = variables.iter().map(|(name, ..)| name.clone()).collect();
+            let mut registered = Registered { session: &open.session, names: Vec::new() };
             for (name, schema, batches) in variables {
                 open.session.register(&name, schema, batches)?;
+                registered.names.push(name);
             }
-            let outcome = run_all(&open.session, before, last, &parameters);
-            for name in &names {
-                open.session.unregister(name)?;
-            }
-            outcome
+            run_all(&open.session, before, last, &parameters)
         })?;
         Ok(Result::new(outcome, Arc::clone(&self.waiting)))
+    }
+
+    /// How many statements a text holds.
+    fn count_statements(&self, py: Python<'_>, sql: &str) -> PyResult<usize> {
+        self.with(py, |open| Ok(open.session.parse(sql)?.len()))
     }
 
     /// Gives what holds Arrow data a name that statements can use as a table.
@@ -190,8 +198,22 @@ impl Connection {
     ) -> PyResult<u64> {
         let reader = data.into_reader()?;
         let schema = reader.schema();
-        let partitions: Vec<Batches> = vec![Box::new(reader)];
-        self.with(py, |open| open.session.load_batches(table, schema, partitions, &design))
+        let (sender, mut gone) = mpsc::channel();
+        let partitions: Vec<Batches> = vec![Box::new(Watched { reader, _gone: sender })];
+        let inserted = self.with(py, |open| open.session.load_batches(table, schema, partitions, &design));
+        if inserted.is_err() {
+            // What is inserted may be a result of this connection, which goes on for nobody.
+            self.cancel.cancel();
+            // A reader may be Python, which must not run on when the interpreter ends. A second interrupt leaves it.
+            loop {
+                let gone = &mut gone;
+                if without_lock(py, move || gone.recv_timeout(ASKED_EVERY)) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+                py.check_signals()?;
+            }
+        }
+        inserted
     }
 
     /// Loads files into a table, which is made where it does not exist, and tells how many rows.
@@ -224,14 +246,34 @@ impl Connection {
 
     /// Ends the connection. What it has started to read goes on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.locked(py, |open| drop(open.take()))
+        if self.open.is_of_another_process() {
+            return Ok(());
+        }
+        let open = self.open.lock(py)?.take();
+        py.detach(|| drop(open));
+        Ok(())
     }
 
     /// Whether the connection is closed.
     #[getter]
-    fn closed(&self, py: Python<'_>) -> bool {
+    fn closed(&self) -> bool {
         // Who runs a statement is open.
-        py.detach(|| self.open.try_lock().is_some_and(|open| open.is_none()))
+        self.open.peek(Option::is_none).unwrap_or(false)
+    }
+}
+
+/// Names of variables, which are taken back when the statement has started, however it did.
+struct Registered<'a> {
+    session: &'a Session,
+    names: Vec<String>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // What was registered can be taken back.
+            let _ = self.session.unregister(name);
+        }
     }
 }
 

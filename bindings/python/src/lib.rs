@@ -5,6 +5,7 @@
 
 mod connection;
 mod errors;
+mod guarded;
 mod parameters;
 mod plain;
 mod result;
@@ -30,6 +31,9 @@ mod _taut {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        // The major version of the package `datafusion` that tables can be handed to.
+        module.add("DATAFUSION_VERSION", datafusion_ffi::version())?;
+        crate::waiting::remember_main_thread(module.py())?;
         // Errors that this package makes itself have neither.
         let error = module.getattr("Error")?;
         error.setattr("sqlstate", module.py().None())?;

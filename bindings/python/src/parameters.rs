@@ -2,31 +2,51 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyInt, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    IntoPyDict, PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyMapping, PyMemoryView, PySequence,
+    PyString, PyType,
+};
 use taut::{Parameters, Value};
 
 use crate::errors::DataError;
 
+/// Digits of the widest decimal.
+const DIGITS_MAX: i64 = 38;
+
 /// The parameters of a statement: a sequence for `$1` or `?`, a mapping for `$name`, `None` for none.
 pub fn parameters_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Parameters> {
     let Some(given) = given else { return Ok(Parameters::default()) };
-    if let Ok(named) = given.cast::<PyDict>() {
-        let pair = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+    if let Ok(named) = given.cast::<PyMapping>() {
+        let mut values = HashMap::new();
+        for item in named.items()? {
+            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
             let wrong = |_| PyTypeError::new_err("the name of a parameter is a str, without the $");
-            Ok((name.extract().map_err(wrong)?, value_of(&value)?))
-        };
-        return Ok(Parameters::Named(named.iter().map(pair).collect::<PyResult<HashMap<String, Value>>>()?));
+            values.insert(name.extract().map_err(wrong)?, value_of(&value)?);
+        }
+        return Ok(Parameters::Named(values));
     }
-    if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
+    if is_text(given) || given.is_instance_of::<PyBytes>() {
         return Err(PyTypeError::new_err("parameters are a sequence or a mapping; write (value,) for one value"));
     }
-    let values = given.try_iter().map_err(|_| PyTypeError::new_err("parameters are a sequence or a mapping"))?;
-    Ok(Parameters::Positional(values.map(|value| value_of(&value?)).collect::<PyResult<_>>()?))
+    // Sets have no order.
+    let is_ordered =
+        given.cast::<PySequence>().is_ok() || given.hasattr("__getitem__")? || given.hasattr("__next__")?;
+    if !is_ordered {
+        return Err(PyTypeError::new_err("parameters are a sequence or a mapping"));
+    }
+    let values = given.try_iter()?.map(|value| value_of(&value?));
+    Ok(Parameters::Positional(values.collect::<PyResult<_>>()?))
 }
 
-/// A value. numpy's and pandas' scalars count as what they hold.
+fn is_text(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyString>()
+}
+
+/// A value. Scalars of numpy and pandas count as what they hold.
 fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_none() {
         return Ok(Value::Null);
@@ -40,65 +60,42 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_instance_of::<PyFloat>() {
         return Ok(Value::Double(value.extract()?));
     }
-    if value.is_instance_of::<PyString>() {
+    if is_text(value) {
         return Ok(Value::Text(value.extract()?));
     }
-    if let Ok(bytes) = value.extract::<Vec<u8>>()
-        && (value.is_instance_of::<PyBytes>() || value.hasattr("hex")?)
-    {
-        return Ok(Value::Bytes(bytes));
+    let is_bytes = value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>();
+    if is_bytes || value.is_instance_of::<PyMemoryView>() {
+        let bytes = value.py().get_type::<PyBytes>().call1((value,))?;
+        return Ok(Value::Bytes(bytes.extract()?));
     }
-    temporal_or_other(value)
-}
-
-fn integer_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    if let Ok(number) = value.extract::<i64>() {
-        return Ok(Value::Integer(number));
-    }
-    decimal_of(&value.str()?.to_string())
-        .ok_or_else(|| DataError::new_err(format!("parameter {value}: integers have up to 38 digits")))
-}
-
-fn temporal_or_other(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    const EPOCH_DAY: i64 = 719_163;
     let kind = value.get_type().qualname()?.to_string();
     // What pandas has for nothing; the latter is a datetime too.
     if kind == "NAType" || kind == "NaTType" {
         return Ok(Value::Null);
     }
     if value.is_instance_of::<PyDateTime>() {
-        let zone = value.getattr("tzinfo")?;
-        let datetime = value.py().import("datetime")?;
-        let utc = datetime.getattr("timezone")?.getattr("utc")?;
-        let aware = match zone.is_none() {
-            true => {
-                let named = pyo3::types::PyDict::new(value.py());
-                named.set_item("tzinfo", &utc)?;
-                value.call_method("replace", (), Some(&named))?
-            }
-            false => value.call_method1("astimezone", (&utc,))?,
-        };
-        let epoch = datetime.getattr("datetime")?.call1((1970, 1, 1, 0, 0, 0, 0, &utc))?;
-        let delta = aware.sub(epoch)?;
-        let days: i64 = delta.getattr("days")?.extract()?;
-        let seconds: i64 = delta.getattr("seconds")?.extract()?;
-        let micros: i64 = delta.getattr("microseconds")?.extract()?;
-        let micros = (days * 86_400 + seconds) * 1_000_000 + micros;
-        return Ok(if zone.is_none() { Value::Timestamp(micros) } else { Value::TimestampTz(micros) });
+        return timestamp_of(value);
     }
     if value.is_instance_of::<PyDate>() {
-        let day: i64 = value.call_method0("toordinal")?.extract()?;
-        return Ok(Value::Date((day - EPOCH_DAY) as i32));
+        let date: NaiveDate = value.extract()?;
+        let days = date.signed_duration_since(DateTime::UNIX_EPOCH.date_naive()).num_days();
+        // The years of Python are well within.
+        return Ok(Value::Date(days as i32));
     }
-    if kind == "Decimal" {
-        let text = format!("{}", value.call_method1("__format__", ("f",))?);
-        return decimal_of(&text)
-            .ok_or_else(|| DataError::new_err(format!("parameter {value}: decimals have up to 38 digits")));
+    static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if value.is_instance(DECIMAL.import(value.py(), "decimal", "Decimal")?)? {
+        return decimal_of(value);
     }
     if kind == "UUID" {
-        return Ok(Value::Text(value.str()?.to_string()));
+        return Ok(Value::Text(value.str()?.extract()?));
     }
-    if value.hasattr("item")? {
+    if kind == "datetime64" {
+        return datetime64_of(value);
+    }
+    // A scalar of numpy, or an array that is one.
+    let is_scalar =
+        value.hasattr("item")? && value.getattr("ndim").is_ok_and(|n| n.extract::<i64>().is_ok_and(|n| n == 0));
+    if is_scalar && kind != "timedelta64" {
         let inner = value.call_method0("item")?;
         if !inner.get_type().is(value.get_type()) {
             return value_of(&inner);
@@ -109,18 +106,67 @@ fn temporal_or_other(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     )))
 }
 
-/// `-12.50` as a decimal of its digits.
-fn decimal_of(text: &str) -> Option<Value> {
-    const DIGITS_MAX: usize = 38;
-    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let all = format!("{whole}{fraction}");
-    let significant = all.trim_start_matches('0');
-    if significant.len() > DIGITS_MAX || fraction.len() > DIGITS_MAX || !all.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
+fn integer_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(number) = value.extract::<i64>() {
+        return Ok(Value::Integer(number));
     }
-    let unscaled: i128 = if significant.is_empty() { 0 } else { significant.parse().ok()? };
-    let scale = fraction.len() as i8;
-    let precision = significant.len().max(fraction.len()).max(1) as u8;
-    Some(Value::Decimal { unscaled: if negative { -unscaled } else { unscaled }, precision, scale })
+    let unscaled = value.extract::<i128>().ok().filter(|number| number.unsigned_abs() < 10_u128.pow(DIGITS_MAX as u32));
+    match unscaled {
+        Some(unscaled) => {
+            let digits = unscaled.unsigned_abs().checked_ilog10().unwrap_or_default() + 1;
+            Ok(Value::Decimal { unscaled, precision: digits as u8, scale: 0 })
+        }
+        None => Err(DataError::new_err(format!("a parameter is an integer of more than {DIGITS_MAX} digits"))),
+    }
+}
+
+/// A decimal by its digits. Its exponent is looked at before it is written out.
+fn decimal_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let wrong = |what: &str| DataError::new_err(format!("parameter {value}: {what}"));
+    if !value.call_method0("is_finite")?.extract::<bool>()? {
+        return Err(wrong("a decimal that is no number; a float can be NaN or infinite"));
+    }
+    let exponent: i64 = value.call_method0("as_tuple")?.getattr("exponent")?.extract()?;
+    let leading: i64 = value.call_method0("adjusted")?.extract()?;
+    let is_zero = !value.is_truthy()?;
+    let (scale, whole) = ((-exponent).max(0), if is_zero { 0 } else { (leading + 1).max(0) });
+    if scale > DIGITS_MAX || whole + scale > DIGITS_MAX {
+        return Err(wrong("decimals have up to 38 digits"));
+    }
+    let text: String = value.call_method1("__format__", ("f",))?.extract()?;
+    let digits: String = text.chars().filter(|c| c.is_ascii_digit()).collect();
+    let unscaled: i128 = digits.parse().map_err(|_| wrong("decimals have up to 38 digits"))?;
+    let unscaled = if text.starts_with('-') { -unscaled } else { unscaled };
+    Ok(Value::Decimal { unscaled, precision: (whole + scale).max(1) as u8, scale: scale as i8 })
+}
+
+/// A point in time; one with a zone is an instant.
+fn timestamp_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    // pandas counts nanoseconds.
+    if value.hasattr("nanosecond")? && value.getattr("nanosecond")?.is_truthy()? {
+        return Err(DataError::new_err(format!("parameter {value}: timestamps count microseconds; use floor('us')")));
+    }
+    let none = [("tzinfo", value.py().None())].into_py_dict(value.py())?;
+    let local: NaiveDateTime = value.call_method("replace", (), Some(&none))?.extract()?;
+    let offset: Option<TimeDelta> = value.call_method0("utcoffset")?.extract()?;
+    let micros = local.and_utc().timestamp_micros();
+    Ok(match offset {
+        None => Value::Timestamp(micros),
+        Some(offset) => Value::TimestampTz(micros - offset.num_microseconds().unwrap_or_default()),
+    })
+}
+
+/// A datetime of numpy, in whatever unit.
+fn datetime64_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let micros = value.call_method1("astype", ("datetime64[us]",))?;
+    let inner = micros.call_method0("item")?;
+    if inner.is_none() {
+        return Ok(Value::Null);
+    }
+    if micros.ne(value)? || !inner.is_instance_of::<PyDateTime>() {
+        return Err(DataError::new_err(format!(
+            "parameter {value}: timestamps count microseconds, in the years 1 to 9999"
+        )));
+    }
+    timestamp_of(&inner)
 }

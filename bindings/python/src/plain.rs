@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::ByteViewType;
-use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
 /// Bytes that the offsets of one array reach.
@@ -49,7 +49,8 @@ pub fn plain(batch: &RecordBatch, schema: &SchemaRef, batches: &mut Vec<RecordBa
         same if same == column.data_type() => Ok(Arc::clone(column)),
         plain => arrow_cast::cast(column, plain),
     });
-    batches.push(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)?);
+    let (columns, options) = (columns.collect::<Result<_, _>>()?, RecordBatchOptions::new().with_row_count(Some(rows)));
+    batches.push(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?);
     Ok(())
 }
 

@@ -1,24 +1,26 @@
 //! The result of a statement: rows as they are computed, as Python objects or as a stream of Arrow batches.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader, StructArray};
 use arrow_cast::display::FormatOptions;
 use arrow_cast::pretty::pretty_format_batches_with_options;
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
-use parking_lot::{Mutex, MutexGuard};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyCapsule, PyList, PyTuple};
-use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use taut::{Outcome, Rows};
 
 use crate::errors::{InterfaceError, InternalError, raised};
+use crate::guarded::{Guarded, Use};
 use crate::plain::{plain, plain_schema};
 use crate::values::tuples;
-use crate::waiting::Waiting;
+use crate::waiting::{Waiting, without_lock, without_lock_of_main};
 
 /// What a statement gave. Its rows can be read once.
 #[pyclass(module = "taut._taut", frozen)]
@@ -27,7 +29,7 @@ pub struct Result {
     tag: Option<String>,
     row_count: Option<u64>,
     notices: Vec<String>,
-    reading: Mutex<Reading>,
+    reading: Guarded<Reading>,
     waiting: Arc<Waiting>,
 }
 
@@ -36,24 +38,35 @@ pub struct Result {
 struct Reading {
     /// What is computed and not read yet, before what `rows` will give.
     ready: VecDeque<RecordBatch>,
+    /// Rows of the first of these that were given away.
+    read: usize,
     rows: Option<Rows>,
     /// Whether any row was given away.
     is_begun: bool,
-    /// Whether all rows were given away at once.
-    is_taken: bool,
+    /// Why there is nothing to read any more, where reading did not just end.
+    over: Option<Over>,
+}
+
+/// Why the rows of a result are not there.
+#[derive(Clone)]
+enum Over {
+    /// They were taken as Arrow, or given back.
+    Taken,
+    /// They were being read when this went wrong. None are told to be the last.
+    Failed(String),
 }
 
 impl Reading {
     /// Computes another batch, and tells whether there was one.
     fn compute(&mut self, py: Python<'_>, waiting: &Waiting) -> PyResult<bool> {
         let Some(rows) = &mut self.rows else { return Ok(false) };
-        match py.detach(|| rows.next()) {
+        match without_lock(py, || rows.next()) {
             Some(Ok(batch)) => {
                 self.ready.push_back(batch);
                 Ok(true)
             }
             Some(Err(error)) => {
-                self.rows = None;
+                *self = Self { over: Some(Over::Failed(error.to_string())), ..Self::default() };
                 waiting.end();
                 Err(raised(py, &error, waiting))
             }
@@ -72,7 +85,7 @@ impl Result {
             Outcome::Rows(rows) => (rows.schema(), None, None, Vec::new(), Some(rows)),
             Outcome::Done(done) => (Arc::new(Schema::empty()), Some(done.tag), done.rows, done.notices, None),
         };
-        let reading = Mutex::new(Reading { rows, ..Reading::default() });
+        let reading = Guarded::new(Reading { rows, ..Reading::default() });
         Self { schema, tag, row_count, notices, reading, waiting }
     }
 }
@@ -84,6 +97,12 @@ impl Result {
     fn columns(&self) -> Vec<(String, String, bool)> {
         let fields = self.schema.fields().iter();
         fields.map(|field| (field.name().clone(), taut::type_name(field.data_type()), field.is_nullable())).collect()
+    }
+
+    /// The columns that are intervals.
+    fn interval_columns(&self) -> Vec<String> {
+        let fields = self.schema.fields().iter().filter(|field| matches!(field.data_type(), DataType::Interval(_)));
+        fields.map(|field| field.name().clone()).collect()
     }
 
     /// What was done, such as `INSERT 3`; `None` where the statement gives rows.
@@ -109,18 +128,24 @@ impl Result {
         let mut reading = self.lock(py)?;
         let mut found: Vec<Bound<'py, PyTuple>> = Vec::new();
         while found.len() < rows {
-            let Some(batch) = reading.ready.front_mut() else {
+            let reading = &mut *reading;
+            let Some(batch) = reading.ready.front() else {
                 match reading.compute(py, &self.waiting)? {
                     true => continue,
                     false => break,
                 }
             };
-            let taken = batch.num_rows().min(rows - found.len());
-            found.extend(tuples(py, batch, 0..taken)?);
-            if taken == batch.num_rows() {
+            let end = batch.num_rows().min(reading.read.saturating_add(rows - found.len()));
+            // Rows that were found, and are lost with an error here, are not to be missed without a word.
+            let more = tuples(py, batch, reading.read..end).inspect_err(|error| {
+                reading.over = Some(Over::Failed(error.to_string()));
+            });
+            let is_read = end == batch.num_rows();
+            found.extend(more?);
+            reading.read = end;
+            if is_read {
                 reading.ready.pop_front();
-            } else {
-                *batch = batch.slice(taken, batch.num_rows() - taken);
+                reading.read = 0;
             }
         }
         reading.is_begun |= !found.is_empty();
@@ -151,7 +176,7 @@ impl Result {
     fn collect(&self, py: Python<'_>, views: bool) -> PyResult<Batches> {
         let (ready, rows) = self.take(py)?;
         let schema = if views { Arc::clone(&self.schema) } else { plain_schema(&self.schema) };
-        let batches = py.detach(|| {
+        let batches: std::result::Result<_, Failure> = without_lock(py, || {
             let mut batches = Vec::new();
             for batch in ready.into_iter().map(Ok).chain(rows.into_iter().flatten()) {
                 match views {
@@ -166,8 +191,13 @@ impl Result {
         self.waiting.end();
         match batches {
             Ok(batches) => Ok(Batches { schema, batches }),
-            Err(Failure::Statement(error)) => Err(raised(py, &error, &self.waiting)),
-            Err(Failure::Arrow(error)) => Err(InternalError::new_err(error.to_string())),
+            Err(failure) => {
+                self.reading.lock(py)?.over = Some(Over::Failed(failure.message()));
+                Err(match failure {
+                    Failure::Statement(error) => raised(py, &error, &self.waiting),
+                    Failure::Arrow(error) => InternalError::new_err(error.to_string()),
+                })
+            }
         }
     }
 
@@ -180,10 +210,13 @@ impl Result {
         Ok(PyRecordBatchReader::new(Box::new(stream)))
     }
 
-    /// Ends the statement, if it still runs.
-    fn close(&self, py: Python<'_>) {
-        let mut reading = self.reading.lock_py_attached(py);
-        *reading = Reading { is_taken: true, ..Reading::default() };
+    /// Ends the statement, if it still runs; where another thread reads it, after the batch that it waits for.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let before =
+            std::mem::replace(&mut *self.reading.lock(py)?, Reading { over: Some(Over::Taken), ..Reading::default() });
+        py.detach(|| drop(before));
+        self.waiting.end();
+        Ok(())
     }
 
     /// The columns as an Arrow schema.
@@ -210,6 +243,15 @@ enum Failure {
     Arrow(ArrowError),
 }
 
+impl Failure {
+    fn message(&self) -> String {
+        match self {
+            Self::Statement(error) => error.to_string(),
+            Self::Arrow(error) => error.to_string(),
+        }
+    }
+}
+
 impl Result {
     /// Takes what is left, to be read elsewhere.
     fn take(&self, py: Python<'_>) -> PyResult<(VecDeque<RecordBatch>, Option<Rows>)> {
@@ -220,38 +262,41 @@ impl Result {
                  to_arrow() gives",
             ));
         }
-        reading.is_taken = true;
+        reading.over = Some(Over::Taken);
         Ok((std::mem::take(&mut reading.ready), reading.rows.take()))
     }
 
     /// The reading of rows, where there are rows to read.
-    fn lock<'a>(&'a self, py: Python<'_>) -> PyResult<MutexGuard<'a, Reading>> {
+    fn lock<'a>(&'a self, py: Python<'_>) -> PyResult<Use<'a, Reading>> {
         if let Some(tag) = &self.tag {
             return Err(InterfaceError::new_err(format!("the statement gives no rows; it is done: {tag}")));
         }
-        let reading = self.reading.lock_py_attached(py);
-        match reading.is_taken {
-            true => Err(InterfaceError::new_err(
+        let reading = self.reading.lock(py)?;
+        match &reading.over {
+            None => Ok(reading),
+            Some(Over::Taken) => Err(InterfaceError::new_err(
                 "the rows of this result were taken as Arrow or it was closed, and they can be read once; run the \
                  statement again, or keep what to_arrow() gives",
             )),
-            false => Ok(reading),
+            Some(Over::Failed(message)) => Err(InterfaceError::new_err(format!(
+                "the rows of this result could not be read to their end; run the statement again. It failed with: {message}"
+            ))),
         }
     }
 
     /// The first rows that are left, up to so many, and whether there are more.
     fn first(&self, py: Python<'_>, rows: usize) -> PyResult<(Vec<RecordBatch>, bool)> {
         let mut reading = self.lock(py)?;
-        let ready = |reading: &Reading| reading.ready.iter().map(RecordBatch::num_rows).sum::<usize>();
+        let ready = |reading: &Reading| reading.ready.iter().map(RecordBatch::num_rows).sum::<usize>() - reading.read;
         while ready(&reading) <= rows && reading.compute(py, &self.waiting)? {}
-        let mut left = rows;
+        let (mut left, mut start) = (rows, reading.read);
         let mut first = Vec::new();
         for batch in &reading.ready {
-            let taken = left.min(batch.num_rows());
+            let taken = left.min(batch.num_rows() - start);
             if taken > 0 {
-                first.push(batch.slice(0, taken));
+                first.push(batch.slice(start, taken));
             }
-            left -= taken;
+            (left, start) = (left - taken, 0);
         }
         Ok((first, ready(&reading) > rows))
     }
@@ -279,15 +324,42 @@ impl Batches {
     }
 }
 
-/// A reader as the Arrow PyCapsule interface hands it over.
+/// A reader as the Arrow PyCapsule interface hands it over, in the types that the consumer asks for.
+///
+/// A value that the type asked for cannot hold is an error when it is read.
 fn capsule<'py>(
     py: Python<'py>,
     reader: impl RecordBatchReader + Send + 'static,
     requested_schema: Option<Bound<'py, PyCapsule>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let field = Arc::new(Field::new_struct("", reader.schema().fields().clone(), false));
-    let arrays = reader.map(|batch| Ok(Arc::new(StructArray::from(batch?)) as ArrayRef));
-    Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(arrays, field)), requested_schema)?)
+    let mut schema = reader.schema();
+    if let Some(requested) = requested_schema {
+        let requested = PySchema::from_arrow_pycapsule(&requested)?.into_inner();
+        let same = |(own, asked): (&FieldRef, &FieldRef)| {
+            own.name() == asked.name() && arrow_cast::can_cast_types(own.data_type(), asked.data_type())
+        };
+        // What cannot be had is left as it is: the consumer looks at what it gets.
+        if schema.fields().len() == requested.fields().len() && schema.fields().iter().zip(requested.fields()).all(same)
+        {
+            let fields = schema.fields().iter().zip(requested.fields());
+            let fields = fields.map(|(own, asked)| own.as_ref().clone().with_data_type(asked.data_type().clone()));
+            schema = Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()));
+        }
+    }
+    let field = Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let arrays = reader.map(move |batch| {
+        let batch = batch?;
+        let columns = batch.columns().iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| match field.data_type() {
+            same if same == column.data_type() => Ok(Arc::clone(column)),
+            asked => cast_with_options(column, asked, &strict),
+        });
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let rows = StructArray::try_new_with_length(schema.fields().clone(), columns, None, batch.num_rows())?;
+        Ok(Arc::new(rows) as ArrayRef)
+    });
+    Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(arrays, Arc::new(field))), None)?)
 }
 
 /// Rows as a reader of batches, for a consumer that may be of any language and on any thread.
@@ -305,16 +377,51 @@ impl Iterator for Stream {
         if let Some(batch) = self.ready.pop_front() {
             return Some(Ok(batch));
         }
-        let Some(next) = self.rows.as_mut()?.next() else {
-            self.waiting.end();
-            return None;
+        let rows = self.rows.as_mut()?;
+        // A panic must not reach the consumer, whose language knows none.
+        let next = without_lock_of_main(|| catch_unwind(AssertUnwindSafe(|| rows.next())));
+        let error = match next {
+            Some(Ok(Some(Ok(batch)))) => return Some(Ok(batch)),
+            Some(Ok(None)) => {
+                self.end();
+                return None;
+            }
+            Some(Ok(Some(Err(error)))) if error.is_cancelled() => match self.waiting.take_raised() {
+                Some(raised) => Python::try_attach(|py| cancelled(py, &raised)).unwrap_or_else(|| error.to_string()),
+                None => error.to_string(),
+            },
+            Some(Ok(Some(Err(error)))) => error.to_string(),
+            Some(Err(_)) => "a fault of Taut; please report what it wrote on standard error".to_owned(),
+            None => "the interpreter is on its way out".to_owned(),
         };
-        if next.is_err() && self.waiting.take_raised().is_some() {
-            // The consumer will raise something of its own; the signal was heard here, and is sent again for Python.
-            Python::try_attach(|py| py.import("_thread")?.call_method0("interrupt_main").map(drop));
-        }
-        Some(next.map_err(|error| ArrowError::ExternalError(Box::new(error))))
+        self.end();
+        // In C a message ends at its first zero.
+        Some(Err(ArrowError::ComputeError(error.replace('\0', "\\0"))))
     }
+}
+
+impl Stream {
+    fn end(&mut self) {
+        self.rows = None;
+        self.waiting.end();
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.waiting.end();
+    }
+}
+
+/// What the consumer is told of a signal that ended the statement. It will raise something of its own: an interrupt is
+/// sent again for Python to hear.
+fn cancelled(py: Python<'_>, raised: &PyErr) -> String {
+    let message = format!("cancelled: {raised}");
+    if raised.is_instance_of::<PyKeyboardInterrupt>(py) {
+        // It only sets a flag, which the next thing that Python does here would hear.
+        let _ = py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main"));
+    }
+    message
 }
 
 impl RecordBatchReader for Stream {

@@ -112,12 +112,20 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
             let values = array.as_map();
             each(py, array, rows, |row| map(py, &values.value(row)))
         }
-        DataType::Dictionary(_, values) => objects(py, &arrow_cast::cast(array, values).map_err(internal)?, rows),
+        DataType::Dictionary(_, values) => {
+            let some = arrow_cast::cast(&array.slice(rows.start, rows.len()), values).map_err(internal)?;
+            objects(py, &some, 0..rows.len())
+        }
         // What has no Python object of its own, as SQL writes it.
         _ => {
             let options = FormatOptions::default();
             let formatter = ArrayFormatter::try_new(array, &options).map_err(internal)?;
-            each(py, array, rows, |row| Ok(PyString::new(py, &formatter.value(row).to_string()).into_any()))
+            let nulls = array.logical_nulls();
+            let is_null = |row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+            each(py, array, rows, |row| match is_null(row) {
+                true => Ok(py.None().into_bound(py)),
+                false => Ok(PyString::new(py, &formatter.value(row).to_string()).into_any()),
+            })
         }
     }
 }
@@ -264,10 +272,10 @@ fn map<'py>(py: Python<'py>, entries: &StructArray) -> PyResult<Bound<'py, PyAny
 
 fn beyond(array: &ArrayRef, row: usize) -> PyErr {
     let options = FormatOptions::default();
-    let text = ArrayFormatter::try_new(array, &options).map(|formatter| formatter.value(row).to_string());
-    let text = text.unwrap_or_else(|_| array.data_type().to_string());
+    let text = ArrayFormatter::try_new(array, &options).and_then(|formatter| formatter.value(row).try_to_string());
+    let text = text.unwrap_or_else(|_| format!("a value of type {}", array.data_type()));
     DataError::new_err(format!(
-        "{text} is beyond what Python's datetime holds, the years 1 to 9999; read it as Arrow or cast it to text"
+        "{text} is beyond what Python's datetime holds, such as the years 1 to 9999; read it as Arrow or cast it to text"
     ))
 }
 

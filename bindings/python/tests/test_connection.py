@@ -4,6 +4,7 @@ import datetime
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,11 @@ def test_statements_and_rows(con):
     assert sum(a for (a,) in con.sql("SELECT i FROM generate_series(1, 10000) AS g(i)")) == 50_005_000
 
 
+def insert_into_variable(con):
+    frame = con.sql("SELECT 1 AS a").to_arrow()
+    con.sql("INSERT INTO frame SELECT a FROM frame")
+
+
 ERRORS = {
     "no statement at all": (lambda con: con.sql(" ; "), taut.ProgrammingError, "no statement"),
     "syntax": (lambda con: con.sql("SELEC 1"), taut.ProgrammingError, "Expected"),
@@ -44,6 +50,7 @@ ERRORS = {
     "too few parameters": (lambda con: con.sql("SELECT ?"), taut.ProgrammingError, "1 parameters, 0 values"),
     "too many parameters": (lambda con: con.sql("SELECT ?", [1, 2]), taut.ProgrammingError, "1 parameters, 2 values"),
     "a text as parameters": (lambda con: con.sql("SELECT ?", "text"), TypeError, r"write \(value,\)"),
+    "a set as parameters": (lambda con: con.sql("SELECT ?, ?", {1, 2}), TypeError, "sequence or a mapping"),
     "a number as parameters": (lambda con: con.sql("SELECT ?", 5), TypeError, "sequence or a mapping"),
     "an object as a parameter": (lambda con: con.sql("SELECT ?", [object()]), TypeError, "allowed are None, bool"),
     "a number as a name": (lambda con: con.sql("SELECT $1", {1: 2}), TypeError, "name of a parameter"),
@@ -53,6 +60,8 @@ ERRORS = {
     "register over a table": (lambda con: con.register("t", con.sql("SELECT 1")), taut.ProgrammingError, "exists"),
     "unregister": (lambda con: con.unregister("x"), taut.ProgrammingError, "not registered"),
     "insert no table": (lambda con: con.insert("t", [1, 2]), TypeError, "of type list, which is no table"),
+    "insert into a variable": (lambda con: insert_into_variable(con), taut.ProgrammingError, "frame"),
+    "insert into what is registered": (lambda con: (con.register("r", con.sql("SELECT 1 AS a")), con.sql("INSERT INTO r VALUES (1)")), taut.ProgrammingError, "\"r\""),
     "insert a type": (lambda con: con.insert("t", taut.Result), TypeError, "no table"),
     "insert another column": (lambda con: con.insert("t", con.sql("SELECT 1 AS z")), taut.NotSupportedError, '"z" of the data'),
     "insert text as number": (lambda con: con.insert("t", con.sql("SELECT 'x' AS a")), taut.DataError, "x"),
@@ -191,6 +200,30 @@ def test_explain(con):
     assert "output_rows" in con.explain("SELECT a FROM t WHERE a > ?", [5], analyze=True)
 
 
+    con.sql("CREATE TABLE kept (a int)")
+    with pytest.raises(taut.ProgrammingError, match="one statement can be explained, here are 2"):
+        con.explain("SELECT 1; DROP TABLE kept")
+    assert "kept" in con.tables()
+
+
+def test_a_reader_of_python_ends_with_its_insert():
+    program = """if True:
+        import os, signal, threading, time, pyarrow, taut
+        def batches():
+            while True:
+                time.sleep(0.1)
+                yield pyarrow.record_batch({"a": [1]})
+        reader = pyarrow.RecordBatchReader.from_batches(pyarrow.schema({"a": "int64"}), batches())
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            taut.connect().insert("t", reader)
+        except KeyboardInterrupt:
+            print("ended")
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "ended\n"), ended.stderr
+
+
 def test_interrupt_ends_what_runs(con):
     threading.Timer(0.3, con.interrupt).start()
     with pytest.raises(taut.OperationalError, match="cancel") as raised:
@@ -285,21 +318,74 @@ def test_threads_share_connections_and_have_their_own(con):
     assert failures == []
 
 
-def _in_child(con, answers):
-    try:
-        con.sql("SELECT 1")
-    except taut.InterfaceError as error:
-        answers.put(str(error))
+def _in_child(con, result, path, answers):
+    for use in (lambda: con.sql("SELECT 1"), result.fetchall, lambda: taut.connect(path)):
+        try:
+            use()
+        except taut.Error as error:
+            answers.put(str(error))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_process_is_told_to_connect_again(con):
+def test_a_forked_process_is_told_to_connect_again(tmp_path):
+    con = taut.connect(tmp_path / "d")
+    result = con.sql("SELECT 1")
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
-    child = context.Process(target=_in_child, args=(con, answers))
+    child = context.Process(target=_in_child, args=(con, result, tmp_path / "d", answers))
     child.start()
-    assert "connect again" in answers.get(timeout=20)
+    said = [answers.get(timeout=20) for _ in range(3)]
+    assert "connect in the new process" in said[0] and "forked" in said[1] and "open in another process" in said[2]
     child.join()
+    assert result.fetchall() == [(1,)]
+
+
+def test_what_is_called_while_a_thread_waits_cannot_wait_itself(con):
+    rows, said = con.sql(ENDLESS), []
+
+    def handler(*_):
+        for use in (lambda: con.sql("SELECT 1"), lambda: taut.connect().sql("SELECT 1"), rows.fetchall, rows.close):
+            try:
+                use()
+                said.append("done")
+            except taut.Error as error:
+                said.append(str(error))
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(TimeoutError):
+            rows.fetchall()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said[0] == "done" or "waits" in said[0], "reading holds the result, not the connection"
+    assert len(said) == 4 and all("waits" in message for message in said[1:]), said
+
+
+def test_a_database_stays_where_it_is(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    con = taut.connect("d")
+    con.sql("CREATE TABLE t AS SELECT 1 AS a")
+    monkeypatch.chdir("other")
+    other = taut.connect("d")
+    con.sql("INSERT INTO t VALUES (2)")
+    assert con.sql("SELECT sum(a) FROM t").fetchone() == (3,) and other.tables() == []
+    del other
+    shutil.rmtree(tmp_path / "other/d")
+    assert taut.connect("d").tables() == [], "a directory that was made anew is another database"
+
+
+def test_an_interrupt_in_the_bar_ends_the_statement():
+    def reporter(*moment):
+        if moment:
+            raise KeyboardInterrupt
+
+    con = taut.Connection(taut.connect()._native.duplicate(reporter))
+    with pytest.raises(KeyboardInterrupt):
+        con.sql(f"CREATE TABLE t AS {ENDLESS.replace('count(*)', 'i')}")
+    assert con.tables() == []
 
 
 def test_progress_is_told_to_who_waits():

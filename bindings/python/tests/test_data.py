@@ -1,7 +1,9 @@
 """Values and frames, into Taut and out of it."""
 
+import array
 import datetime
 import decimal
+import types
 import uuid
 
 import duckdb
@@ -43,8 +45,8 @@ def test_results_of_every_other_type(con):
     assert con.sql("SELECT TIMESTAMP '2020-01-02' - TIMESTAMP '2020-01-01'").fetchone() == (datetime.timedelta(days=1),)
     now = con.sql("SELECT CAST(now() AS timestamptz)").fetchone()[0]
     assert abs(now - datetime.datetime.now(UTC)) < datetime.timedelta(minutes=10)
-    types = con.sql(select).types
-    assert types[:3] == ["interval", "time", "bigint[]"] and types[4] == "unknown"
+    names = con.sql(select).types
+    assert names[:3] == ["interval", "time", "bigint[]"] and names[4] == "unknown"
     with pytest.raises(taut.DataError, match="years 1 to 9999"):
         con.sql("SELECT CAST(400000000 * 10 AS bigint), arrow_cast(100000000, 'Date32')").fetchall()
 
@@ -66,7 +68,15 @@ def test_parameters_of_many_types(con):
     assert con.sql("SELECT ? + 1", iter([1])).fetchone() == (2,)
     con.sql("CREATE TABLE t AS SELECT $1 AS a", ["x"])
     assert con.sql("SELECT a FROM t").fetchall() == [("x",)]
-    for refused in (float, {"a": 1}, [1], decimal.Decimal("NaN"), 10**39):
+    assert con.sql("SELECT $a", types.MappingProxyType({"a": 1})).fetchone() == (1,)
+    assert con.sql("SELECT ?", [memoryview(array.array("i", [1, 2]))]).fetchone() == (bytes(array.array("i", [1, 2])),)
+    moment = numpy.datetime64("2020-01-02T03:04:05", "ns")
+    assert con.sql("SELECT ?, CAST(? AS text)", [moment, numpy.datetime64("NaT")]).fetchone() == (datetime.datetime(2020, 1, 2, 3, 4, 5), None)
+    for refused in (
+        float, {"a": 1}, [1], {1}, decimal.Decimal("NaN"), decimal.Decimal("1E+300000000"), 10**39, numpy.timedelta64(5, "ns"),
+        numpy.datetime64("2020-01-02T03:04:05.000000001"), pandas.Timestamp("2020-01-01 00:00:00.000000001"), numpy.array([1]),
+        datetime.timedelta(1), 10**5000,
+    ):  # fmt: skip
         with pytest.raises((TypeError, taut.DataError)):
             con.sql("SELECT $1", [refused])
 
@@ -105,6 +115,45 @@ def test_text_is_what_the_consumer_computes_on(filled):
         filled.sql("SELECT a, b FROM t"), schema=pyarrow.schema({"a": "int32", "b": "large_string"})
     )
     assert asked.read_all().schema.types == [pyarrow.int32(), pyarrow.large_string()]
+
+
+def test_types_that_are_asked_for_lose_nothing(filled):
+    def read(query, **columns):
+        return pyarrow.RecordBatchReader.from_stream(filled.sql(query), schema=pyarrow.schema(columns)).read_all()
+
+    assert read("SELECT a FROM t WHERE a = 5", a=pyarrow.int8())["a"].to_pylist() == [5]
+    for query in ("SELECT a FROM t WHERE a = 300", "SELECT b AS a FROM t"):
+        with pytest.raises(pyarrow.ArrowException):
+            read(query, a=pyarrow.int8())
+    with pytest.raises(pyarrow.ArrowException, match="before .*0 after"):
+        pyarrow.table(filled.sql("SELECT CAST('before ' || chr(0) || ' after ' || i AS int) AS n FROM generate_series(1, 2) AS g(i)"))
+
+
+def test_rows_without_columns_are_counted(filled):
+    for arrow in (filled.sql("SELECT FROM t").to_arrow(), filled.sql("SELECT FROM t").to_arrow(string_view=True)):
+        assert (arrow.num_rows, arrow.num_columns) == (100_000, 0)
+
+
+def test_what_failed_stays_failed(filled):
+    failing = "SELECT a / (a - 70000) FROM t"
+    for first in (repr, lambda result: result._repr_html_(), lambda result: pytest.raises(taut.DataError, result.fetchall)):
+        result = filled.sql(failing)
+        first(result)
+        for use in (result.fetchall, result.to_arrow, result.fetchone, result.to_batches):
+            with pytest.raises(taut.Error):
+                use()
+    late = filled.sql("SELECT arrow_cast(CAST(CASE WHEN a = 70000 THEN 100000000 ELSE 1 END AS int), 'Date32') AS d FROM t")
+    with pytest.raises(taut.DataError, match="years 1 to 9999"):
+        late.fetchall()
+    with pytest.raises(taut.InterfaceError, match="run the statement again. It failed with"):
+        late.to_arrow()
+
+
+def test_frames_of_numpy_are_freed_wherever_that_is(con):
+    datafusion = pytest.importorskip("datafusion")
+    frame = pandas.DataFrame({"a": numpy.arange(300_000)})
+    summed = datafusion.SessionContext().from_arrow(con.sql("SELECT sum(a) AS s FROM frame"))
+    assert pyarrow.table(summed)["s"].to_pylist() == [44_999_850_000]
 
 
 def test_numbers_are_not_copied(con):
@@ -219,6 +268,71 @@ def test_columns_are_inserted_by_name(con):
     assert con.table("t").rows == 2, "all or none"
 
 
+def test_what_is_no_text_is_refused(con):
+    bad = pyarrow.table({"n": [1, 2], "s": pyarrow.array([b"\xff\xfe", b"x"]).view(pyarrow.string())})
+    for use in (lambda bad=bad: con.sql("SELECT upper(s) FROM bad").fetchall(), lambda: con.insert("t", bad), lambda: con.register("b", bad)):
+        with pytest.raises(taut.DatabaseError, match='column "s".*(UTF|utf)-?8'):
+            use()
+    assert con.tables() == []
+
+
+def test_frames_of_unusual_columns(con):
+    nothing = polars.DataFrame({"n": [1, 2], "nothing": [None, None]})
+    assert con.sql("SELECT n, nothing FROM nothing ORDER BY n").fetchall() == [(1, None), (2, None)]
+    objects = polars.DataFrame({"c": polars.Series([object()], dtype=polars.Object)})
+    with pytest.raises(TypeError, match="'c' of the frame holds Python objects"):
+        con.insert("t", objects)
+    holes = pyarrow.table({"s": pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1], "int8"), ["x", None])})
+    con.insert("holes", holes)
+    assert con.sql("SELECT s FROM holes ORDER BY s").fetchall() == [("x",), (None,)]
+    con.sql("CREATE TABLE filled (s text NOT NULL)")
+    with pytest.raises(taut.IntegrityError):
+        con.insert("filled", holes)
+    runs = pyarrow.table({"r": pyarrow.RunEndEncodedArray.from_arrays([2, 3], pyarrow.array(["x", None]))})
+    assert con.sql("SELECT r FROM runs").fetchall() == [("x",), ("x",), (None,)]
+    column = pyarrow.array([1])
+    with pytest.raises(taut.ProgrammingError, match="variable column is of type Int64Array"):
+        con.sql("SELECT * FROM column")
+    spans = con.sql("SELECT INTERVAL '1 day' AS d")
+    with pytest.raises(taut.NotSupportedError, match="'d' is an interval"):
+        spans.to_polars()
+    assert spans.fetchone() == (datetime.timedelta(1),) and len(column) == 1 and runs.num_rows == 3
+
+
+def test_columns_of_csv_in_another_order_are_refused(con, tmp_path):
+    (tmp_path / "h.csv").write_text("a,b\n1,2\n")
+    con.sql("CREATE TABLE s (b text, a text)")
+    for header in (None, True):
+        with pytest.raises(taut.Error, match=r"names the columns as \(a, b\).*COPY table \(a, b\)"):
+            con.load("s", tmp_path / "h.csv", header=header)
+    con.sql(f"COPY s (a, b) FROM '{tmp_path}/h.csv'")
+    assert con.sql("SELECT a, b FROM s").fetchall() == [("1", "2")]
+    with pytest.raises(taut.NotSupportedError, match="true and false"):
+        con.load("s", tmp_path / "h.csv", header="maybe")
+
+
+def test_iteration_and_fetching_go_on_where_the_other_stopped(con):
+    rows = con.sql("SELECT i FROM generate_series(1, 10) AS g(i) ORDER BY i")
+    for (first,) in rows:
+        break
+    assert (first, next(rows), rows.fetchone(), rows.fetchmany(2)) == (1, (2,), (3,), [(4,), (5,)])
+    assert "| 6 " in repr(rows) and "| 5 " not in repr(rows)
+    assert list(rows) == [(i,) for i in range(6, 11)]
+    cursor = con.cursor().execute("SELECT i FROM generate_series(1, 3) AS g(i) ORDER BY i")
+    assert next(iter(cursor)) == (1,) and cursor.fetchall() == [(2,), (3,)]
+
+
+def test_many_parameters(con):
+    con.sql("CREATE TABLE t (a bigint, b text)")
+    con.sql("INSERT INTO t VALUES ($a, $b), ($b2, $b)", {"a": 1, "b": "x", "b2": 2})
+    assert con.sql("SELECT * FROM t ORDER BY a").fetchall() == [(1, "x"), (2, "x")]
+    con.cursor().executemany("INSERT INTO t VALUES ($n, $s)", [{"n": 3, "s": "y"}, {"n": 4, "s": "y"}])
+    numbers = list(range(20_000))
+    assert con.sql(f"SELECT count(*) FROM t WHERE a IN ({', '.join('?' * 20_000)})", numbers).fetchone() == (4,)
+    with pytest.raises(taut.ProgrammingError, match=r"2 parameters, 1 value.*\$b"):
+        con.sql("INSERT INTO t VALUES ($a, $b)", {"a": 1})
+
+
 def test_a_stream_that_fails_inserts_nothing(con):
     def batches():
         yield pyarrow.record_batch({"a": [1] * 100_000})
@@ -254,6 +368,7 @@ def test_the_package_datafusion_reads_tables(con):
     con.sql("INSERT INTO t VALUES (0, 'new')")
     assert rows("SELECT b FROM t WHERE a = 0") == [{"b": "new"}], "the newest rows are read"
     assert len(rows("SELECT * FROM t LIMIT 3")) == 3
+    assert rows("SELECT a FROM t WHERE length(b) = 3 AND a < 3 AND abs(a) = 0") == [{"a": 0}], "functions are left to the caller"
     con.sql("DROP TABLE t; CREATE TABLE t (z int)")
     with pytest.raises(Exception, match="register it again"):
         rows("SELECT a FROM t")

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import uuid
 
 import pandas
 import polars
@@ -60,6 +61,14 @@ def test_many_rows_at_once_are_one_block(cursor):
     assert cursor.rowcount == 2
     cursor.executemany("INSERT INTO t (a) VALUES (?)", [])
     assert cursor.rowcount == 0
+    cursor.execute("CREATE TABLE mixed (n bigint, s text)")
+    rows = [(9007199254740993, "x"), (1.0, None), (None, 5), (2, b"y"), (3, "z")]
+    cursor.executemany("insert into mixed(n, s) values(?,?);", rows)
+    assert cursor.rowcount == 5
+    found = cursor.execute("SELECT * FROM mixed ORDER BY n").fetchall()
+    assert found == [(1, None), (2, "y"), (3, "z"), (9007199254740993, "x"), (None, "5")]
+    cursor.executemany("INSERT INTO mixed (n) SELECT 7; INSERT INTO mixed (n) VALUES (?)", [(8,), (9,)])
+    assert cursor.execute("SELECT n FROM mixed WHERE n BETWEEN 7 AND 9 ORDER BY n").fetchall() == [(7,), (7,), (8,), (9,)]
 
 
 def test_misuse_is_named(cursor):
@@ -100,6 +109,12 @@ def test_pandas_reads_and_writes_by_sqlalchemy(engine):
     assert frame.to_sql("people", engine, index=False, if_exists="append") == 2
     frame.to_sql("people", engine, index=False, if_exists="replace")
     assert len(pandas.read_sql("SELECT * FROM people", engine)) == 2
+    with pytest.warns(sqlalchemy.exc.SAWarning, match="index ix_indexed_index is not made"):
+        assert frame.to_sql("indexed", engine) == 2
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        assert connection.execute(sqlalchemy.text("SELECT count(*) FROM indexed")).scalar() == 2
+    large = pandas.DataFrame({"a": range(20_000), "b": [str(i) for i in range(20_000)]})
+    assert large.to_sql("large", engine, index=False) == 20_000
     with taut.connect() as con:
         con.sql("CREATE TABLE t AS SELECT 1 AS a")
         with pytest.warns(UserWarning):
@@ -117,14 +132,18 @@ def test_tables_of_sqlalchemy(engine):
         sqlalchemy.Column("paid", sqlalchemy.Boolean),
         sqlalchemy.Column("weight", sqlalchemy.Float),
         sqlalchemy.Column("scan", sqlalchemy.LargeBinary),
-        taut_layout="groups", taut_groups='(id, "Total", at), (note, paid, weight, scan)', taut_sort_by="id",
+        sqlalchemy.Column("key", sqlalchemy.Uuid),
+        sqlalchemy.Column("more", sqlalchemy.JSON),
+        taut_layout="groups", taut_groups='(id, "Total", at), (note, paid, weight, scan, key, more)', taut_sort_by="id",
     )  # fmt: skip
     metadata.create_all(engine)
     metadata.create_all(engine)
     at = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
     rows = [
-        {"id": 2, "Total": decimal.Decimal("5.25"), "at": at, "note": "x", "paid": True, "weight": 1.5, "scan": b"\x00"},
-        {"id": 1, "Total": None, "at": None, "note": None, "paid": None, "weight": None, "scan": None},
+        {"id": 2, "Total": decimal.Decimal("5.25"), "at": at, "note": "x", "paid": True, "weight": 1.5, "scan": b"\x00",
+         "key": uuid.UUID(int=5), "more": {"a": [1]}},
+        {"id": 1, "Total": None, "at": None, "note": None, "paid": None, "weight": None, "scan": None,
+         "key": None, "more": None},
     ]
     with engine.begin() as connection:
         connection.execute(table.insert(), rows)
@@ -140,7 +159,7 @@ def test_tables_of_sqlalchemy(engine):
     assert inspector.get_table_options("Orders")["taut_layout"] == "groups"
     reflected = sqlalchemy.Table("Orders", sqlalchemy.MetaData(), autoload_with=engine)
     assert [type(column.type).__name__ for column in reflected.columns] == [
-        "BigInteger", "Numeric", "DateTime", "String", "Boolean", "Double", "LargeBinary",
+        "BigInteger", "Numeric", "DateTime", "String", "Boolean", "Double", "LargeBinary", "String", "String",
     ]  # fmt: skip
     assert not reflected.c.id.nullable and reflected.c.at.type.timezone
     with pytest.raises(sqlalchemy.exc.NoSuchTableError):
@@ -149,6 +168,9 @@ def test_tables_of_sqlalchemy(engine):
         connection.exec_driver_sql("SELECT * FROM missing")
     with pytest.raises(sqlalchemy.exc.IntegrityError), engine.connect() as connection:
         connection.execute(sqlalchemy.text("INSERT INTO \"Orders\" (note) VALUES ('no key')"))
+    refused = sqlalchemy.Table("d", sqlalchemy.MetaData(), sqlalchemy.Column("a", sqlalchemy.Integer, server_default="5"))
+    with pytest.raises(sqlalchemy.exc.CompileError, match="no defaults"):
+        refused.create(engine)
     metadata.drop_all(engine)
     assert sqlalchemy.inspect(engine).get_table_names() == []
 

@@ -57,7 +57,7 @@ def connect(
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads}; a query needs one thread at least")
     native = _taut.Connection.open(
-        os.fspath(path),
+        os.path.expanduser(path),
         threads=threads,
         memory_bytes=_bytes_of("memory", memory),
         cache_bytes=_bytes_of("cache", cache),
@@ -119,6 +119,8 @@ class Connection:
         self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, analyze: bool = False
     ) -> str:
         """The plan of a query as text; with `analyze` it is run, and the plan shows what each part did and how long."""
+        if (count := self._native.count_statements(query)) != 1:
+            raise _taut.ProgrammingError(f"one statement can be explained, here are {count}")
         words = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
         caller = sys._getframe(1)
         rows = self._run(f"{words} {query}", params, caller.f_locals, caller.f_globals).fetchall()
@@ -129,7 +131,8 @@ class Connection:
     def register(self, name: str, data: Any) -> None:
         """Gives a DataFrame or other Arrow data a name that statements of this connection can use as a table.
 
-        The name is taken as it is: SQL wants one with capitals in double quotes.
+        The name is taken as it is: SQL wants one with capitals in double quotes. Memory may be shared with the data: what
+        changes the data in place changes the table.
 
         Raises TypeError when `data` is no table, ProgrammingError when a table of the database has the name.
         """
@@ -148,7 +151,8 @@ class Connection:
 
         A table that does not exist is created with the columns of the data; `design` are its options, such as
         ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are found by name; those that the
-        data does not have become null.
+        data does not have become null. A reader of batches in Python is read by another thread, and cannot use this
+        connection.
 
         Raises TypeError when `data` is no table, NotSupportedError when it has a column that the table does not have,
         DataError or IntegrityError when a value does not fit.
@@ -177,7 +181,8 @@ class Connection:
         paths: list[str] = []
         for file in [files] if isinstance(files, (str, os.PathLike)) else files:
             path = os.fspath(file)
-            found = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]
+            is_pattern = glob.has_magic(path) and not os.path.exists(path)
+            found = sorted(glob.glob(path, recursive=True)) if is_pattern else [path]
             if not found:
                 raise FileNotFoundError(f"no file matches {path!r}")
             paths += found

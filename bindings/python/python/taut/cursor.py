@@ -57,11 +57,12 @@ ROWID = TypeCode()
 
 #: `INSERT INTO t (a, b) VALUES (?, ?)`, up to its row, which `executemany` repeats.
 _INSERT_ROW = re.compile(
-    r"(\s*insert\s+into\s+[^()]+?(?:\([^()]*\)\s*)?values\s*)\(\s*\?(?:\s*,\s*\?)*\s*\)\s*;?\s*", re.IGNORECASE
+    r"(\s*insert\s+into\s+[^();'\-/]+?(?:\([^()]*\)\s*)?values\s*)\(\s*\?(?:\s*,\s*\?)*\s*\)\s*;?\s*", re.IGNORECASE
 )
 #: Values that go in one statement.
 _VALUES_MAX = 20_000
 
+_NoneType = type(None)
 _Parameters = Sequence[Any] | Mapping[str, Any]
 
 
@@ -97,7 +98,9 @@ class Cursor:
     def executemany(self, operation: str, seq_of_parameters: Iterable[_Parameters]) -> Cursor:
         """Runs a statement for each row of parameters. Rows of an ``INSERT ... VALUES (?, ...)`` go in many at once."""
         self._check_open()
-        rows, written, caller = list(seq_of_parameters), 0, sys._getframe(1)
+        caller, written = sys._getframe(1), 0
+        rows = [row if isinstance(row, (Mapping, str, bytes)) else tuple(row) for row in seq_of_parameters]
+        self._result = None
         variables = caller.f_locals, caller.f_globals
         insert = _INSERT_ROW.fullmatch(operation)
         if insert and rows and not any(isinstance(row, (Mapping, str, bytes)) for row in rows):
@@ -113,6 +116,7 @@ class Cursor:
 
     def _run(self, operation: str, parameters: _Parameters | None, *variables: Mapping[str, Any]) -> None:
         self._check_open()
+        self._result, self._row_count = None, -1
         self._result = self.connection._run(operation, parameters, *variables)
         self._row_count = -1 if self._result.row_count is None else self._result.row_count
 
@@ -169,13 +173,25 @@ class Cursor:
 
 
 def _inserts(head: str, rows: Sequence[_Parameters]) -> Iterator[tuple[str, list[Any]]]:
-    """Statements that insert many rows each, and their values."""
+    """Statements that insert many rows each, and their values.
+
+    Rows of one statement have values of the same types: values of a column with several would be made alike.
+    """
     width = len(rows[0])
+    one = f"({', '.join('?' * width)})"
+    most = max(1, _VALUES_MAX // max(1, width))
+    values: list[Any] = []
+    types: list[type] = [_NoneType] * width
+    count = 0
     for place, row in enumerate(rows):
         if len(row) != width:
             raise _taut.ProgrammingError(f"row {place} has {len(row)} values, the first one has {width}")
-    step = max(1, _VALUES_MAX // max(1, width))
-    one = f"({', '.join('?' * width)})"
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        yield head + ", ".join([one] * len(part)), [value for row in part for value in row]
+        kinds: list[type] = [type(value) for value in row]
+        if count == most or any(old is not new and _NoneType not in (old, new) for old, new in zip(types, kinds)):
+            yield head + ", ".join([one] * count), values
+            values, count, types = [], 0, kinds
+        types = [new if old is _NoneType else old for old, new in zip(types, kinds)]
+        values.extend(row)
+        count += 1
+    if count:
+        yield head + ", ".join([one] * count), values

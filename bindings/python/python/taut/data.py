@@ -58,9 +58,10 @@ def _arrow_or_none(data: Any) -> Any:
     package, kind = type(data).__module__.partition(".")[0], type(data).__name__
     if package == "pandas":
         return _of_pandas(data) if kind == "DataFrame" else None
-    if package == "polars" and kind == "LazyFrame":
-        return data.collect()
-    if package in ("polars", "pyarrow") and kind in ("Series", "ChunkedArray", "Array"):
+    if package == "polars" and kind in ("DataFrame", "LazyFrame"):
+        return _of_polars(data.collect() if kind == "LazyFrame" else data)
+    # Columns by themselves are no tables.
+    if package in ("polars", "pyarrow") and not hasattr(data, "schema"):
         return None
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return data
@@ -78,3 +79,13 @@ def _of_pandas(frame: Any) -> Any:
     except ImportError:
         return frame.reset_index(drop=True)
     return pyarrow.Table.from_pandas(frame, preserve_index=False)
+
+
+def _of_polars(frame: Any) -> Any:
+    """The frame, in a form that means the same to others."""
+    kinds = {name: str(kind) for name, kind in frame.schema.items()}
+    for name, kind in kinds.items():
+        if "Object" in kind:
+            raise TypeError(f"column {name!r} of the frame holds Python objects, which Arrow has no form for; cast it")
+    # Polars hands over columns of no type with a buffer that such columns do not have.
+    return frame.to_arrow() if any("Null" in kind for kind in kinds.values()) else frame

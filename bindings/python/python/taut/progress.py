@@ -14,7 +14,7 @@ _QUIET_SECONDS = 1.0
 def reporter(wanted: bool | None) -> Callable[..., None] | None:
     """Who is told of progress, by the thread that waits; `None` where nobody would see it."""
     in_notebook = "ipykernel" in sys.modules
-    if wanted is False or (wanted is None and not in_notebook and not sys.stderr.isatty()):
+    if wanted is False or (wanted is None and not in_notebook and not (sys.stderr and sys.stderr.isatty())):
         return None
     return _Bars(in_notebook)
 
@@ -25,14 +25,16 @@ class _Bars:
     def __init__(self, in_notebook: bool) -> None:
         self._in_notebook = in_notebook
         self._bar: Any = None
+        self._operation: str | None = None
 
     def __call__(self, operation: str | None = None, done: int = 0, total: int | None = None) -> None:
-        if self._bar is not None and (operation is None or self._bar.desc.rstrip(": ") != operation):
+        if self._bar is not None and (operation is None or self._operation != operation):
             self._bar.close()
             self._bar = None
         if operation is None:
             return
         if self._bar is None:
+            self._operation = operation
             self._bar = self._kind()(
                 desc=operation, total=total, unit=" rows", unit_scale=True, delay=_QUIET_SECONDS, leave=False
             )

@@ -6,17 +6,15 @@ import html
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from taut import _taut
+
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
 
-    from taut import _taut
-
 #: Rows that a result shows in a notebook or a terminal.
 SHOWN_ROWS = 20
-#: Rows that iteration takes at a time.
-_ROWS_AT_ONCE = 1024
 
 
 class Result:
@@ -26,7 +24,8 @@ class Result:
     `to_pandas`, `to_polars` and ``__arrow_c_stream__`` take all of them as Arrow. Showing a result reads nothing: its
     first rows are still there after it.
 
-    What reads rows raises InterfaceError where there are none to read, and what the rest of the statement raises.
+    What reads rows raises InterfaceError where there are none to read, and what the rest of the statement raises; after
+    that, nothing can be read any more.
     """
 
     __slots__ = ("_native",)
@@ -84,8 +83,13 @@ class Result:
         return self._native.fetch((1 << 63) - 1)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        while rows := self._native.fetch(_ROWS_AT_ONCE):
-            yield from rows
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        row = self.fetchone()
+        if row is None:
+            raise StopIteration
+        return row
 
     # Rows as Arrow
 
@@ -113,9 +117,16 @@ class Result:
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a DataFrame of Polars."""
+        """The rows as a DataFrame of Polars.
+
+        Raises NotSupportedError when a column is an interval, which Polars does not have.
+        """
         import polars
 
+        for name in self._native.interval_columns():
+            raise _taut.NotSupportedError(
+                f"column {name!r} is an interval, which Polars does not have; cast it to text, or use extract(epoch FROM ...)"
+            )
         return polars.DataFrame(self._native.collect(True))
 
     def __arrow_c_schema__(self) -> object:
@@ -127,7 +138,10 @@ class Result:
         return self._native.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Ends the statement, if it still runs, and gives its memory back."""
+        """Ends the statement, if it still runs, and gives its memory back.
+
+        Where another thread reads the rows, it ends after the batch that is computed; `Connection.interrupt` is sooner.
+        """
         self._native.close()
 
     # For the eye

@@ -6,11 +6,12 @@ in the query of the URL: ``taut:///shop.taut?threads=2&memory=2GiB``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import exc, pool, schema, types
+from sqlalchemy import exc, pool, schema, types, util
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDDLCompiler, PGIdentifierPreparer, PGTypeCompiler
 from sqlalchemy.engine import default, reflection
 from sqlalchemy.engine.url import URL
@@ -38,6 +39,8 @@ class _TypeCompiler(PGTypeCompiler):
 
     visit_VARCHAR = visit_CHAR = visit_NVARCHAR = visit_NCHAR = visit_CLOB = visit_TEXT
 
+    visit_uuid = visit_UUID = visit_JSON = visit_TEXT
+
     def visit_large_binary(self, type_: Any, **options: Any) -> str:
         return "bytea"
 
@@ -64,12 +67,24 @@ class _TypeCompiler(PGTypeCompiler):
 
 class _DdlCompiler(PGDDLCompiler):
     def get_column_specification(self, column: Any, **options: Any) -> str:
+        if column.server_default is not None or column.computed is not None or column.identity is not None:
+            raise exc.CompileError(
+                f"column {column.name}: Taut has no defaults, identities or computed columns yet; use default= of SQLAlchemy"
+            )
         kind = self.dialect.type_compiler_instance.process(column.type, type_expression=column)
         return f"{self.preparer.format_column(column)} {kind}{'' if column.nullable else ' NOT NULL'}"
 
     def create_table_constraints(self, table: Any, **options: Any) -> str:
         """Keys are known to SQLAlchemy alone: Taut does not enforce them yet."""
         return ""
+
+    def visit_create_index(self, create: Any, **options: Any) -> str:
+        """Tools make indexes unasked, such as pandas of the index of a frame."""
+        util.warn(f"index {create.element.name} is not made: Taut has none yet; sort_by orders a table")
+        return "SELECT 1"
+
+    def visit_drop_index(self, drop: Any, **options: Any) -> str:
+        return "SELECT 1"
 
     def post_create_table(self, table: Any) -> str:
         given = table.dialect_options["taut"]
@@ -97,6 +112,7 @@ class TautDialect(default.DefaultDialect):
     supports_statement_cache = True
     supports_native_boolean = True
     supports_native_decimal = True
+    supports_native_uuid = False
     supports_multivalues_insert = True
     supports_sane_rowcount = True
     supports_sane_multi_rowcount = False
@@ -108,6 +124,11 @@ class TautDialect(default.DefaultDialect):
     postfetch_lastrowid = False
     # What the compilers ask of a PostgreSQL.
     _backslash_escapes = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._opening = threading.Lock()
+        self._in_memory: taut.Connection | None = None
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:
@@ -129,11 +150,14 @@ class TautDialect(default.DefaultDialect):
         if arguments != (":memory:",):
             return taut.connect(*arguments, **settings)
         # All connections of an engine are to one database.
-        shared = self.__dict__.setdefault("_in_memory", taut.connect(**settings))
-        return shared.duplicate()  # type: ignore[no-any-return]
+        with self._opening:
+            if self._in_memory is None:
+                self._in_memory = taut.connect(**settings)
+        return self._in_memory.duplicate()
 
     def initialize(self, connection: Any) -> None:
         """There is nothing to ask of the database."""
+        self.default_isolation_level = "AUTOCOMMIT"
 
     def do_rollback(self, dbapi_connection: Any) -> None:
         """Does nothing: every statement has committed by itself."""

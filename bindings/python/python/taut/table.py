@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from taut import _taut
@@ -16,6 +17,8 @@ class Table:
     """A table of a database, and how it is stored. What it tells is of the moment when it is asked."""
 
     def __init__(self, connection: Connection, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a table is a str, not {type(name).__name__}")
         self._connection = connection
         self.name = name
         self._fact("layout")
@@ -81,6 +84,8 @@ class Table:
         Raises ProgrammingError when an option or a value is not known.
         """
         options = ", ".join(f"{name} = {_literal(value)}" for name, value in options_of(design))
+        if not options:
+            raise TypeError("no option to change; write one such as layout='column'")
         self._connection._run(f"ALTER TABLE {_quoted(self.name)} SET ({options})")
 
     def inspect(self) -> Inspection:
@@ -90,12 +95,23 @@ class Table:
     def __datafusion_table_provider__(self, session: Any = None) -> Any:
         """The table for the package `datafusion`: ``SessionContext().register_table("t", con.table("t"))``.
 
-        Its queries read the newest rows, with conditions, projections and limits pushed into Taut's scan.
+        Its queries read the newest rows. Columns, limits and conditions that call no functions are left to Taut's scan.
+
+        Raises NotSupportedError when the package is of another version than this one can talk to.
         """
+        found = metadata.version("datafusion")
+        if int(found.partition(".")[0]) != _taut.DATAFUSION_VERSION:
+            raise _taut.NotSupportedError(
+                f"the package datafusion {found}; allowed is {_taut.DATAFUSION_VERSION}: pip install "
+                f"'datafusion=={_taut.DATAFUSION_VERSION}.*'"
+            )
         return self._connection._native.datafusion_table_provider(self.name)
 
     def __repr__(self) -> str:
-        return f"<taut.Table {self.name}: {self.rows:,} rows, {self.options}>"
+        try:
+            return f"<taut.Table {self.name}: {self.rows:,} rows, {self.options}>"
+        except _taut.Error as error:
+            return f"<taut.Table {self.name}: {error}>"
 
 
 def options_of(given: Mapping[str, Any]) -> list[tuple[str, str]]:

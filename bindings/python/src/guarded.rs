@@ -1,0 +1,90 @@
+//! Locks that Python waits for.
+
+use std::ops::{Deref, DerefMut};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use pyo3::prelude::*;
+
+use crate::errors::InterfaceError;
+
+/// How often who waits looks after signals.
+pub const ASKED_EVERY: Duration = Duration::from_millis(50);
+
+/// What one thread uses at a time, also while it lets the others of Python go on.
+///
+/// Who waits for it does so without the interpreter's lock, and hears signals. Who has it already, and comes here again
+/// from a handler of a signal or another callback, is told so instead of waiting for itself. It is not for processes
+/// that were forked from the one that made it: the threads that compute are not there.
+pub struct Guarded<T> {
+    value: Mutex<T>,
+    owner: Mutex<Option<ThreadId>>,
+    process: u32,
+}
+
+/// The use of a [`Guarded`].
+pub struct Use<'a, T> {
+    value: MutexGuard<'a, T>,
+    owner: &'a Mutex<Option<ThreadId>>,
+}
+
+impl<T: Send> Guarded<T> {
+    pub fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), owner: Mutex::new(None), process: std::process::id() }
+    }
+
+    /// Whether this process was forked from the one that made it.
+    pub fn is_of_another_process(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Waits until no other thread uses it.
+    pub fn lock(&self, py: Python<'_>) -> PyResult<Use<'_, T>> {
+        if self.is_of_another_process() {
+            return Err(InterfaceError::new_err(
+                "this was made before the process was forked; connect in the new process, to a database that the other \
+                 does not have open, or use the start method 'spawn' of multiprocessing",
+            ));
+        }
+        let me = std::thread::current().id();
+        loop {
+            if let Some(value) = self.value.try_lock() {
+                *self.owner.lock() = Some(me);
+                return Ok(Use { value, owner: &self.owner });
+            }
+            if *self.owner.lock() == Some(me) {
+                return Err(InterfaceError::new_err(
+                    "this thread waits here for a statement already, and this call comes from what it does meanwhile",
+                ));
+            }
+            py.check_signals()?;
+            py.detach(|| drop(self.value.try_lock_for(ASKED_EVERY)));
+        }
+    }
+
+    /// Looks at it, if nobody uses it now.
+    pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        self.value.try_lock().map(|value| look(&value))
+    }
+}
+
+impl<T> Drop for Use<'_, T> {
+    fn drop(&mut self) {
+        *self.owner.lock() = None;
+    }
+}
+
+impl<T> Deref for Use<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Use<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
