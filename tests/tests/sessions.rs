@@ -362,11 +362,11 @@ fn named_parameters_may_be_in_the_rows_of_an_insert() {
     let database = Database::in_memory().unwrap();
     let session = database.session();
     session.execute("CREATE TABLE t (a bigint, b text)").unwrap();
-    let insert = session.parse("INSERT INTO t VALUES ($a, $b), ($a, 'y')").unwrap();
+    let insert = session.parse("INSERT INTO t VALUES ($a, $b), ($a, $b)").unwrap();
     let values =
         |names: &[&str]| Parameters::Named(names.iter().map(|n| ((*n).to_owned(), Value::Integer(7))).collect());
     session.run_with(&insert[0], &values(&["a", "b"])).unwrap();
-    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE a = 7 AND b IN ('7', 'y')"), 2);
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE a = 7 AND b = '7'"), 2);
     for names in [&["a"][..], &["a", "b", "c"]] {
         let error = session.run_with(&insert[0], &values(names)).unwrap_err();
         assert_eq!(error.sqlstate(), "08P01", "{error}");
