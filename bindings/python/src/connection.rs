@@ -15,7 +15,7 @@ use pyo3_arrow::input::AnyRecordBatch;
 use taut::{Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
 
 use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, raised};
-use crate::guarded::{ASKED_EVERY, Guarded};
+use crate::guarded::{ASKED_EVERY, Guarded, awaited_by};
 use crate::parameters::parameters_of;
 use crate::result::Result;
 use crate::waiting::{Waiting, without_lock};
@@ -89,6 +89,8 @@ fn checked(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::
 /// A reader that tells when it is gone, on whichever thread it is.
 struct Watched {
     reader: Box<dyn RecordBatchReader + Send>,
+    /// Who inserts it.
+    connection: u64,
     _gone: mpsc::Sender<()>,
 }
 
@@ -96,7 +98,7 @@ impl Iterator for Watched {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.reader.next().map(checked)
+        awaited_by(self.connection, || self.reader.next()).map(checked)
     }
 }
 
@@ -199,7 +201,7 @@ impl Connection {
         let reader = data.into_reader()?;
         let schema = reader.schema();
         let (sender, mut gone) = mpsc::channel();
-        let partitions: Vec<Batches> = vec![Box::new(Watched { reader, _gone: sender })];
+        let partitions: Vec<Batches> = vec![Box::new(Watched { reader, connection: self.open.id(), _gone: sender })];
         let inserted = self.with(py, |open| open.session.load_batches(table, schema, partitions, &design));
         if inserted.is_err() {
             // What is inserted may be a result of this connection, which goes on for nobody.

@@ -1,6 +1,8 @@
 //! Locks that Python waits for.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -21,6 +23,20 @@ pub struct Guarded<T> {
     value: Mutex<T>,
     owner: Mutex<Option<ThreadId>>,
     process: u32,
+    id: u64,
+}
+
+thread_local! {
+    /// The one whose user waits for what this thread does.
+    static AWAITED_BY: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Does something that the user of a [`Guarded`] with this id waits for: it cannot be waited for here.
+pub fn awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
+    let before = AWAITED_BY.replace(id);
+    let result = run();
+    AWAITED_BY.set(before);
+    result
 }
 
 /// The use of a [`Guarded`].
@@ -31,7 +47,14 @@ pub struct Use<'a, T> {
 
 impl<T: Send> Guarded<T> {
     pub fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), owner: Mutex::new(None), process: std::process::id() }
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { value: Mutex::new(value), owner: Mutex::new(None), process: std::process::id(), id }
+    }
+
+    /// A number that no other has, and not 0.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Whether this process was forked from the one that made it.
@@ -52,6 +75,12 @@ impl<T: Send> Guarded<T> {
             if let Some(value) = self.value.try_lock() {
                 *self.owner.lock() = Some(me);
                 return Ok(Use { value, owner: &self.owner });
+            }
+            if AWAITED_BY.get() == self.id {
+                return Err(InterfaceError::new_err(
+                    "what reads the data of an insert cannot use the connection of the insert, which waits for it; use \
+                     con.duplicate()",
+                ));
             }
             if *self.owner.lock() == Some(me) {
                 return Err(InterfaceError::new_err(

@@ -333,6 +333,17 @@ def test_many_parameters(con):
         con.sql("INSERT INTO t VALUES ($a, $b)", {"a": 1})
 
 
+def test_numbers_are_not_cut(con):
+    con.sql("CREATE TABLE t (i int, r real, d decimal(5, 1), at timestamp)")
+    for column, value in {"i": 1.7, "r": 1e300, "at": 5}.items():
+        with pytest.raises(taut.DatabaseError, match=rf'(?s){column}.*(would be cut|does not fit)'):
+            con.insert("t", pyarrow.table({column: [value]}))
+    with pytest.raises(taut.DataError, match="1.5.*would be cut"):
+        con.insert("t", pyarrow.table({"i": [decimal.Decimal("1.5")]}))
+    assert con.insert("t", pyarrow.table({"i": [2.0, None], "r": [0.1, float("inf")], "d": [1.25, 2.0]})) == 2
+    assert con.sql("SELECT i, d FROM t ORDER BY i").fetchall() == [(2, decimal.Decimal("1.3")), (None, decimal.Decimal("2.0"))]
+
+
 def test_a_stream_that_fails_inserts_nothing(con):
     def batches():
         yield pyarrow.record_batch({"a": [1] * 100_000})
@@ -342,6 +353,21 @@ def test_a_stream_that_fails_inserts_nothing(con):
     with pytest.raises(taut.Error, match="the line went dead"):
         con.insert("t", reader)
     assert con.tables() == []
+
+
+def test_a_reader_uses_another_connection_than_its_insert(con):
+    def batches(other):
+        other.sql("SELECT 1").fetchone()
+        yield pyarrow.record_batch({"a": [1]})
+
+    for other, message in ((con.duplicate(), None), (con, r"use con.duplicate\(\)")):
+        reader = pyarrow.RecordBatchReader.from_batches(pyarrow.schema({"a": "int64"}), batches(other))
+        if message is None:
+            assert con.insert("t", reader) == 1
+            continue
+        with pytest.raises(taut.Error, match=message):
+            con.insert("t", reader)
+    assert con.table("t").rows == 1
 
 
 def test_types_that_are_not_stored_say_so(con):

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::kernels::cmp::distinct;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit, TimestampNanosecondType};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef, TimeUnit, TimestampNanosecondType};
+use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::arrow::util::display::FormatOptions;
+use datafusion::arrow::util::display::{FormatOptions, array_value_to_string};
 use datafusion::common::{DataFusionError, Result, exec_err, plan_err};
 use taut_types::{LogicalType, Schema};
 
@@ -39,7 +41,9 @@ impl Conform {
         let arrow = target.arrow();
         let mut casts = Vec::with_capacity(target.len());
         for (from, to) in source.fields().iter().zip(arrow.fields()) {
-            if !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
+            // A number is no moment: whose seconds or days would it count?
+            let is_moment = from.data_type().is_numeric() && to.data_type().is_temporal();
+            if is_moment || !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
                 let to_type = LogicalType::from_arrow(to.data_type()).map_or_else(String::new, |t| t.sql_name());
                 return plan_err!(
                     "column {:?} of table {table} is {to_type}; {} does not fit it",
@@ -86,7 +90,14 @@ impl Conform {
             DataType::Dictionary(_, values) => &cast_with_options(array, values, &STRICT)?,
             _ => array,
         };
-        match cast_with_options(array, target, &STRICT) {
+        let cast = cast_with_options(array, target, &STRICT).and_then(|cast| match cut(array, &cast)? {
+            Some(row) => {
+                let value = array_value_to_string(array, row)?;
+                Err(ArrowError::CastError(format!("{value} would be cut; round it first, or choose a wider type")))
+            }
+            None => Ok(cast),
+        });
+        match cast {
             Ok(array) => Ok(array),
             Err(error) => {
                 let (table, column) = (self.table.clone(), name.to_owned());
@@ -95,4 +106,22 @@ impl Conform {
             }
         }
     }
+}
+
+/// The first row whose number a cast has cut without failing: a fraction in an integer, or a finite number that became
+/// infinite. Decimals and floating-point numbers are rounded to the digits of their column, as in an assignment of SQL.
+fn cut(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
+    let (from, to) = (array.data_type(), cast.data_type());
+    let changed = if (from.is_floating() || from.is_decimal()) && to.is_integer() {
+        distinct(&cast_with_options(cast, from, &STRICT)?, array)?
+    } else if *from == DataType::Float64 && *to == DataType::Float32 {
+        let (wide, narrow) = (array.as_primitive::<Float64Type>(), cast.as_primitive::<Float32Type>());
+        wide.iter()
+            .zip(narrow)
+            .map(|pair| Some(matches!(pair, (Some(w), Some(n)) if w.is_finite() && n.is_infinite())))
+            .collect()
+    } else {
+        return Ok(None);
+    };
+    Ok(changed.values().set_indices().next())
 }

@@ -152,7 +152,7 @@ class Connection:
         A table that does not exist is created with the columns of the data; `design` are its options, such as
         ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are found by name; those that the
         data does not have become null. A reader of batches in Python is read by another thread, and cannot use this
-        connection.
+        connection, but a duplicate.
 
         Raises TypeError when `data` is no table, NotSupportedError when it has a column that the table does not have,
         DataError or IntegrityError when a value does not fit.
