@@ -204,14 +204,14 @@ impl Connection {
         let partitions: Vec<Batches> = vec![Box::new(Watched { reader, connection: self.open.id(), _gone: sender })];
         let inserted = self.with(py, |open| open.session.load_batches(table, schema, partitions, &design));
         if inserted.is_err() {
-            // What is inserted may be a result of this connection, which goes on for nobody.
-            self.cancel.cancel();
             // A reader may be Python, which must not run on when the interpreter ends. A second interrupt leaves it.
             loop {
                 let gone = &mut gone;
                 if without_lock(py, move || gone.recv_timeout(ASKED_EVERY)) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
+                // It may also be a result of this connection, which goes on for nobody.
+                self.cancel.cancel();
                 py.check_signals()?;
             }
         }

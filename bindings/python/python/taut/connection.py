@@ -45,7 +45,7 @@ def connect(
         the machine's.
     cache: what is kept of the files, in bytes or as a text; by default a quarter of the machine's memory, at most 1 GiB.
     create: whether a database that does not exist is created.
-    progress: whether long statements that write draw a bar; by default in a terminal and in a notebook.
+    progress: whether long statements draw a bar; by default in a terminal and in a notebook.
 
     Raises
     ------

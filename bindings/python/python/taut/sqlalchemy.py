@@ -75,7 +75,10 @@ class _DdlCompiler(PGDDLCompiler):
         return f"{self.preparer.format_column(column)} {kind}{'' if column.nullable else ' NOT NULL'}"
 
     def create_table_constraints(self, table: Any, **options: Any) -> str:
-        """Keys are known to SQLAlchemy alone: Taut does not enforce them yet."""
+        """Constraints are known to SQLAlchemy alone, which says so."""
+        kinds = sorted({type(constraint).__name__ for constraint in table.constraints if _has_columns(constraint)})
+        if kinds:
+            util.warn(f"table {table.name}: {', '.join(kinds)} is not enforced: Taut has no constraints but NOT NULL yet")
         return ""
 
     def visit_create_index(self, create: Any, **options: Any) -> str:
@@ -233,6 +236,11 @@ class TautDialect(default.DefaultDialect):
         return []
 
     get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _none
+
+
+def _has_columns(constraint: schema.Constraint) -> bool:
+    """Whether a constraint says anything: a table has a primary key of no columns where it has none."""
+    return not isinstance(constraint, schema.PrimaryKeyConstraint) or len(constraint.columns) > 0
 
 
 def _type_of(kind: str) -> types.TypeEngine[Any]:
