@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow_buffer::Buffer;
-use taut_types::{ColumnIndex, ColumnStatistics, ColumnTest, Encoding, Group, LogicalType, Schema, TableDesign};
+use taut_index::Zone;
+use taut_types::{
+    ColumnIndex, ColumnStatistics, ColumnTest, Encoding, Group, IndexKind, LogicalType, Schema, TableDesign,
+};
 
 use crate::builder::Description;
 use crate::error::Corrupt;
@@ -14,7 +17,7 @@ use crate::segment::SegmentReader;
 use crate::selection::Rows;
 use crate::statistics::ColumnSummary;
 use crate::values::{ColumnValues, ExactBounds};
-use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections};
+use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexes};
 
 /// A block whose header is parsed. Its sections come from a [`Sections`] when they are needed.
 ///
@@ -45,6 +48,12 @@ pub struct PieceStorage {
     pub plain_bytes: u64,
 }
 
+impl From<Header> for Block {
+    fn from(header: Header) -> Self {
+        Self { header, summaries: RwLock::default() }
+    }
+}
+
 impl Block {
     /// How long the header is that begins with these 64 bytes.
     ///
@@ -59,7 +68,7 @@ impl Block {
     /// # Errors
     /// When anything in it is wrong.
     pub fn parse(header: Buffer) -> Result<Self, CorruptBlock> {
-        Ok(Self { header: Header::parse(header)?, summaries: RwLock::default() })
+        Ok(Header::parse(header)?.into())
     }
 
     /// Rows of the block.
@@ -118,6 +127,20 @@ impl Block {
         (0..self.header.groups()).map(|group| self.header.group(group)).collect()
     }
 
+    /// The indexes, each with its columns.
+    pub fn indexes(&self) -> Vec<(IndexKind, Vec<ColumnIndex>)> {
+        (0..self.header.indexes()).map(|index| self.header.index(index)).collect()
+    }
+
+    /// Bytes of an index in the file.
+    ///
+    /// # Panics
+    /// When there is no such index.
+    pub fn index_bytes(&self, index: usize) -> u64 {
+        let section = |segment| self.header.index_section(segment, index) as usize;
+        (0..self.segments()).map(|segment| self.header.section(section(segment)).length).sum()
+    }
+
     /// Number of sections.
     pub fn section_count(&self) -> u32 {
         self.header.sections() as u32
@@ -155,6 +178,10 @@ impl Block {
             serde_json::from_slice(&bytes).map_err(|_| corrupt("schema and design as JSON"))?;
         if !self.header.fits(&description.schema) {
             return Err(corrupt("the columns of the header"));
+        }
+        let indexes = description.design.indexes.iter().map(|index| (index.kind, index.columns.clone()));
+        if !indexes.eq(self.indexes()) {
+            return Err(corrupt("the indexes of the header"));
         }
         Ok((description.schema, description.design))
     }
@@ -268,8 +295,8 @@ impl Block {
                         let agrees = ColumnValues::new(array, self.column_type(*column)).is_ok_and(|values| {
                             let known = summary.segment(segment);
                             let ends: Vec<u32> = known.zones.zones().iter().map(|zone| zone.rows_end).collect();
-                            values.zones(&ends, &mut bounds[column.index()]) == known.zones.zones()
-                                && values.plain_bytes() == known.plain_bytes
+                            let zones = values.zones(&ends, &mut bounds[column.index()]);
+                            agree(&zones, known.zones.zones()) && values.plain_bytes() == known.plain_bytes
                         });
                         self.expect_agreement(agrees, *column)?;
                     }
@@ -277,6 +304,7 @@ impl Block {
                 piece.report(&mut report);
             }
         }
+        self.check_indexes(sections)?;
         for (index, bounds) in bounds.into_iter().enumerate() {
             let column = ColumnIndex::from(index);
             let statistics = self.statistics(sections, column)?;
@@ -288,10 +316,31 @@ impl Block {
         Ok(())
     }
 
+    /// Compares indexes with what is built from the values.
+    fn check_indexes(&self, sections: &dyn Sections) -> Result<(), BlockError> {
+        for segment in 0..self.segments() {
+            for index in 0..self.header.indexes() {
+                let section = self.header.index_section(segment, index);
+                if sections.section(section)?.as_slice() != indexes::build_one(self, sections, segment, index)? {
+                    let corrupt = Corrupt { at: 0, expected: "an index that agrees with the values" };
+                    return Err(corrupt.in_section(section));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn expect_agreement(&self, agrees: bool, column: ColumnIndex) -> Result<(), BlockError> {
         let corrupt = Corrupt { at: 0, expected: "statistics that agree with the values" };
         if agrees { Ok(()) } else { Err(corrupt.in_section(statistics_section(column))) }
     }
+}
+
+/// Whether zones say what is so; those of blocks of version 1 do not tell that they ascend.
+fn agree(found: &[Zone], stored: &[Zone]) -> bool {
+    let agree =
+        |(found, stored): (&Zone, &Zone)| found == stored || *found == Zone { is_ascending: true, ..stored.clone() };
+    found.len() == stored.len() && found.iter().zip(stored).all(agree)
 }
 
 /// Behind the description, each column has one section of statistics.

@@ -4,19 +4,21 @@ use std::io;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
 use arrow_select::concat::concat;
 use serde::{Deserialize, Serialize};
 use taut_encoding::Choice;
 use taut_types::{
-    BLOCK_BYTES_DEFAULT, BlockSize, ColumnIndex, ColumnStatistics, Compression, Group, GroupKind, Schema, TableDesign,
+    BLOCK_BYTES_DEFAULT, BlockSize, ColumnIndex, ColumnStatistics, Compression, Group, GroupKind, IndexDesign, Schema,
+    TableDesign,
 };
 
 use crate::groups;
-use crate::header::{self, HeaderSource};
+use crate::header::{self, Header, HeaderSource};
 use crate::section::{SECTION_ALIGNMENT, aligned};
 use crate::statistics::StatisticsBuilder;
 use crate::values::ColumnValues;
-use crate::{BuildError, SEGMENT_ROWS};
+use crate::{Block, BlockError, BuildError, SEGMENT_ROWS, SectionError, Sections, indexes};
 
 /// Plain bytes at which a segment, and a block of automatic size, ends even if it has fewer rows, so that long values
 /// and wide tables stay in bounds.
@@ -52,6 +54,13 @@ pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
 pub(crate) struct Description {
     pub schema: Schema,
     pub design: TableDesign,
+}
+
+impl Description {
+    fn write(schema: &Schema, design: &TableDesign) -> Result<Vec<u8>, BuildError> {
+        serde_json::to_vec(&Self { schema: schema.clone(), design: design.clone() })
+            .map_err(|_| BuildError::Design { expected: "a description that can be written as JSON" })
+    }
 }
 
 /// Builds one block from rows in order.
@@ -158,10 +167,7 @@ impl BlockBuilder {
     /// As [`BlockBuilder::push`], or when the block has more parts than the format can count.
     pub fn finish(mut self) -> Result<BlockImage, BuildError> {
         self.seal_segment()?;
-        let description = Description { schema: (*self.schema).clone(), design: (*self.design).clone() };
-        let description = serde_json::to_vec(&description)
-            .map_err(|_| BuildError::Design { expected: "a description that can be written as JSON" })?;
-        let mut sections = vec![description];
+        let mut sections = vec![Description::write(&self.schema, &self.design)?];
         let mut statistics = vec![];
         for (column, builder) in self.schema.columns().iter().zip(self.statistics) {
             let (section, summary) = builder.finish(column.logical_type);
@@ -171,18 +177,14 @@ impl BlockBuilder {
         let first = sections.len() as u32;
         let first_sections: Vec<u32> = self.first_sections.iter().map(|section| section + first).collect();
         sections.append(&mut self.sections);
-        let source = HeaderSource {
+        let parts = ImageParts {
             schema: &self.schema,
             groups: &self.groups,
-            plain_bytes: self.plain_bytes,
             segment_ends: &self.segment_ends,
             first_sections: &first_sections,
-            sections: &sections,
+            plain_bytes: self.plain_bytes,
         };
-        let header = header::write(&source)
-            .ok_or(BuildError::TooLarge { what: "sections and segments", found: sections.len() as u64 })?;
-        let segments = self.segment_ends.len() as u64;
-        Ok(BlockImage { header, sections, rows: self.rows, plain_bytes: self.plain_bytes, segments, statistics })
+        parts.image(sections, statistics, &self.design.indexes)
     }
 
     fn check(&self, batch: &RecordBatch) -> Result<(), BuildError> {
@@ -264,6 +266,67 @@ impl BlockBuilder {
     }
 }
 
+/// What a header says besides its sections.
+struct ImageParts<'a> {
+    schema: &'a Schema,
+    groups: &'a [Group],
+    segment_ends: &'a [u64],
+    first_sections: &'a [u32],
+    plain_bytes: u64,
+}
+
+impl ImageParts<'_> {
+    /// The block of these sections, with the indexes built over what they hold.
+    fn image(
+        &self,
+        mut sections: Vec<Vec<u8>>,
+        statistics: Vec<ColumnStatistics>,
+        indexes: &[IndexDesign],
+    ) -> Result<BlockImage, BuildError> {
+        if !indexes.is_empty() {
+            // The indexes are built from the block as it will be read, with nothing yet where they will be.
+            let count = self.segment_ends.len() * indexes.len();
+            sections.resize_with(sections.len() + count, Vec::new);
+            let header = Header::parse(self.header(&sections, indexes)?.into())
+                .map_err(|_| BuildError::Design { expected: "a header that can be read back" })?;
+            let block = Block::from(header);
+            let built = indexes::build(&block, &InMemory(&sections))?;
+            let start = sections.len() - count;
+            sections.splice(start.., built);
+        }
+        let header = self.header(&sections, indexes)?;
+        let rows = self.segment_ends.last().copied().unwrap_or(0);
+        let segments = self.segment_ends.len() as u64;
+        Ok(BlockImage { header, sections, rows, plain_bytes: self.plain_bytes, segments, statistics })
+    }
+
+    fn header(&self, sections: &[Vec<u8>], indexes: &[IndexDesign]) -> Result<Vec<u8>, BuildError> {
+        let source = HeaderSource {
+            schema: self.schema,
+            groups: self.groups,
+            plain_bytes: self.plain_bytes,
+            segment_ends: self.segment_ends,
+            first_sections: self.first_sections,
+            indexes,
+            sections,
+        };
+        header::write(&source)
+            .ok_or(BuildError::TooLarge { what: "sections and segments", found: sections.len() as u64 })
+    }
+}
+
+/// Sections of a block that is being built.
+struct InMemory<'a>(&'a [Vec<u8>]);
+
+impl Sections for InMemory<'_> {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        match self.0.get(index as usize) {
+            Some(section) => Ok(Buffer::from(section.as_slice())),
+            None => Err(SectionError::Corrupt { section: index, expected: "a section with this number" }),
+        }
+    }
+}
+
 /// One column of all batches.
 fn array_of(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, BuildError> {
     if let [batch] = batches {
@@ -296,6 +359,36 @@ fn plain_bytes_of(schema: &Schema, batch: &RecordBatch) -> u64 {
 }
 
 impl BlockImage {
+    /// A block with other indexes: all else is copied as it is, one section at a time, and nothing is decoded but the
+    /// columns of the indexes.
+    ///
+    /// # Errors
+    /// When the block cannot be read, or has more parts than the format can count.
+    pub fn with_indexes(block: &Block, sections: &dyn Sections, indexes: &[IndexDesign]) -> Result<Self, BuildError> {
+        let (schema, design) = block.description(sections)?;
+        let design = TableDesign { indexes: indexes.to_vec(), ..design };
+        let header = &block.header;
+        let segment_ends: Vec<u64> = (0..header.segments()).map(|segment| header.segment(segment).end).collect();
+        let pieces = (0..header.segments()).flat_map(|segment| (0..header.groups()).map(move |group| (segment, group)));
+        let first_sections: Vec<u32> = pieces.map(|(segment, group)| header.piece(segment, group).start).collect();
+        let mut copied = vec![Description::write(&schema, &design)?];
+        let end = header.sections() - header.segments() * header.indexes();
+        for section in 1..end {
+            copied.push(sections.section(section as u32).map_err(BlockError::from)?.to_vec());
+        }
+        let statistics = (0..header.columns())
+            .map(|column| block.statistics(sections, ColumnIndex::from(column)))
+            .collect::<Result<_, _>>()?;
+        let parts = ImageParts {
+            schema: &schema,
+            groups: &block.groups(),
+            segment_ends: &segment_ends,
+            first_sections: &first_sections,
+            plain_bytes: block.plain_bytes(),
+        };
+        parts.image(copied, statistics, indexes)
+    }
+
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
         let sections: u64 = self.sections.iter().map(|section| aligned(section.len() as u64)).sum();

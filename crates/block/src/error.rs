@@ -2,7 +2,7 @@
 
 use arrow_schema::ArrowError;
 use taut_encoding::{CorruptChunk, EncodeError};
-use taut_index::CorruptZoneMap;
+use taut_index::{CorruptIndex, CorruptZoneMap};
 
 /// A header's bytes are not what a builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,6 +112,9 @@ pub enum BuildError {
         /// Why not.
         reason: &'static str,
     },
+    /// What was built, or is to be built anew, cannot be read.
+    #[error(transparent)]
+    Read(#[from] BlockError),
     /// More bytes, sections or rows than the format can count.
     #[error("a block cannot hold {found} {what}")]
     TooLarge {
@@ -143,6 +146,12 @@ impl Corrupt {
 
 impl From<CorruptZoneMap> for Corrupt {
     fn from(corrupt: CorruptZoneMap) -> Self {
+        Self { at: corrupt.at, expected: corrupt.expected }
+    }
+}
+
+impl From<CorruptIndex> for Corrupt {
+    fn from(corrupt: CorruptIndex) -> Self {
         Self { at: corrupt.at, expected: corrupt.expected }
     }
 }

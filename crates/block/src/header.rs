@@ -3,8 +3,8 @@
 //! ```text
 //! offset  size         field
 //! 0       8            magic           "tautblk\n"
-//! 8       2            version         1
-//! 10      2            reserved        zero
+//! 8       2            version         2; 1 is read too
+//! 10      2            indexes         I; zero in version 1
 //! 12      4            header_length   bytes of the header, a multiple of 64
 //! 16      8            checksum        XXH3 of bytes 24..header_length
 //! 24      8            rows
@@ -19,25 +19,29 @@
 //!         C * 4        members         the columns of group 0 in stored order, then those of group 1, ...
 //!         S * 8        segment table   rows_end
 //!         S * G * 4    piece table     first section of (segment 0, group 0), (segment 0, group 1), ...
+//!         I * 8        index table     kind u8, columns u8, zero u16, first column u16, second column u16 or zero
 //!         N * 24       section table   offset, length, checksum
 //!                      zeros           up to header_length
 //! ```
 //!
 //! Section 0 is the description, sections `1..=C` are the statistics of the columns, and from there on each piece
-//! has one or more sections, up to the first of the next piece. Sections follow each other at multiples of 64.
+//! has one or more sections, up to the first of the next piece. The last S * I sections are those of the indexes:
+//! of (segment 0, index 0), (segment 0, index 1), ... Sections follow each other at multiples of 64.
 //! All integers are little-endian. A parsed header reads its tables in place: a block of thousands of columns costs
 //! one pass over its header, and then only the columns asked for.
 
 use std::ops::Range;
 
 use arrow_buffer::Buffer;
-use taut_types::{Column, ColumnIndex, Group, GroupKind, LogicalType, Schema};
+use taut_types::{Column, ColumnIndex, Group, GroupKind, IndexDesign, IndexKind, LogicalType, Schema};
 
 use crate::section::aligned;
 use crate::{CorruptBlock, SEGMENT_ROWS, SectionEntry, checksum};
 
 const MAGIC: &[u8; 8] = b"tautblk\n";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The oldest version that is read. It has no indexes.
+const VERSION_MIN: u16 = 1;
 const CHECKED_FROM: usize = 24;
 pub(crate) const FIXED_BYTES: usize = 64;
 const COLUMN_BYTES: usize = 8;
@@ -45,6 +49,7 @@ const GROUP_BYTES: usize = 8;
 const MEMBER_BYTES: usize = 4;
 const SEGMENT_BYTES: usize = 8;
 const PIECE_BYTES: usize = 4;
+const INDEX_BYTES: usize = 8;
 const SECTION_BYTES: usize = 24;
 
 /// Section of the description.
@@ -57,6 +62,7 @@ pub(crate) struct HeaderSource<'a> {
     pub plain_bytes: u64,
     pub segment_ends: &'a [u64],
     pub first_sections: &'a [u32],
+    pub indexes: &'a [IndexDesign],
     pub sections: &'a [Vec<u8>],
 }
 
@@ -74,6 +80,7 @@ struct Counts {
     groups: usize,
     segments: usize,
     sections: usize,
+    indexes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +89,7 @@ struct Offsets {
     members: usize,
     segments: usize,
     pieces: usize,
+    indexes: usize,
     sections: usize,
     end: usize,
 }
@@ -89,7 +97,8 @@ struct Offsets {
 impl Counts {
     fn read(bytes: &[u8]) -> Self {
         let count = |at| u32_at(bytes, at) as usize;
-        Self { columns: count(48), groups: count(52), segments: count(56), sections: count(60) }
+        let indexes = usize::from(u16_at(bytes, 10));
+        Self { columns: count(48), groups: count(52), segments: count(56), sections: count(60), indexes }
     }
 
     /// Where the tables begin; `None` beyond 4 GiB.
@@ -98,9 +107,11 @@ impl Counts {
         let members = groups.checked_add(self.groups.checked_mul(GROUP_BYTES)?)?;
         let segments = members.checked_add(self.columns.checked_mul(MEMBER_BYTES)?)?;
         let pieces = segments.checked_add(self.segments.checked_mul(SEGMENT_BYTES)?)?;
-        let sections = pieces.checked_add(self.segments.checked_mul(self.groups)?.checked_mul(PIECE_BYTES)?)?;
+        let indexes = pieces.checked_add(self.segments.checked_mul(self.groups)?.checked_mul(PIECE_BYTES)?)?;
+        let sections = indexes.checked_add(self.indexes.checked_mul(INDEX_BYTES)?)?;
         let end = sections.checked_add(self.sections.checked_mul(SECTION_BYTES)?)?;
-        (end <= u32::MAX as usize - FIXED_BYTES).then_some(Offsets { groups, members, segments, pieces, sections, end })
+        let offsets = Offsets { groups, members, segments, pieces, indexes, sections, end };
+        (end <= u32::MAX as usize - FIXED_BYTES).then_some(offsets)
     }
 }
 
@@ -127,13 +138,15 @@ pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
         groups: source.groups.len(),
         segments: source.segment_ends.len(),
         sections: source.sections.len(),
+        indexes: source.indexes.len(),
     };
+    let indexes = u16::try_from(counts.indexes).ok()?;
     let offsets = counts.offsets()?;
     let length = aligned(offsets.end as u64) as usize;
     let mut bytes = Vec::with_capacity(length);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
-    bytes.extend_from_slice(&[0; 2]);
+    bytes.extend_from_slice(&indexes.to_le_bytes());
     bytes.extend_from_slice(&(length as u32).to_le_bytes());
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&source.segment_ends.last().copied().unwrap_or(0).to_le_bytes());
@@ -149,6 +162,12 @@ pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
     }
     for first in source.first_sections {
         bytes.extend_from_slice(&first.to_le_bytes());
+    }
+    for index in source.indexes {
+        let column = |place: usize| index.columns.get(place).map_or(0, |column| column.0 as u16);
+        bytes.extend_from_slice(&[index.kind as u8, index.columns.len() as u8, 0, 0]);
+        bytes.extend_from_slice(&column(0).to_le_bytes());
+        bytes.extend_from_slice(&column(1).to_le_bytes());
     }
     let mut offset = length as u64;
     for section in source.sections {
@@ -199,10 +218,10 @@ impl Header {
         if &first[..8] != MAGIC {
             return Err(wrong(0, "the magic of a block"));
         }
-        if u16_at(first, 8) != VERSION {
-            return Err(wrong(8, "version 1"));
+        if !(VERSION_MIN..=VERSION).contains(&u16_at(first, 8)) {
+            return Err(wrong(8, "version 1 or 2"));
         }
-        if u16_at(first, 10) != 0 {
+        if u16_at(first, 8) == VERSION_MIN && u16_at(first, 10) != 0 {
             return Err(wrong(10, "zero"));
         }
         let length = u64::from(u32_at(first, 12));
@@ -231,6 +250,7 @@ impl Header {
         }
         let header = Self { bytes, counts, offsets };
         header.check_groups()?;
+        header.check_indexes()?;
         header.check_segments()?;
         header.check_sections()?;
         Ok(header)
@@ -270,6 +290,23 @@ impl Header {
         Ok(())
     }
 
+    fn check_indexes(&self) -> Result<(), CorruptBlock> {
+        for index in 0..self.counts.indexes {
+            let at = self.offsets.indexes + index * INDEX_BYTES;
+            let Some(kind) = IndexKind::from_code(self.bytes[at]) else { return Err(wrong(at, "a kind of index")) };
+            let columns = usize::from(self.bytes[at + 1]);
+            if !(1..=kind.columns_max()).contains(&columns) || self.bytes[at + 2..at + 4] != [0; 2] {
+                return Err(wrong(at + 1, "as many columns as the kind of index can have"));
+            }
+            let (first, second) = (usize::from(u16_at(&self.bytes, at + 4)), usize::from(u16_at(&self.bytes, at + 6)));
+            let second_fits = if columns == 1 { second == 0 } else { second < self.counts.columns && second != first };
+            if first >= self.counts.columns || !second_fits {
+                return Err(wrong(at + 4, "columns of the block"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_segments(&self) -> Result<(), CorruptBlock> {
         let mut start = 0;
         for segment in 0..self.counts.segments {
@@ -296,6 +333,8 @@ impl Header {
         }
         let last_is_column = self.counts.segments > 0 && self.kind(self.counts.groups - 1) == GroupKind::Column;
         let exact = self.counts.segments == 0 || last_is_column;
+        let of_indexes = self.counts.segments as u64 * self.counts.indexes as u64;
+        next += of_indexes;
         if self.counts.sections as u64 != next && (exact || (self.counts.sections as u64) < next) {
             return Err(wrong(60, "as many sections as the pieces need"));
         }
@@ -398,7 +437,32 @@ impl Header {
         let piece = segment * self.counts.groups + group;
         let first = |piece: usize| u32_at(&self.bytes, self.offsets.pieces + piece * PIECE_BYTES);
         let is_last = piece + 1 == self.counts.segments * self.counts.groups;
-        first(piece)..if is_last { self.counts.sections as u32 } else { first(piece + 1) }
+        first(piece)..if is_last { self.index_sections_start() } else { first(piece + 1) }
+    }
+
+    fn index_sections_start(&self) -> u32 {
+        // Parsing has checked that there are as many sections.
+        (self.counts.sections - self.counts.segments * self.counts.indexes) as u32
+    }
+
+    pub fn indexes(&self) -> usize {
+        self.counts.indexes
+    }
+
+    /// The kind and the columns of an index.
+    pub fn index(&self, index: usize) -> (IndexKind, Vec<ColumnIndex>) {
+        assert!(index < self.counts.indexes, "a block has no such index");
+        let at = self.offsets.indexes + index * INDEX_BYTES;
+        // Parsing has checked every kind.
+        let kind = IndexKind::from_code(self.bytes[at]).unwrap_or(IndexKind::CsbTree);
+        let column = |place: usize| ColumnIndex(u16_at(&self.bytes, at + 4 + 2 * place).into());
+        (kind, (0..usize::from(self.bytes[at + 1])).map(column).collect())
+    }
+
+    /// The section of an index in a segment.
+    pub fn index_section(&self, segment: usize, index: usize) -> u32 {
+        assert!(segment < self.counts.segments && index < self.counts.indexes, "a block has no such index");
+        self.index_sections_start() + (segment * self.counts.indexes + index) as u32
     }
 
     pub fn section(&self, section: usize) -> SectionEntry {

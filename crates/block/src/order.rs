@@ -1,4 +1,7 @@
-//! In which order column tests run: the one that rules out most rows for its cost first.
+//! In which order tests run: the one that rules out most rows for its cost first.
+//!
+//! What a test is expected to rule out comes from the bounds of zones, and once it has run on some rows of the scan,
+//! from what it did rule out there: the order adapts from segment to segment.
 
 use taut_index::{Zone, ZoneMap};
 use taut_types::{ColumnTest, Key, Test};
@@ -6,9 +9,83 @@ use taut_types::{ColumnTest, Key, Test};
 /// A test of text or bytes costs about as much as this many of numbers.
 const BYTES_COST: f64 = 4.0;
 
-/// Where a test stands in the order; lower runs first. The share of rows that pass is guessed from the bounds of
-/// zones as if values were spread evenly, so that a wrong guess costs time, never an answer.
-pub(crate) fn rank(test: &ColumnTest, zones: &ZoneMap) -> f64 {
+/// Rows on which a test must have run before that is held against the bounds of zones.
+const ROWS_MIN: f64 = 4096.0;
+/// Rows after which what was seen first begins to be forgotten.
+const ROWS_MAX: f64 = 1_048_576.0;
+
+/// What the tests of a predicate did so far in a scan. A new one fits any predicate; it must not be kept from one
+/// predicate to another.
+#[derive(Clone, Debug, Default)]
+pub struct TestHistory {
+    columns: Vec<Seen>,
+    rows: Vec<Seen>,
+}
+
+/// How many rows a test ran on, and how many of them passed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    rows: f64,
+    passed: f64,
+}
+
+impl Seen {
+    fn add(&mut self, rows: usize, passed: usize) {
+        if self.rows > ROWS_MAX {
+            (self.rows, self.passed) = (self.rows / 2.0, self.passed / 2.0);
+        }
+        (self.rows, self.passed) = (self.rows + rows as f64, self.passed + passed as f64);
+    }
+
+    fn share(self) -> Option<f64> {
+        (self.rows >= ROWS_MIN).then(|| self.passed / self.rows)
+    }
+}
+
+impl TestHistory {
+    /// Notes that a column test ran on some rows, of which some passed.
+    pub(crate) fn saw_column_test(&mut self, test: usize, rows: usize, passed: usize) {
+        note(&mut self.columns, test, rows, passed);
+    }
+
+    /// Notes that a row test ran on some rows, of which some passed.
+    pub(crate) fn saw_row_test(&mut self, test: usize, rows: usize, passed: usize) {
+        note(&mut self.rows, test, rows, passed);
+    }
+
+    /// The share of rows that passed a column test.
+    pub(crate) fn share(&self, test: usize) -> Option<f64> {
+        self.columns.get(test).and_then(|seen| seen.share())
+    }
+
+    /// So many row tests in the order in which they run: those that let fewest rows pass first, as far as is known.
+    pub(crate) fn order_of_row_tests(&self, tests: usize) -> Vec<usize> {
+        let share = |test: usize| self.rows.get(test).and_then(|seen| seen.share()).unwrap_or(1.0);
+        let mut order: Vec<usize> = (0..tests).collect();
+        order.sort_by(|left, right| share(*left).total_cmp(&share(*right)));
+        order
+    }
+}
+
+fn note(tests: &mut Vec<Seen>, test: usize, rows: usize, passed: usize) {
+    if tests.len() <= test {
+        tests.resize(test + 1, Seen::default());
+    }
+    tests[test].add(rows, passed);
+}
+
+/// Where a test stands in the order, given the share of rows that pass it; lower runs first.
+pub(crate) fn rank(test: &ColumnTest, share: f64) -> f64 {
+    let cost = match test.test {
+        Test::BytesRange { .. } | Test::BytesOneOf(_) => BYTES_COST,
+        Test::Range { .. } | Test::OneOf(_) | Test::Null => 1.0,
+    };
+    (share - 1.0) / cost
+}
+
+/// The share of rows that pass a test, guessed from the bounds of zones as if values were spread evenly: a wrong guess
+/// costs time, never an answer.
+pub(crate) fn expected_share(test: &ColumnTest, zones: &ZoneMap) -> f64 {
     let (mut passing, mut rows, mut start) = (0.0, 0.0, 0);
     for zone in zones.zones() {
         let zone_rows = f64::from(zone.rows_end - start);
@@ -16,11 +93,7 @@ pub(crate) fn rank(test: &ColumnTest, zones: &ZoneMap) -> f64 {
         rows += zone_rows;
         start = zone.rows_end;
     }
-    let cost = match test.test {
-        Test::BytesRange { .. } | Test::BytesOneOf(_) => BYTES_COST,
-        Test::Range { .. } | Test::OneOf(_) | Test::Null => 1.0,
-    };
-    (passing / f64::max(rows, 1.0) - 1.0) / cost
+    passing / f64::max(rows, 1.0)
 }
 
 /// The share of a zone's rows that pass, about.

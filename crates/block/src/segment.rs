@@ -1,9 +1,8 @@
 //! Reading one segment: which rows pass a predicate, and the columns of those that do.
 //!
-//! `filter` goes from the cheap to the dear: zone maps rule rows out or let them pass unseen, then column tests run on
-//! encoded values (the one that leaves fewest rows for its cost first), then row tests run on what is left, once per
-//! entry where the column has a dictionary. Zone maps of a sorted column leave at most a zone at each end of a range,
-//! which is why there is no search by single values on top of them. `project` decodes consecutive rows, and gathers
+//! `filter` goes from the cheap to the dear: zone maps rule rows out or let them pass unseen, binary search and indexes
+//! narrow what is left where that pays (see `paths`), then column tests run on encoded values (the one that leaves fewest
+//! rows for its cost first), then row tests run on what is left, once per entry where the column has a dictionary. `project` decodes consecutive rows, and gathers
 //! others. Pieces are opened when first needed and kept while the reader lives.
 
 use std::sync::Arc;
@@ -16,41 +15,79 @@ use taut_index::RowRanges;
 use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest};
 
 use crate::groups::Piece;
-use crate::order::rank;
+use crate::order::{TestHistory, expected_share, rank};
 use crate::selection::Rows;
 use crate::statistics::ColumnSummary;
-use crate::{Block, BlockError, ScanReport, Sections, Selection};
+use crate::{AccessPaths, Block, BlockError, ScanReport, Sections, Selection};
 
 /// Rows that a row test is evaluated on at a time.
 const ROW_TEST_ROWS: usize = 8192;
 
 /// A segment that is being read.
 pub struct SegmentReader<'a> {
-    block: &'a Block,
-    sections: &'a dyn Sections,
-    segment: usize,
-    rows: usize,
+    pub(crate) block: &'a Block,
+    pub(crate) sections: &'a dyn Sections,
+    pub(crate) segment: usize,
+    pub(crate) rows: usize,
     pieces: HashMap<usize, Piece<'a>>,
     ignore_zones: bool,
+    pub(crate) index_use: IndexUse,
 }
 
-/// A column test with what zone maps know about it.
-struct Planned<'t> {
-    test: &'t ColumnTest,
-    /// Rows that pass without being looked at.
-    certain: RowRanges,
-    rank: f64,
+/// When indexes and binary search are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexUse {
+    Never,
+    WhereCheaper,
+    Always,
+}
+
+/// A column test with what is known of it before values are looked at.
+pub(crate) struct Planned<'t> {
+    pub test: &'t ColumnTest,
+    /// Its place in the predicate.
+    place: usize,
+    /// Rows that pass.
+    pub certain: RowRanges,
+    /// Rows that are left and may pass or fail.
+    pub uncertain: RowRanges,
+    /// The share of rows that is expected to pass.
+    pub share: f64,
+}
+
+impl Planned<'_> {
+    /// Whether no row has to be looked at.
+    pub fn is_answered(&self) -> bool {
+        self.uncertain.is_empty()
+    }
+
+    /// Whether an index may be asked: it knows which values pass, not which fail.
+    pub fn can_be_looked_up(&self) -> bool {
+        !self.test.negated && !self.is_answered()
+    }
 }
 
 impl<'a> SegmentReader<'a> {
     pub(crate) fn new(block: &'a Block, sections: &'a dyn Sections, segment: usize) -> Self {
         let rows = block.segment_rows(segment);
-        Self { block, sections, segment, rows, pieces: HashMap::new(), ignore_zones: false }
+        let (pieces, index_use) = (HashMap::new(), IndexUse::WhereCheaper);
+        Self { block, sections, segment, rows, pieces, ignore_zones: false, index_use }
     }
 
     /// Makes this reader look at every row. Answers stay the same; tests compare the two.
     pub fn ignore_zones(&mut self) {
-        self.ignore_zones = true;
+        (self.ignore_zones, self.index_use) = (true, IndexUse::Never);
+    }
+
+    /// Makes this reader use neither indexes nor binary search. Answers stay the same; tests and measurements compare.
+    pub fn ignore_indexes(&mut self) {
+        self.index_use = IndexUse::Never;
+    }
+
+    /// Makes this reader use indexes also where a scan is expected to be faster. Answers stay the same; tests and
+    /// measurements compare.
+    pub fn always_use_indexes(&mut self) {
+        self.index_use = IndexUse::Always;
     }
 
     /// The rows that pass a predicate.
@@ -58,8 +95,21 @@ impl<'a> SegmentReader<'a> {
     /// # Errors
     /// When a section cannot be read or parsed, or a row test fails on a row that all column tests let pass.
     pub fn filter(&mut self, predicate: &Predicate, report: &mut ScanReport) -> Result<Selection, BlockError> {
+        self.filter_in_order(predicate, &mut TestHistory::default(), report)
+    }
+
+    /// The rows that pass a predicate, whose tests run in an order that adapts to what they did in other segments.
+    ///
+    /// # Errors
+    /// As [`SegmentReader::filter`].
+    pub fn filter_in_order(
+        &mut self,
+        predicate: &Predicate,
+        history: &mut TestHistory,
+        report: &mut ScanReport,
+    ) -> Result<Selection, BlockError> {
         report.segments += 1;
-        let selection = self.select(predicate, report);
+        let selection = self.select(predicate, history, report);
         for piece in self.pieces.values_mut() {
             piece.report(report);
         }
@@ -68,50 +118,107 @@ impl<'a> SegmentReader<'a> {
         Ok(selection)
     }
 
-    fn select(&mut self, predicate: &Predicate, report: &mut ScanReport) -> Result<Selection, BlockError> {
+    fn select(
+        &mut self,
+        predicate: &Predicate,
+        history: &mut TestHistory,
+        report: &mut ScanReport,
+    ) -> Result<Selection, BlockError> {
         if predicate.is_always_true() {
             return Ok(Selection::All(self.rows));
         }
         // A segment has at most 65,536 rows.
         let mut ranges = RowRanges::full(self.rows as u32);
-        let planned = self.plan(&predicate.column_tests, &mut ranges, report)?;
+        let mut planned = self.plan(&predicate.column_tests, history, &mut ranges, report)?;
         if ranges.is_empty() {
             report.segments_skipped += 1;
+            report.paths |= AccessPaths::ZONE_MAP;
             return Ok(Selection::none());
+        }
+        let answered = planned.iter().filter(|planned| planned.is_answered()).count();
+        if answered > 0 {
+            report.zone_answers += answered as u64;
+            report.paths |= AccessPaths::ZONE_MAP;
+        }
+        if self.index_use != IndexUse::Never {
+            if self.bloom_rules_out(&planned)? {
+                report.segments_skipped_by_bloom += 1;
+                report.paths |= AccessPaths::BLOOM;
+                return Ok(Selection::none());
+            }
+            self.search_sorted(&mut planned, &mut ranges, report)?;
         }
         report.rows_in += ranges.rows();
         let mut selection = Bitmap::none(self.rows);
         for rows in ranges.iter() {
             selection.set_range(rows.start as usize..rows.end as usize);
         }
-        for Planned { test, certain, .. } in planned {
-            let uncertain = ranges.without(&certain);
-            if uncertain.is_empty() {
-                report.zone_answers += 1;
+        for planned in &mut planned {
+            planned.uncertain = ranges.without(&planned.certain);
+        }
+        self.look_up(&mut planned, &mut selection, report)?;
+        for planned in planned {
+            if planned.is_answered() {
                 continue;
             }
             report.column_scans += 1;
-            let (piece, place) = self.piece(test.column)?;
-            piece.filter(place, test, &uncertain, &mut selection)?;
-            if selection.next_set(0).is_none() {
+            report.paths |= AccessPaths::ENCODED_SCAN;
+            let before = selection.count();
+            let (piece, place) = self.piece(planned.test.column)?;
+            piece.filter(place, planned.test, &planned.uncertain, &mut selection)?;
+            let after = selection.count();
+            history.saw_column_test(planned.place, before, after);
+            if after == 0 {
                 return Ok(Selection::none());
             }
         }
-        for test in &predicate.row_tests {
-            self.filter_rows(test, &ranges, &mut selection, report)?;
+        for test in history.order_of_row_tests(predicate.row_tests.len()) {
+            let before = selection.count();
+            self.filter_rows(&predicate.row_tests[test], &ranges, &mut selection, report)?;
+            history.saw_row_test(test, before, selection.count());
         }
         Ok(Selection::of(&selection))
+    }
+
+    /// Keeps the selected rows that an index leads to, where that pays. Tests that it answers are answered then.
+    fn look_up(
+        &mut self,
+        planned: &mut [Planned<'_>],
+        selection: &mut Bitmap,
+        report: &mut ScanReport,
+    ) -> Result<(), BlockError> {
+        let choice = if self.index_use == IndexUse::Never { None } else { self.choose_index(planned)? };
+        let Some(choice) = choice else { return Ok(()) };
+        report.index_searches += 1;
+        report.paths |= AccessPaths::CSB_TREE;
+        let mut found = Bitmap::none(self.rows);
+        choice.tree.visit(&choice.found, |row| found.set(row));
+        selection.intersect(&found);
+        for (test, planned) in planned.iter_mut().enumerate() {
+            if choice.answers(test) {
+                planned.uncertain = RowRanges::none();
+            }
+        }
+        Ok(())
     }
 
     /// Asks zone maps about each test, and brings the tests into the order in which they run.
     fn plan<'t>(
         &self,
         tests: &'t [ColumnTest],
+        history: &TestHistory,
         ranges: &mut RowRanges,
         report: &mut ScanReport,
     ) -> Result<Vec<Planned<'t>>, BlockError> {
         if self.ignore_zones {
-            return Ok(tests.iter().map(|test| Planned { test, certain: RowRanges::none(), rank: 0.0 }).collect());
+            let planned = |(place, test)| Planned {
+                test,
+                place,
+                certain: RowRanges::none(),
+                uncertain: ranges.clone(),
+                share: 0.0,
+            };
+            return Ok(tests.iter().enumerate().map(planned).collect());
         }
         let summaries: Vec<Arc<ColumnSummary>> =
             tests.iter().map(|test| self.block.summary(self.sections, test.column)).collect::<Result<_, _>>()?;
@@ -126,12 +233,15 @@ impl<'a> SegmentReader<'a> {
         let mut planned: Vec<_> = tests
             .iter()
             .zip(&summaries)
-            .map(|(test, summary)| {
+            .enumerate()
+            .map(|(place, (test, summary))| {
                 let zones = summary.zones(self.segment);
-                Planned { test, certain: zones.certain(test), rank: rank(test, zones) }
+                let certain = zones.certain(test);
+                let share = history.share(place).unwrap_or_else(|| expected_share(test, zones));
+                Planned { test, place, uncertain: ranges.without(&certain), certain, share }
             })
             .collect();
-        planned.sort_by(|left, right| left.rank.total_cmp(&right.rank));
+        planned.sort_by(|left, right| rank(left.test, left.share).total_cmp(&rank(right.test, right.share)));
         Ok(planned)
     }
 
@@ -151,10 +261,12 @@ impl<'a> SegmentReader<'a> {
                 && let Some((flags, null_passes)) = test_entries(test, &dictionary)
             {
                 report.dictionary_tests += 1;
+                report.paths |= AccessPaths::DICTIONARY;
                 return piece.filter_codes(place, &flags, null_passes, ranges, selection);
             }
         }
         report.row_tests += 1;
+        report.paths |= AccessPaths::DECODED_SCAN;
         let columns = test.columns().to_vec();
         for positions in selection.positions().chunks(ROW_TEST_ROWS) {
             let arrays = self.read(&Rows::of(positions), &columns)?;
@@ -225,7 +337,7 @@ impl<'a> SegmentReader<'a> {
         Ok(arrays.into_iter().flatten().collect())
     }
 
-    fn piece(&mut self, column: ColumnIndex) -> Result<(&mut Piece<'a>, usize), BlockError> {
+    pub(crate) fn piece(&mut self, column: ColumnIndex) -> Result<(&mut Piece<'a>, usize), BlockError> {
         let (group, place) = self.block.header.place(column.index());
         Ok((self.piece_of(group)?, place))
     }

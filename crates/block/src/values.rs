@@ -122,10 +122,27 @@ impl ColumnValues {
                     (Key::Number(min), Some(Key::Number(max)))
                 }),
             };
-            zones.push(Zone { rows_end: *end, nulls, bounds });
+            let is_ascending = nulls == 0 && self.is_ascending(start as usize..*end as usize);
+            zones.push(Zone { rows_end: *end, nulls, bounds, is_ascending });
             start = *end;
         }
         zones
+    }
+
+    /// Whether no value of some rows, none of which is null, is less than the one before, and not all are equal.
+    fn is_ascending(&self, rows: Range<usize>) -> bool {
+        fn ascends<T: Ord>(numbers: &[T]) -> bool {
+            numbers.first() < numbers.last() && numbers.is_sorted()
+        }
+        match &self.keys {
+            Keys::Narrow(numbers) => ascends(&numbers[rows]),
+            Keys::Wide(numbers) => ascends(&numbers[rows]),
+            Keys::Bytes(views) => {
+                let last = rows.end - 1;
+                compare(views, rows.start, last).is_lt()
+                    && (rows.start..last).all(|row| compare(views, row, row + 1).is_le())
+            }
+        }
     }
 
     /// Shows every value to a sketch; a value equal to the one before is known already.

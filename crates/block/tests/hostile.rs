@@ -9,7 +9,7 @@ use common::{InMemory, build, designs, open};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_block::{Block, BlockImage, ScanReport, Sections, Selection, checksum};
+use taut_block::{Block, BlockImage, ScanReport, Sections, SegmentReader, Selection, checksum};
 use taut_testkit::{Model, TestTable, tables, tests_for};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
@@ -76,11 +76,13 @@ fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) 
     for segment in 0..block.segments() {
         let rows = block.segment_rows(segment);
         for test in tests {
-            let mut reader = block.open_segment(sections, segment);
-            reader.ignore_zones();
-            let predicate = Predicate { column_tests: vec![test.clone()], row_tests: vec![] };
-            if let Ok(selection) = reader.filter(&predicate, &mut report) {
-                let _ = reader.project(&selection, 0..selection.len(), &all[..1], &mut report);
+            for force in [SegmentReader::ignore_zones, SegmentReader::always_use_indexes] {
+                let mut reader = block.open_segment(sections, segment);
+                force(&mut reader);
+                let predicate = Predicate { column_tests: vec![test.clone()], row_tests: vec![] };
+                if let Ok(selection) = reader.filter(&predicate, &mut report) {
+                    let _ = reader.project(&selection, 0..selection.len(), &all[..1], &mut report);
+                }
             }
         }
         for column in &all {

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use common::{Answer, InMemory, KeyTest, build, designs, digest, forced, open};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_block::{Block, BlockImage, BuildError, ScanReport, Selection};
+use taut_block::{Block, BlockImage, BuildError, ScanReport, SegmentReader, Selection};
 use taut_testkit::{Model, TestTable, agree, tables, tests_for};
 use taut_types::{BlockSize, ColumnIndex, ColumnTest, Encoding, Key, Predicate, RowTest, TableDesign};
 
@@ -183,6 +183,13 @@ fn check_case(
     blind.ignore_zones();
     let without_zones = blind.filter(&case.predicate, &mut ScanReport::default()).unwrap();
     assert_eq!(without_zones, selection, "{name}: zone maps change the answer to {:?}", case.predicate);
+    let forces = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
+    for force in forces.into_iter().filter(|_| !block.indexes().is_empty()) {
+        let mut other = block.open_segment(sections, segment);
+        force(&mut other);
+        let found = other.filter(&case.predicate, &mut report).unwrap();
+        assert_eq!(found, selection, "{name}: indexes change the answer to {:?}", case.predicate);
+    }
     if !block.may_match(sections, &case.predicate.column_tests).unwrap() {
         assert!(expected.is_empty(), "{name}: {:?} may match", case.predicate);
     }
@@ -192,6 +199,18 @@ fn check_case(
         (0..random.random_range(1..4)).map(|_| random.random_range(0..model.schema.len()).into()).collect();
     let arrays = reader.project(&selection, low..high, &columns, &mut report).unwrap();
     agree(model, &expected[low..high], &columns, &arrays);
+}
+
+/// A block that gets its indexes afterwards is the one that was built with them, and one that loses them is the one
+/// that was built without.
+fn check_reindexing(name: &str, design: &TableDesign, image: &BlockImage) {
+    let (block, sections) = open(image);
+    let bare = BlockImage::with_indexes(&block, &sections, &[]).unwrap();
+    let (block, sections) = open(&bare);
+    assert!(block.indexes().is_empty(), "{name}");
+    block.check(&sections).unwrap();
+    let again = BlockImage::with_indexes(&block, &sections, &design.indexes).unwrap();
+    assert_eq!((&again.header, &again.sections), (&image.header, &image.sections), "{name}");
 }
 
 fn check_design(table: &TestTable, model: &Model, cases: &[Case], name: &str, design: &TableDesign) {
@@ -210,6 +229,9 @@ fn check_design(table: &TestTable, model: &Model, cases: &[Case], name: &str, de
     let mut first = 0;
     for image in &images {
         check_block(&format!("{}, {name}", table.name), &design, image, model, cases, first);
+        if !design.indexes.is_empty() {
+            check_reindexing(&format!("{}, {name}", table.name), &design, image);
+        }
         first += image.rows as usize;
     }
     assert_eq!(first, model.rows.len());

@@ -12,6 +12,7 @@ use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
 use crate::numbers::Numbers;
+use crate::search;
 
 /// An encoded column of a segment, ready to be read. Clones share the bytes.
 ///
@@ -157,6 +158,30 @@ impl Chunk {
             Values::Null => {}
             Values::Numbers(numbers) => numbers.filter(&test.test, test.negated, rows, selection),
             Values::Bytes(bytes) => bytes.filter(&test.test, test.negated, rows, selection),
+        }
+    }
+
+    /// Of rows whose values ascend and among which none is null, those that pass a test that is not one for nulls: by
+    /// binary search, as ranges. `None` for a long list, which is not worth it.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        match &self.values {
+            Values::Null => None,
+            Values::Numbers(numbers) => search::numbers(test, rows, |row| numbers.value(row)),
+            Values::Bytes(bytes) => search::bytes(test, rows, |row| bytes.value(row)),
+        }
+    }
+
+    /// The codes of the dictionary whose entries pass a test that is not one for nulls, ascending. `None` where there
+    /// is no dictionary of text or bytes.
+    pub fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
+        match &self.values {
+            Values::Null => Some(vec![]),
+            Values::Bytes(bytes) => bytes.codes_that_pass(test),
+            Values::Numbers(_) => None,
         }
     }
 

@@ -119,6 +119,15 @@ impl Codes {
         codes.into_iter().map(|code| code as u16).collect()
     }
 
+    /// One code.
+    pub(crate) fn value(&self, row: usize) -> u16 {
+        // `parse` admits codes of at most 16 bits.
+        match self {
+            Self::Packed(packed) => packed.value(row) as u16,
+            Self::Runs(ends, packed) => packed.value(ends.run_of(row)) as u16,
+        }
+    }
+
     /// Clears the rows of a range whose code fails a test on numbers.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {

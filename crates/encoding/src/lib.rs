@@ -33,6 +33,7 @@ mod lane_test;
 mod native;
 mod numbers;
 mod run_ends;
+mod search;
 
 pub use bitmap::Bitmap;
 pub use chunk::Chunk;

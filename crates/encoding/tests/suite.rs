@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, encode};
 use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, LogicalType, key_at};
+use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, LogicalType, Test, key_at};
 
 const COLUMN: [ColumnIndex; 1] = [ColumnIndex(0)];
 
@@ -109,6 +109,29 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     }
 }
 
+/// Binary search over stretches of rows that ascend finds what a filter does.
+fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
+    let value = |row: usize| column.model.value(row, COLUMN[0]);
+    for range in ranges(column.array.len(), random) {
+        let Some(first) = range.clone().find(|row| value(*row).is_some()) else { continue };
+        let ascends = |row: &usize| *row == first || value(*row) >= value(*row - 1);
+        let stretch = first..range.clone().skip_while(|row| *row < first).take_while(ascends).count() + first;
+        for (test, passing) in column.tests.iter().filter(|(test, _)| !test.negated && test.test != Test::Null) {
+            let Some(found) = chunk.search(&test.test, stretch.clone()) else { continue };
+            let found: Vec<usize> = found.into_iter().flatten().collect();
+            let expected: Vec<usize> = passing.iter().copied().filter(|row| stretch.contains(row)).collect();
+            assert_eq!(found, expected, "{}, {}: {test:?} on {stretch:?}", column.name, chunk.description());
+        }
+    }
+    let Some(entries) = chunk.dictionary() else { return };
+    for (test, _) in column.tests.iter().filter(|(test, _)| !test.negated && test.test != Test::Null) {
+        let Some(codes) = chunk.codes_that_pass(&test.test) else { continue };
+        let passes = |code: &usize| test.admits(key_at(&entries, column.logical, *code).as_ref());
+        let expected: Vec<usize> = (0..entries.len()).filter(passes).collect();
+        assert_eq!(codes.into_iter().flatten().map(|code| code as usize).collect::<Vec<_>>(), expected, "{test:?}");
+    }
+}
+
 fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: &mut StdRng) {
     let Some(entries) = chunk.dictionary() else { return };
     entries.to_data().validate_full().unwrap();
@@ -157,6 +180,7 @@ fn every_encoding_agrees_with_the_model() {
                 assert!(!chunk.description().is_empty() && chunk.decoded_bytes_per_row() > 0);
                 check_reads(&chunk, &column, &mut random);
                 check_filters(&chunk, &column, &mut random);
+                check_searches(&chunk, &column, &mut random);
                 check_dictionary(&chunk, logical, &column.model, &mut random);
             }
         }

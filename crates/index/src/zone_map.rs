@@ -6,7 +6,8 @@
 //! ```text
 //! offset  size   field
 //! 0       4      rows_end   u32; the zone covers rows from the end of the one before
-//! 4       4      word       bits 0..17 nulls, 17..22 bytes of min, 22..27 bytes of max, 27 unbounded, 28 has bounds
+//! 4       4      word       bits 0..17 nulls, 17..22 bytes of min, 22..27 bytes of max, 27 unbounded, 28 has bounds,
+//!                         29 ascending
 //! 8       8|16   min        i64 | i128 | prefix of up to 16 bytes, then zeros
 //! 16|24   8|16   max        i64 | i128 | prefix of up to 16 bytes, rounded up where cut, then zeros
 //! ```
@@ -27,6 +28,7 @@ const MIN_LENGTH_SHIFT: u32 = NULLS_BITS;
 const MAX_LENGTH_SHIFT: u32 = MIN_LENGTH_SHIFT + LENGTH_BITS;
 const UNBOUNDED: u32 = 1 << 27;
 const HAS_BOUNDS: u32 = 1 << 28;
+const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
 
 /// Consecutive rows of one column.
@@ -39,6 +41,9 @@ pub struct Zone {
     /// A bound below and one above all values that are not null; `None` above where there is no short one.
     /// `None` where all rows are null.
     pub bounds: Option<(Key, Option<Key>)>,
+    /// Whether none of its rows is null and no value is less than the one before, so that values can be found by binary
+    /// search. Not said of equal values.
+    pub is_ascending: bool,
 }
 
 /// How a zone map stores bounds.
@@ -207,6 +212,9 @@ fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
     assert!(zone.nulls < 1 << NULLS_BITS, "a zone has at most as many rows as a segment");
     let mut word = zone.nulls;
     let (mut min, mut max) = ([0; BYTES_PREFIX], [0; BYTES_PREFIX]);
+    if zone.is_ascending {
+        word |= ASCENDING;
+    }
     if let Some((low, high)) = &zone.bounds {
         word |= HAS_BOUNDS | write_bound(low, form, &mut min) << MIN_LENGTH_SHIFT;
         word |= match high {
@@ -249,8 +257,12 @@ fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'stati
     if nulls > rows_end - start {
         return Err("no more nulls than rows in a zone");
     }
-    if word >= HAS_BOUNDS << 1 {
+    if word >= ASCENDING << 1 {
         return Err("zero in reserved bits of a zone");
+    }
+    let is_ascending = word & ASCENDING != 0;
+    if is_ascending && (nulls > 0 || word & HAS_BOUNDS == 0) {
+        return Err("values in a zone that ascends");
     }
     if word & HAS_BOUNDS == 0 {
         if nulls != rows_end - start {
@@ -259,7 +271,7 @@ fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'stati
         if word != nulls || bounds.iter().any(|byte| *byte != 0) {
             return Err("zeros in place of bounds");
         }
-        return Ok(Zone { rows_end, nulls, bounds: None });
+        return Ok(Zone { rows_end, nulls, bounds: None, is_ascending: false });
     }
     let low = parse_bound(min, form, word >> MIN_LENGTH_SHIFT)?;
     let high = match word & UNBOUNDED {
@@ -269,7 +281,7 @@ fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'stati
     if high.as_ref().is_some_and(|high| low > *high) {
         return Err("a lower bound at most as great as the upper one");
     }
-    Ok(Zone { rows_end, nulls, bounds: Some((low, high)) })
+    Ok(Zone { rows_end, nulls, bounds: Some((low, high)), is_ascending })
 }
 
 fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Key, &'static str> {
@@ -314,6 +326,7 @@ mod tests {
             rows_end,
             nulls: values.iter().filter(|value| value.is_none()).count() as u32,
             bounds: bounds.map(|(min, max)| (Key::Number(*min), Some(Key::Number(*max)))),
+            is_ascending: present().count() == values.len() && values.is_sorted() && values.len() > 1,
         }
     }
 
@@ -324,6 +337,7 @@ mod tests {
             rows_end,
             nulls: values.iter().filter(|value| value.is_none()).count() as u32,
             bounds: bounds.map(|(min, max)| (Key::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Key::Bytes))),
+            is_ascending: present().count() == values.len() && values.is_sorted() && values.len() > 1,
         }
     }
 

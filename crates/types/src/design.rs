@@ -3,6 +3,7 @@
 //! Storage builds from it, the catalog shows it, SQL declares it in `WITH (...)`: see the options. Columns are named by
 //! their places, so that no room below meets a name that does not exist.
 
+mod index;
 mod options;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{ColumnIndex, LogicalType, Schema};
+
+pub use index::{IndexDesign, IndexKind};
 
 /// Plain bytes of rows that a block aims at where the design does not say: see [`BlockSize::Auto`].
 pub const BLOCK_BYTES_DEFAULT: u64 = 16 << 20;
@@ -29,6 +32,9 @@ pub struct TableDesign {
     pub encodings: BTreeMap<ColumnIndex, Encoding>,
     /// When a block is full.
     pub block_size: BlockSize,
+    /// Indexes, by `CREATE INDEX`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<IndexDesign>,
 }
 
 /// The arrangement of columns.

@@ -21,7 +21,7 @@ use arrow_array::ArrayRef;
 use arrow_buffer::BooleanBuffer;
 use taut_encoding::{Bitmap, Choice};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, GroupKind, LogicalType};
+use taut_types::{ColumnTest, Encoding, GroupKind, LogicalType, Test};
 
 use self::column::ColumnPiece;
 use self::packed::PackedPiece;
@@ -92,6 +92,24 @@ impl<'a> Piece<'a> {
         match self {
             Self::Column(piece) => piece.chunk.dictionary(),
             Self::Packed(piece) => piece.dictionary(place),
+            Self::Slotted(_) => None,
+        }
+    }
+
+    /// Of rows whose values ascend, those that pass a test, by binary search; `None` where that is not to be had. A zone
+    /// of rows is a page, which is tested in about the time that a search through it takes.
+    pub fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
+        match self {
+            Self::Column(piece) => piece.chunk.search(test, rows),
+            Self::Packed(_) | Self::Slotted(_) => None,
+        }
+    }
+
+    /// The codes of text whose dictionary entries pass a test that is not one for nulls; `None` without a dictionary.
+    pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
+        match self {
+            Self::Column(piece) => piece.chunk.codes_that_pass(test),
+            Self::Packed(piece) => piece.codes_that_pass(place, test),
             Self::Slotted(_) => None,
         }
     }

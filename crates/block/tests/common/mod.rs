@@ -8,7 +8,10 @@ use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::ArrowError;
 use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections};
-use taut_types::{ColumnIndex, Compression, Encoding, Key, Layout, LogicalType, RowTest, Schema, TableDesign, key_at};
+use taut_types::{
+    ColumnIndex, Compression, Encoding, IndexDesign, IndexKind, Key, Layout, LogicalType, RowTest, Schema, TableDesign,
+    key_at,
+};
 
 /// Sections in memory. Counts how often each is asked for.
 pub struct InMemory {
@@ -71,9 +74,30 @@ pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
     for (name, layout) in layouts {
         let design = TableDesign { layout, ..TableDesign::default() };
         designs.push((name.to_owned(), design.clone()));
+        if !matches!(design.layout, Layout::Groups(_)) {
+            let indexed = TableDesign { indexes: indexes(&columns), ..design.clone() };
+            designs.push((format!("{name}, indexed"), indexed));
+        }
         designs.push((format!("{name}, not compressed"), TableDesign { compression: Compression::None, ..design }));
     }
     designs
+}
+
+/// A csb index on every column, every second one together with the next column, and a Bloom filter on every third.
+fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
+    let mut indexes = vec![];
+    for (place, column) in columns.iter().enumerate() {
+        let mut of_tree = vec![*column];
+        if place % 2 == 1 {
+            of_tree.push(columns[(place + 1) % columns.len()]);
+        }
+        of_tree.dedup();
+        indexes.push(IndexDesign { name: format!("c{place}"), kind: IndexKind::CsbTree, columns: of_tree });
+        if place % 3 == 0 {
+            indexes.push(IndexDesign { name: format!("b{place}"), kind: IndexKind::Bloom, columns: vec![*column] });
+        }
+    }
+    indexes
 }
 
 /// The designs that force an encoding on every column that can take it.

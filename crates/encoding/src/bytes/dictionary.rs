@@ -102,6 +102,22 @@ impl Dictionary {
         views
     }
 
+    /// One string; an empty one where there is no entry of its code.
+    pub(crate) fn value(&self, row: usize) -> &[u8] {
+        let code = usize::from(self.codes.value(row));
+        if code < self.entries.len() { self.entries.get(code) } else { &[] }
+    }
+
+    /// The codes whose entries pass a test.
+    pub(crate) fn codes_that_pass(&self, test: &Test) -> Vec<Range<u32>> {
+        // Codes are of at most 16 bits.
+        match self.test_on_codes(test) {
+            Test::Range { low, high } if low <= high => vec![low as u32..high as u32 + 1],
+            Test::OneOf(codes) => codes.iter().map(|code| *code as u32..*code as u32 + 1).collect(),
+            _ => vec![],
+        }
+    }
+
     /// Clears the rows of a range that fail a test.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.codes.filter(&self.test_on_codes(test), negated, rows, selection);

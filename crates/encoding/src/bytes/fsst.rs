@@ -175,6 +175,14 @@ impl Fsst {
         (views, is_good)
     }
 
+    /// One string.
+    pub(crate) fn value(&self, row: usize) -> Vec<u8> {
+        let mut heap = Heap::with_capacity(self.row_bytes);
+        self.symbols.decompress(self.compressed_at(row), &mut heap);
+        heap.bytes.truncate(heap.len);
+        heap.bytes
+    }
+
     /// Clears the rows of a range that fail a test.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let test = BytesTest::new(test);

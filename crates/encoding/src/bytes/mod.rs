@@ -9,6 +9,7 @@ mod fsst;
 mod strings;
 mod test;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use arrow_array::{Array, BinaryViewArray};
@@ -152,6 +153,26 @@ impl Bytes {
         match self {
             Self::Dictionary(dictionary) => Some(dictionary.codes()),
             _ => None,
+        }
+    }
+
+    /// One string; an empty one where it cannot be read.
+    pub(crate) fn value(&self, row: usize) -> Cow<'_, [u8]> {
+        match self {
+            Self::Constant(strings) => strings.get(0).into(),
+            Self::Plain(strings) => strings.get(row).into(),
+            Self::Dictionary(dictionary) => dictionary.value(row).into(),
+            Self::Fsst(fsst) => fsst.value(row).into(),
+        }
+    }
+
+    /// The codes whose entries pass a test, where there is a dictionary.
+    pub(crate) fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
+        match self {
+            Self::Constant(strings) if BytesTest::new(test).admits(strings.get(0)) => Some(vec![0..1]),
+            Self::Constant(_) => Some(vec![]),
+            Self::Dictionary(dictionary) => Some(dictionary.codes_that_pass(test)),
+            Self::Plain(_) | Self::Fsst(_) => None,
         }
     }
 

@@ -69,6 +69,12 @@ impl Dictionary {
         self.entries.append_codes(&self.codes.at(positions), out);
     }
 
+    /// One number.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        // A code past the last entry counts as the last; there is at least one.
+        self.entries.value(usize::from(self.codes.value(row)).min(self.entries.len() - 1))
+    }
+
     /// Clears the rows of a range that fail a test.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.codes.filter(&self.test_on_codes(test), negated, rows, selection);

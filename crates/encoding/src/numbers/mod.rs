@@ -150,6 +150,17 @@ impl Numbers {
         numbers
     }
 
+    /// One number; floating point as its key.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        match self {
+            Self::Constant(number) => *number,
+            Self::Plain(plain) => plain.value(row),
+            Self::Packed(packed) => packed.value(row),
+            Self::Dictionary(dictionary) => dictionary.value(row),
+            Self::RunLength(runs) => runs.value(row),
+        }
+    }
+
     /// Clears the rows of a range that fail a test other than [`Test::Null`].
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {

@@ -99,14 +99,23 @@ impl RunLength {
         self.ends.visit_at(positions, |run| {
             let value = match last {
                 Some((last_run, value)) if last_run == run => value,
-                _ => O::from_number(match &self.values {
-                    Values::Plain(plain) => plain.value(run),
-                    Values::Packed(packed) => packed.value(run),
-                }),
+                _ => O::from_number(self.value_of_run(run)),
             };
             last = Some((run, value));
             out.push(value);
         });
+    }
+
+    fn value_of_run(&self, run: usize) -> i128 {
+        match &self.values {
+            Values::Plain(plain) => plain.value(run),
+            Values::Packed(packed) => packed.value(run),
+        }
+    }
+
+    /// One number.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        self.value_of_run(self.ends.run_of(row))
     }
 
     /// Clears the rows of a range that fail a test, run by run.

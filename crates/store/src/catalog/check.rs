@@ -63,11 +63,23 @@ fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockI
     Ok(())
 }
 
-/// Whether a design only names columns there are, and its groups name each once.
+/// Whether a design only names columns there are, its groups name each once, and its indexes are possible.
 pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), String> {
     let inside = |column: &ColumnIndex| column.index() < schema.len();
     if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {
         return Err("a design of its own columns".to_owned());
+    }
+    for (at, index) in design.indexes.iter().enumerate() {
+        let mut columns = index.columns.clone();
+        columns.sort_unstable();
+        columns.dedup();
+        let is_distinct = columns.len() == index.columns.len() && columns.iter().all(inside);
+        if !is_distinct || !(1..=index.kind.columns_max()).contains(&columns.len()) {
+            return Err(format!("an index {:?} of some of its columns", index.name));
+        }
+        if design.indexes[..at].iter().any(|other| other.name == index.name) {
+            return Err(format!("one index named {:?}", index.name));
+        }
     }
     if let Layout::Groups(groups) = &design.layout {
         let mut columns: Vec<usize> = groups.iter().flatten().map(|column| column.index()).collect();
@@ -124,5 +136,13 @@ mod tests {
         assert!(set("/tables/0/design/layout", json!({"groups": [[0, 0]]})).contains("each column once"));
         assert!(set("/tables/0/design/layout", json!({"groups": [[1]]})).contains("each column once"));
         assert!(set("/tables/0/design/encodings", json!({"1": "plain"})).contains("its own columns"));
+        let index = |columns: &[u32]| {
+            let index = json!([{"name": "i", "kind": "csb", "columns": columns}]);
+            file(|value| value["tables"][0]["design"]["indexes"] = index)
+        };
+        assert_eq!(index(&[0]), Ok(()));
+        for columns in [&[][..], &[1], &[0, 0]] {
+            assert!(index(columns).unwrap_err().contains("an index \"i\""), "{columns:?}");
+        }
     }
 }

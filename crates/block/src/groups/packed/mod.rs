@@ -33,9 +33,9 @@ use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
-use taut_encoding::Bitmap;
+use taut_encoding::{Bitmap, Chunk};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, Key, LogicalType, Test};
+use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
@@ -148,12 +148,7 @@ impl<'a> PackedPiece<'a> {
                 Some(FieldTest::on_numbers(test, field.record.base, mask(field.record.width)))
             }
             FieldValues::Number => None,
-            FieldValues::Dictionary { chunk, .. } => {
-                let mut entries = Bitmap::all_set(chunk.rows());
-                chunk.filter(test, 0..chunk.rows(), &mut entries);
-                let flags = BooleanBuffer::collect_bool(chunk.rows(), |code| entries.get(code));
-                Some(FieldTest::on_codes(&flags))
-            }
+            FieldValues::Dictionary { chunk, .. } => Some(FieldTest::on_codes(&entries_that_pass(chunk, test))),
             FieldValues::Inline { .. } => return self.filter_inline(place, test, ranges, selection),
         };
         match codes {
@@ -172,6 +167,14 @@ impl<'a> PackedPiece<'a> {
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         self.filter_field(place, &FieldTest::on_codes(flags), null_passes, ranges, selection)
+    }
+
+    /// The codes of a dictionary field whose entries pass a test.
+    pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
+        let FieldValues::Dictionary { chunk, .. } = &self.fields[place].values else { return None };
+        let flags = entries_that_pass(chunk, &ColumnTest::new(ColumnIndex(0), test.clone()));
+        // A dictionary has at most 65,536 entries.
+        Some(flags.set_slices().map(|(start, end)| start as u32..end as u32).collect())
     }
 
     /// The entries of a dictionary field.
@@ -325,4 +328,11 @@ impl<'a> PackedPiece<'a> {
         };
         (encoding, text, bytes)
     }
+}
+
+/// Which entries of a dictionary pass a test.
+fn entries_that_pass(entries: &Chunk, test: &ColumnTest) -> BooleanBuffer {
+    let mut passing = Bitmap::all_set(entries.rows());
+    entries.filter(test, 0..entries.rows(), &mut passing);
+    BooleanBuffer::collect_bool(entries.rows(), |code| passing.get(code))
 }

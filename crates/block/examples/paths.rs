@@ -1,0 +1,100 @@
+//! What a filter costs by a scan and by a csb index, in every layout: where the cutoff in `src/paths.rs` comes from.
+//!
+//! ```text
+//! cargo run --release -p taut-block --example paths
+//! ```
+//!
+//! One segment of 65,536 rows of ten integer columns and one of text, as in chasseur-2013 3.1 (narrow_u); a range test on
+//! an unsorted column, for a growing share of rows. Medians of microseconds of a segment; the two ways take turns.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
+use arrow_buffer::Buffer;
+use taut_block::{Block, BlockBuilder, ScanReport, SectionError, Sections, SegmentReader};
+use taut_types::{
+    Column, ColumnIndex, ColumnTest, IndexDesign, IndexKind, Layout, LogicalType, Predicate, Schema, TableDesign, Test,
+};
+
+const ROWS: usize = 65_536;
+const COLUMNS: usize = 10;
+const DOMAIN: u64 = 100_000_000;
+const REPETITIONS: usize = 201;
+
+struct InMemory(Vec<Buffer>);
+
+impl Sections for InMemory {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        Ok(self.0[index as usize].clone())
+    }
+}
+
+fn table() -> (Arc<Schema>, RecordBatch) {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % DOMAIN
+    };
+    let mut columns: Vec<Column> =
+        (0..COLUMNS).map(|column| Column::new(format!("c{column}"), LogicalType::Integer, false)).collect();
+    columns.push(Column::new("text", LogicalType::Varchar, false));
+    let schema = Arc::new(Schema::new(columns).unwrap());
+    let mut arrays: Vec<ArrayRef> =
+        (0..COLUMNS).map(|_| Arc::new((0..ROWS).map(|_| next() as i32).collect::<Int32Array>()) as ArrayRef).collect();
+    arrays.push(Arc::new(StringViewArray::from_iter_values((0..ROWS).map(|_| format!("{:08} and more", next())))));
+    let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
+    (schema, batch)
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn main() {
+    let (schema, batch) = table();
+    println!("| layout | test | rows found | scan µs | index µs | chosen |\n|---|---|--:|--:|--:|---|");
+    for layout in [Layout::Column, Layout::PackedRow, Layout::Row] {
+        let index = |name: &str, column: usize| IndexDesign {
+            name: name.to_owned(),
+            kind: IndexKind::CsbTree,
+            columns: vec![ColumnIndex::from(column)],
+        };
+        let indexes = vec![index("number", 4), index("text", COLUMNS)];
+        let design = Arc::new(TableDesign { layout, indexes, ..TableDesign::default() });
+        let mut builder = BlockBuilder::new(schema.clone(), design.clone());
+        builder.push(&batch).unwrap();
+        let image = builder.finish().unwrap();
+        let block = Block::parse(image.header.into()).unwrap();
+        let sections = InMemory(image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect());
+        for share in [0.00002, 0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5] {
+            let bound = (DOMAIN as f64 * share) as u64;
+            let number = Test::Range { low: i128::MIN, high: bound.into() };
+            let high = std::ops::Bound::Included(format!("{bound:08}").into_bytes().into());
+            let text = Test::BytesRange { low: std::ops::Bound::Unbounded, high };
+            for (name, column, test) in [("number", 4, number), ("text", COLUMNS, text)] {
+                let test = ColumnTest::new(ColumnIndex::from(column), test);
+                let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+                let mut times = [vec![], vec![]];
+                let mut found = 0;
+                for _ in 0..REPETITIONS {
+                    let ways = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
+                    for (way, times) in ways.into_iter().zip(&mut times) {
+                        let start = Instant::now();
+                        let mut reader = block.open_segment(&sections, 0);
+                        way(&mut reader);
+                        found = reader.filter(&predicate, &mut ScanReport::default()).unwrap().len();
+                        times.push(start.elapsed().as_secs_f64() * 1e6);
+                    }
+                }
+                let mut report = ScanReport::default();
+                block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
+                let chosen = if report.index_searches > 0 { "index" } else { "scan" };
+                let (scan, index) = (median(&mut times[0]), median(&mut times[1]));
+                println!("| {} | {name} | {found} | {scan:.1} | {index:.1} | {chosen} |", design.layout.name());
+            }
+        }
+    }
+}

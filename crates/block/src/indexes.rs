@@ -1,0 +1,481 @@
+//! Index sub-blocks: for each index one section per segment, with which a test finds rows without a scan.
+//!
+//! ```text
+//! section of a csb index
+//! offset  size  field
+//! 0       1     columns     1 or 2
+//! 1       1     cut         lowest bits of a joined key that the tree's keys lack
+//! 2       62    zero
+//! 64      32    first part: how a value of the first column becomes a number
+//! 96      32    second part; zero where there is one column
+//! 128     ...   tree        as in `taut_index::csb_tree`
+//!
+//! part
+//! 0       1     kind        1 number, 2 code, 3 prefix
+//! 1       1     width       bits of the numbers, 1 ..= 64
+//! 2       1     shift       lowest bits of a distance that the numbers lack
+//! 3       1     nulls       1 where 0 stands for null, and all others are greater by one
+//! 4       1     shared      prefix: how many bytes all values begin with, at most 16
+//! 5       11    zero
+//! 16      16    base        number: the least one; prefix: those bytes, then zeros
+//! ```
+//!
+//! A number is its distance from the least one of the segment; a text of a dictionary is its code, so that the tree is
+//! over codes where the column is compressed; another text is the eight bytes behind those that all share. The numbers
+//! of two columns are joined, the first one in front. Where bits are cut off, the rows found are those that may pass.
+//!
+//! A section of a bloom index is a filter as in `taut_index::bloom`, over the values that are not null.
+
+use std::ops::Bound;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BinaryViewArray};
+use arrow_buffer::Buffer;
+use hashbrown::HashMap;
+use taut_index::{Bloom, CorruptIndex, CsbTree, bloom_hash};
+use taut_types::{ColumnIndex, IndexKind, Key, LogicalType, Test};
+
+use crate::error::Corrupt;
+use crate::groups::Piece;
+use crate::selection::Rows;
+use crate::values::{ColumnValues, Keys};
+use crate::{Block, BlockError, Sections};
+
+const HEAD_BYTES: usize = 128;
+const PARTS_AT: usize = 64;
+const PART_BYTES: usize = 32;
+const SHARED_MAX: usize = 16;
+/// Bits of a part, with the one for null.
+const PART_BITS: u32 = 64;
+/// Longer lists are not looked up one by one.
+const INTERVALS_MAX: usize = 2048;
+/// Longer lists are not asked of a filter: some value of them would pass by chance.
+const BLOOM_LIST_MAX: usize = 64;
+
+/// The index sections of all segments of a block, in the order of the header.
+pub(crate) fn build(block: &Block, sections: &dyn Sections) -> Result<Vec<Vec<u8>>, BlockError> {
+    let mut built = vec![];
+    for segment in 0..block.segments() {
+        for index in 0..block.header.indexes() {
+            built.push(build_one(block, sections, segment, index)?);
+        }
+    }
+    Ok(built)
+}
+
+/// The section of one index in one segment.
+pub(crate) fn build_one(
+    block: &Block,
+    sections: &dyn Sections,
+    segment: usize,
+    index: usize,
+) -> Result<Vec<u8>, BlockError> {
+    let (kind, columns) = block.header.index(index);
+    let rows = block.segment_rows(segment);
+    let sources: Vec<Source> =
+        columns.iter().map(|column| Source::read(block, sections, segment, *column)).collect::<Result<_, _>>()?;
+    match (kind, sources.as_slice()) {
+        (IndexKind::Bloom, [source, ..]) => Ok(Bloom::build(&source.hashes(rows))),
+        _ => Ok(build_tree(&sources, rows)),
+    }
+}
+
+fn build_tree(sources: &[Source], rows: usize) -> Vec<u8> {
+    let parts: Vec<Part> = sources.iter().map(Source::part).collect();
+    let bits: u32 = parts.iter().map(|part| part.width).sum();
+    let cut = bits.saturating_sub(u64::BITS);
+    let mut bytes = vec![0; HEAD_BYTES];
+    bytes[0] = parts.len() as u8;
+    bytes[1] = cut as u8;
+    for (place, part) in parts.iter().enumerate() {
+        part.write(&mut bytes[PARTS_AT + place * PART_BYTES..][..PART_BYTES]);
+    }
+    let numbers: Vec<Vec<u64>> = sources.iter().zip(&parts).map(|(source, part)| source.numbers(part)).collect();
+    let joined: Vec<u64> = match (numbers.as_slice(), parts.as_slice()) {
+        ([first, second], [_, part]) => (0..rows).map(|row| join(first[row], second[row], part.width, cut)).collect(),
+        _ => numbers.into_iter().next().unwrap_or_default(),
+    };
+    bytes.append(&mut CsbTree::build(&joined));
+    bytes
+}
+
+/// Two numbers as one, without its lowest `cut` bits.
+fn join(first: u64, second: u64, second_width: u32, cut: u32) -> u64 {
+    // At most 128 bits, of which at least `cut` are left out.
+    ((u128::from(first) << second_width | u128::from(second)) >> cut) as u64
+}
+
+/// One column of a segment whose rows are indexed.
+struct Source {
+    values: ColumnValues,
+    /// For text of a dictionary, the code of each row.
+    codes: Option<(Vec<u64>, usize)>,
+}
+
+impl Source {
+    fn read(block: &Block, sections: &dyn Sections, segment: usize, column: ColumnIndex) -> Result<Self, BlockError> {
+        let (group, place) = block.header.place(column.index());
+        let logical = block.column_type(column);
+        let mut piece = block.open_piece(sections, segment, group)?;
+        let array = piece.read(&[place], &Rows::Range(0..block.segment_rows(segment)))?.swap_remove(0);
+        let dictionary = if logical.is_bytes() { piece.dictionary(place) } else { None };
+        let out_of_range = |_| {
+            Corrupt { at: 0, expected: "values of the column's type" }
+                .in_section(block.header.piece(segment, group).start)
+        };
+        let values = ColumnValues::new(array, logical).map_err(out_of_range)?;
+        let codes = dictionary.map(|entries| (codes_of(&values, &bytes_of(&entries, logical)), entries.len()));
+        Ok(Self { values, codes })
+    }
+
+    fn hashes(&self, rows: usize) -> Vec<u64> {
+        let key = |row: usize| match &self.values.keys {
+            Keys::Narrow(numbers) => Key::Number(numbers[row].into()),
+            Keys::Wide(numbers) => Key::Number(numbers[row]),
+            Keys::Bytes(views) => Key::Bytes(views.value(row).into()),
+        };
+        (0..rows).filter(|row| !self.values.is_null(*row)).map(|row| bloom_hash(&key(row))).collect()
+    }
+
+    /// How the values of this column become numbers.
+    fn part(&self) -> Part {
+        let nulls = self.values.nulls().is_some();
+        let number = |kind, span: u128, base| {
+            let bits = u128::BITS - span.leading_zeros();
+            // One bit is left for the step that makes room for null.
+            let shift = bits.saturating_sub(PART_BITS - u32::from(nulls));
+            let greatest = (span >> shift) as u64;
+            let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
+            Part { kind, width, shift, nulls, base, shared: vec![] }
+        };
+        match (&self.codes, &self.values.keys) {
+            (Some((_, entries)), _) => number(PartKind::Code, entries.saturating_sub(1) as u128, 0),
+            (None, Keys::Bytes(views)) => {
+                let shared = shared_prefix(views);
+                Part { shared, ..number(PartKind::Prefix, u64::MAX.into(), 0) }
+            }
+            _ => {
+                let (min, max) = self.values.number_bounds(0..self.values.rows()).unwrap_or((0, 0));
+                number(PartKind::Number, max.wrapping_sub(min) as u128, min)
+            }
+        }
+    }
+
+    /// The number of each row.
+    fn numbers(&self, part: &Part) -> Vec<u64> {
+        let number = |row: usize| match (&self.codes, &self.values.keys) {
+            (Some((codes, _)), _) => part.number(codes[row].into()),
+            (None, Keys::Narrow(numbers)) => part.number(i128::from(numbers[row]).wrapping_sub(part.base) as u128),
+            (None, Keys::Wide(numbers)) => part.number(numbers[row].wrapping_sub(part.base) as u128),
+            (None, Keys::Bytes(views)) => part.number(prefix(&views.value(row)[part.shared.len()..]).into()),
+        };
+        (0..self.values.rows()).map(|row| if self.values.is_null(row) { 0 } else { number(row) }).collect()
+    }
+}
+
+fn bytes_of(array: &ArrayRef, logical: LogicalType) -> BinaryViewArray {
+    match logical {
+        LogicalType::Varchar => array.as_string_view().clone().to_binary_view(),
+        _ => array.as_binary_view().clone(),
+    }
+}
+
+/// The code of each row; of null rows any.
+fn codes_of(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
+    let codes: HashMap<&[u8], u64> = (0..entries.len()).map(|code| (entries.value(code), code as u64)).collect();
+    match &values.keys {
+        Keys::Bytes(views) => {
+            let code =
+                |row: usize| if values.is_null(row) { 0 } else { codes.get(views.value(row)).copied().unwrap_or(0) };
+            (0..views.len()).map(code).collect()
+        }
+        _ => vec![],
+    }
+}
+
+/// The bytes that all values begin with, as many of them as a part can hold.
+fn shared_prefix(views: &BinaryViewArray) -> Vec<u8> {
+    let mut present = views.iter().flatten();
+    let Some(first) = present.next() else { return vec![] };
+    let first = &first[..first.len().min(SHARED_MAX)];
+    let shared = |length: usize, value: &[u8]| {
+        first[..length].iter().zip(value).take_while(|(left, right)| left == right).count()
+    };
+    first[..present.fold(first.len(), shared)].to_vec()
+}
+
+/// The first eight bytes as a number of the same order, padded by zeros.
+fn prefix(bytes: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let length = bytes.len().min(8);
+    first[..length].copy_from_slice(&bytes[..length]);
+    u64::from_be_bytes(first)
+}
+
+/// How values of one column become numbers of the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    kind: PartKind,
+    width: u32,
+    shift: u32,
+    nulls: bool,
+    base: i128,
+    shared: Vec<u8>,
+}
+
+/// What a number stands for. The codes are stored and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum PartKind {
+    Number = 1,
+    Code = 2,
+    Prefix = 3,
+}
+
+/// Numbers from one to another, both included.
+type Interval = (u64, u64);
+
+impl Part {
+    fn number(&self, distance: u128) -> u64 {
+        ((distance >> self.shift) as u64).wrapping_add(self.nulls.into())
+    }
+
+    /// The greatest number there can be.
+    fn greatest(&self) -> u64 {
+        u64::MAX >> (u64::BITS - self.width)
+    }
+
+    /// Whether two values have the same number only if they are equal.
+    fn is_exact(&self) -> bool {
+        self.shift == 0 && self.kind != PartKind::Prefix
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.width as u8;
+        bytes[2] = self.shift as u8;
+        bytes[3] = self.nulls.into();
+        bytes[4] = self.shared.len() as u8;
+        bytes[16..32].copy_from_slice(&self.base.to_le_bytes());
+        if self.kind == PartKind::Prefix {
+            bytes[16..16 + self.shared.len()].copy_from_slice(&self.shared);
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let kinds = [PartKind::Number, PartKind::Code, PartKind::Prefix];
+        let kind = kinds.into_iter().find(|kind| *kind as u8 == bytes[0])?;
+        let (width, shift, shared) = (u32::from(bytes[1]), u32::from(bytes[2]), usize::from(bytes[4]));
+        let fits = (1..=PART_BITS).contains(&width) && shift <= PART_BITS + 1 && bytes[3] <= 1 && shared <= SHARED_MAX;
+        let mut base = [0; 16];
+        base.copy_from_slice(&bytes[16..32]);
+        let is_prefix = kind == PartKind::Prefix;
+        (fits && bytes[5..16] == [0; 11] && (is_prefix || shared == 0)).then(|| Self {
+            kind,
+            width,
+            shift,
+            nulls: bytes[3] == 1,
+            base: if is_prefix { 0 } else { i128::from_le_bytes(base) },
+            shared: base[..shared].to_vec(),
+        })
+    }
+
+    /// The numbers of the values that may pass a test, ascending; `None` for a test that is not looked up. A test on
+    /// text is given as the ranges of codes that pass it where numbers are codes.
+    fn intervals(&self, test: &Test, codes: Option<&[(u64, u64)]>) -> Option<Vec<Interval>> {
+        let least = u64::from(self.nulls);
+        let clamped = |low: i128, high: i128| {
+            let top = self
+                .base
+                .saturating_add_unsigned(u128::from(self.greatest() - least) << self.shift | low_bits(self.shift));
+            let (low, high) = (low.max(self.base), high.min(top));
+            let distance = |number: i128| self.number(number.wrapping_sub(self.base) as u128);
+            (low <= high).then(|| (distance(low), distance(high)))
+        };
+        Some(match (test, self.kind) {
+            (Test::Null, _) => {
+                if self.nulls {
+                    vec![(0, 0)]
+                } else {
+                    vec![]
+                }
+            }
+            (Test::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
+            (Test::OneOf(numbers), PartKind::Number) if numbers.len() <= INTERVALS_MAX => {
+                let mut points: Vec<Interval> = numbers.iter().filter_map(|number| clamped(*number, *number)).collect();
+                points.dedup();
+                points
+            }
+            (_, PartKind::Code) => codes?.iter().map(|(low, high)| (low + least, high + least)).collect(),
+            (Test::BytesRange { low, high }, PartKind::Prefix) => {
+                let low = match low {
+                    Bound::Included(low) | Bound::Excluded(low) => self.place(low),
+                    Bound::Unbounded => least,
+                };
+                let high = match high {
+                    Bound::Included(high) | Bound::Excluded(high) if self.is_below(high) => return Some(vec![]),
+                    Bound::Included(high) | Bound::Excluded(high) => self.place(high),
+                    Bound::Unbounded => self.greatest(),
+                };
+                if low <= high { vec![(low, high)] } else { vec![] }
+            }
+            (Test::BytesOneOf(list), PartKind::Prefix) if list.len() <= INTERVALS_MAX => {
+                let inside = list.iter().filter(|value| value.starts_with(&self.shared));
+                let mut points: Vec<Interval> =
+                    inside.map(|value| self.place(value)).map(|number| (number, number)).collect();
+                points.dedup();
+                points
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether all values begin with greater bytes than this one.
+    fn is_below(&self, value: &[u8]) -> bool {
+        !value.starts_with(&self.shared) && value < self.shared.as_slice()
+    }
+
+    /// The number of the least value that is not less than this one, as far as eight bytes tell.
+    fn place(&self, value: &[u8]) -> u64 {
+        match value.strip_prefix(self.shared.as_slice()) {
+            Some(rest) => self.number(prefix(rest).into()),
+            None if self.is_below(value) => self.nulls.into(),
+            None => self.greatest(),
+        }
+    }
+}
+
+fn low_bits(count: u32) -> u128 {
+    (1 << count) - 1
+}
+
+/// A csb index of one segment, ready to be searched.
+pub(crate) struct TreeIndex {
+    parts: Vec<Part>,
+    cut: u32,
+    tree: CsbTree,
+}
+
+/// What an index knows of one or two tests.
+pub(crate) struct Found {
+    /// Keys of the rows.
+    keys: Vec<Interval>,
+    /// How many rows there are.
+    pub rows: usize,
+    /// Whether the rows found are all those that pass the first test, and no others.
+    pub first_is_exact: bool,
+    /// The same of the second test, where it was looked up too.
+    pub second_is_exact: Option<bool>,
+}
+
+impl Found {
+    /// How many keys, or ranges of keys, were searched for.
+    pub fn intervals(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+impl TreeIndex {
+    /// Checks the section of an index over so many rows.
+    pub fn parse(bytes: &Buffer, rows: usize, columns: usize) -> Result<Self, Corrupt> {
+        let corrupt = |at, expected| Corrupt { at, expected };
+        if bytes.len() < HEAD_BYTES {
+            return Err(corrupt(0, "a head of 128 bytes"));
+        }
+        let cut = u32::from(bytes[1]);
+        if usize::from(bytes[0]) != columns || cut > u64::BITS || bytes[2..PARTS_AT].iter().any(|byte| *byte != 0) {
+            return Err(corrupt(0, "as many columns as the header says"));
+        }
+        let part = |place: usize| {
+            let at = PARTS_AT + place * PART_BYTES;
+            Part::parse(&bytes[at..at + PART_BYTES]).ok_or(corrupt(at, "a part"))
+        };
+        let parts: Vec<Part> = (0..columns).map(part).collect::<Result<_, _>>()?;
+        let bits: u32 = parts.iter().map(|part| part.width).sum();
+        if cut != bits.saturating_sub(u64::BITS) {
+            return Err(corrupt(1, "keys of at most 64 bits"));
+        }
+        let tree = CsbTree::parse(&bytes.slice(HEAD_BYTES), rows)
+            .map_err(|corrupt| Corrupt::from(corrupt).behind(HEAD_BYTES))?;
+        Ok(Self { parts, cut, tree })
+    }
+
+    /// Whether a test on text has to be given as codes.
+    pub fn takes_codes(&self, place: usize) -> bool {
+        self.parts[place].kind == PartKind::Code
+    }
+
+    /// What the index knows of a test on its first column, and of one on its second; `None` where it cannot help. A test
+    /// comes with the codes that pass, where the index takes codes.
+    pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>) -> Option<Found> {
+        let firsts = self.parts[0].intervals(first.test, first.codes)?;
+        let Some(part) = self.parts.get(1) else {
+            let rows = self.count(&firsts);
+            return Some(Found { keys: firsts, rows, first_is_exact: self.parts[0].is_exact(), second_is_exact: None });
+        };
+        let seconds = second.and_then(|second| part.intervals(second.test, second.codes));
+        let are_points = firsts.iter().all(|(low, high)| low == high);
+        let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= INTERVALS_MAX);
+        let (whole, is_exact) = ([(0, part.greatest())], self.cut == 0);
+        // Without the second test, all its values are meant: cutting then costs nothing as long as the first stays whole.
+        let first_is_exact = self.parts[0].is_exact() && self.cut <= part.width;
+        let second_is_exact = seconds.as_ref().map(|_| part.is_exact() && is_exact);
+        let mut keys = vec![];
+        for (low, high) in firsts {
+            for (from, to) in seconds.as_deref().unwrap_or(&whole) {
+                keys.push((join(low, *from, part.width, self.cut), join(high, *to, part.width, self.cut)));
+            }
+        }
+        let rows = self.count(&keys);
+        Some(Found { keys, rows, first_is_exact, second_is_exact })
+    }
+
+    fn count(&self, keys: &[Interval]) -> usize {
+        keys.iter().map(|(low, high)| self.tree.rows_between(*low, *high).len()).sum()
+    }
+
+    /// Calls `visit` with the rows that were found, in any order; none lies outside of the segment.
+    pub fn visit(&self, found: &Found, mut visit: impl FnMut(usize)) {
+        for (low, high) in &found.keys {
+            let rows = self.tree.rows_between(*low, *high).iter().map(|row| usize::from(*row));
+            rows.filter(|row| *row < self.tree.rows()).for_each(&mut visit);
+        }
+    }
+}
+
+/// A test as an index is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub test: &'a Test,
+    pub codes: Option<&'a [(u64, u64)]>,
+}
+
+/// Whether a filter over the values of a segment rules out that any passes a test.
+pub(crate) fn bloom_rules_out(bytes: &Buffer, test: &Test) -> Result<bool, CorruptIndex> {
+    let filter = Bloom::parse(bytes)?;
+    let has = |key: Key| filter.may_contain(bloom_hash(&key));
+    Ok(match test {
+        Test::Range { low, high } if low == high => !has(Key::Number(*low)),
+        Test::OneOf(numbers) if numbers.len() <= BLOOM_LIST_MAX => {
+            !numbers.iter().any(|number| has(Key::Number(*number)))
+        }
+        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+            !has(Key::Bytes(low.clone()))
+        }
+        Test::BytesOneOf(list) if list.len() <= BLOOM_LIST_MAX => {
+            !list.iter().any(|value| has(Key::Bytes(value.clone())))
+        }
+        _ => false,
+    })
+}
+
+/// The codes of a dictionary that pass a test, as ranges.
+pub(crate) fn codes_that_pass(piece: &Piece<'_>, place: usize, test: &Test) -> Option<Vec<Interval>> {
+    piece.codes_that_pass(place, test).map(|ranges| {
+        ranges
+            .into_iter()
+            .filter(|codes| !codes.is_empty())
+            .map(|codes| (codes.start as u64, codes.end as u64 - 1))
+            .collect()
+    })
+}

@@ -1,0 +1,198 @@
+//! Ways around a scan: what Bloom filters rule out, what binary search finds in sorted zones, and which rows a csb
+//! index leads to (Chasseur and Patel, 2013, sections 4.4 and 4.6).
+//!
+//! Search and index work together: the rows that an index finds are kept where search, or zone maps, left them.
+//!
+//! An index tells how many rows it leads to before any is looked at. It is taken where visiting these costs less than
+//! testing all rows that are left, by the costs below. Measured: `cargo run --release -p taut-block --example paths`.
+
+use taut_index::{RowRanges, Zone};
+use taut_types::{ColumnIndex, ColumnTest, GroupKind, IndexKind, Test};
+
+use crate::indexes::{Asked, Found, TreeIndex, bloom_rules_out, codes_that_pass};
+use crate::segment::{IndexUse, Planned, SegmentReader};
+use crate::{AccessPaths, BlockError, ScanReport};
+
+/// Nanoseconds that a search of an index takes, with finding its section.
+const SEARCH_COST: f64 = 400.0;
+/// Nanoseconds per key, or range of keys, that is searched for.
+const INTERVAL_COST: f64 = 60.0;
+/// Nanoseconds per row that an index leads to.
+const FOUND_ROW_COST: f64 = 1.3;
+/// An index is not even asked where a test is expected to let more than this share pass: visiting rows then costs more
+/// than testing them in any layout.
+const SHARE_MAX: f64 = 0.6;
+
+/// Nanoseconds that testing one row takes, about.
+fn test_cost(kind: GroupKind, test: &Test) -> f64 {
+    let is_bytes = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_));
+    match (kind, is_bytes) {
+        (GroupKind::Column, false) => 0.25,
+        (GroupKind::Column, true) => 1.0,
+        (GroupKind::PackedRows, false) => 1.8,
+        (GroupKind::PackedRows, true) => 4.0,
+        (GroupKind::SlottedRows, false) => 3.0,
+        (GroupKind::SlottedRows, true) => 6.0,
+    }
+}
+
+impl SegmentReader<'_> {
+    /// Whether a Bloom filter of this segment rules out that some row passes one of the tests.
+    pub(crate) fn bloom_rules_out(&self, planned: &[Planned<'_>]) -> Result<bool, BlockError> {
+        let header = &self.block.header;
+        for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
+            let columns = header.index(index).1;
+            for planned in planned.iter().filter(|planned| columns.contains(&planned.test.column)) {
+                if planned.test.negated || planned.is_answered() {
+                    continue;
+                }
+                let section = header.index_section(self.segment, index);
+                let bytes = self.sections.section(section)?;
+                let ruled_out = bloom_rules_out(&bytes, &planned.test.test)
+                    .map_err(|corrupt| crate::error::Corrupt::from(corrupt).in_section(section))?;
+                if ruled_out {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes rows out of `ranges` that fail a test on a column that ascends in a zone, found by binary search. The test
+    /// is answered there.
+    pub(crate) fn search_sorted(
+        &mut self,
+        planned: &mut [Planned<'_>],
+        ranges: &mut RowRanges,
+        report: &mut ScanReport,
+    ) -> Result<(), BlockError> {
+        for planned in planned {
+            let test = planned.test;
+            let column_kind = self.block.header.kind(self.block.header.place(test.column.index()).0);
+            let is_searchable = !test.negated && test.test != Test::Null && column_kind == GroupKind::Column;
+            if !is_searchable || planned.is_answered() {
+                continue;
+            }
+            let summary = self.block.summary(self.sections, test.column)?;
+            let zones = summary.zones(self.segment).zones();
+            if zones.iter().any(|zone| zone.is_ascending) && self.search_zones(planned, zones, ranges)? {
+                report.sorted_searches += 1;
+                report.paths |= AccessPaths::SORTED_SEARCH;
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches the ascending zones of a column in which rows are left that may pass or fail. Returns whether it did.
+    fn search_zones(
+        &mut self,
+        planned: &mut Planned<'_>,
+        zones: &[Zone],
+        ranges: &mut RowRanges,
+    ) -> Result<bool, BlockError> {
+        let test = planned.test;
+        let uncertain = ranges.without(&planned.certain);
+        let (mut kept, mut certain, mut start, mut searched) = (RowRanges::none(), RowRanges::none(), 0, false);
+        for zone in zones {
+            let rows = start..zone.rows_end;
+            start = rows.end;
+            let found = if zone.is_ascending && uncertain.overlaps(&rows) {
+                self.piece(test.column)?.0.search(&test.test, rows.start as usize..rows.end as usize)
+            } else {
+                None
+            };
+            match found {
+                Some(found) => {
+                    searched = true;
+                    for part in found {
+                        // Parts of a zone, whose rows fit 32 bits.
+                        kept.push(part.start as u32..part.end as u32);
+                        certain.push(part.start as u32..part.end as u32);
+                    }
+                }
+                None => {
+                    planned.certain.within(rows.clone()).for_each(|part| certain.push(part));
+                    kept.push(rows);
+                }
+            }
+        }
+        if searched {
+            ranges.intersect(&kept);
+            planned.certain = certain;
+            planned.uncertain = ranges.without(&planned.certain);
+        }
+        Ok(searched)
+    }
+
+    /// The csb index that finds rows for the least cost, if that is less than what testing the rows costs.
+    pub(crate) fn choose_index(&mut self, planned: &[Planned<'_>]) -> Result<Option<Choice>, BlockError> {
+        let mut best: Option<(f64, Choice)> = None;
+        for index in 0..self.block.header.indexes() {
+            let (kind, columns) = self.block.header.index(index);
+            let on = |column: ColumnIndex| {
+                planned.iter().position(|planned| planned.test.column == column && planned.can_be_looked_up())
+            };
+            let Some(first) = on(columns[0]).filter(|_| kind == IndexKind::CsbTree) else { continue };
+            let is_forced = self.index_use == IndexUse::Always;
+            if planned[first].share > SHARE_MAX && !is_forced {
+                continue;
+            }
+            let second = columns.get(1).and_then(|column| on(*column));
+            let section = self.block.header.index_section(self.segment, index);
+            let tree = TreeIndex::parse(&self.sections.section(section)?, self.rows, columns.len())
+                .map_err(|corrupt| corrupt.in_section(section))?;
+            let Some(found) = self.search_index(&tree, planned[first].test, second.map(|at| planned[at].test))? else {
+                continue;
+            };
+            let answered = std::iter::once(first).chain(second.filter(|_| found.second_is_exact.is_some()));
+            let scan_cost: f64 = answered.map(|at| self.scan_cost(&planned[at])).sum();
+            let index_cost =
+                SEARCH_COST + INTERVAL_COST * found.intervals() as f64 + FOUND_ROW_COST * found.rows as f64;
+            if (index_cost < scan_cost || is_forced) && best.as_ref().is_none_or(|(cost, _)| index_cost < *cost) {
+                best = Some((index_cost, Choice { tree, found, first, second }));
+            }
+        }
+        Ok(best.map(|(_, choice)| choice))
+    }
+
+    fn search_index(
+        &mut self,
+        tree: &TreeIndex,
+        first: &ColumnTest,
+        second: Option<&ColumnTest>,
+    ) -> Result<Option<Found>, BlockError> {
+        let mut codes = |place: usize, test: &ColumnTest| match tree.takes_codes(place) && test.test != Test::Null {
+            true => self.piece(test.column).map(|(piece, at)| codes_that_pass(piece, at, &test.test)),
+            false => Ok(None),
+        };
+        let first_codes = codes(0, first)?;
+        let second_codes = second.map(|second| codes(1, second)).transpose()?.flatten();
+        let first = Asked { test: &first.test, codes: first_codes.as_deref() };
+        let second = second.map(|second| Asked { test: &second.test, codes: second_codes.as_deref() });
+        Ok(tree.search(first, second))
+    }
+
+    fn scan_cost(&self, planned: &Planned<'_>) -> f64 {
+        let header = &self.block.header;
+        let kind = header.kind(header.place(planned.test.column.index()).0);
+        planned.uncertain.rows() as f64 * test_cost(kind, &planned.test.test)
+    }
+}
+
+/// An index, and what it found.
+pub(crate) struct Choice {
+    pub tree: TreeIndex,
+    pub found: Found,
+    /// The test on its first column.
+    first: usize,
+    /// The test on its second column, which counts only where it was looked up.
+    second: Option<usize>,
+}
+
+impl Choice {
+    /// Whether no row that was found fails this test.
+    pub fn answers(&self, test: usize) -> bool {
+        (test == self.first && self.found.first_is_exact)
+            || (Some(test) == self.second && self.found.second_is_exact == Some(true))
+    }
+}

@@ -1,0 +1,78 @@
+//! Binary search over values that ascend.
+
+use std::borrow::Cow;
+use std::ops::{Bound, Range};
+
+use taut_types::Test;
+
+/// Longer lists are tested value by value.
+const LIST_MAX: usize = 16;
+
+/// Of rows whose numbers ascend, those that pass a test.
+pub(crate) fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) -> Option<Vec<Range<usize>>> {
+    let between = |low: i128, high: i128, rows: Range<usize>| {
+        let start = first_row(rows.clone(), |row| number(row) < low);
+        start..first_row(start..rows.end, |row| number(row) <= high)
+    };
+    match test {
+        Test::Range { low, high } if low > high => Some(vec![]),
+        Test::Range { low, high } => Some(vec![between(*low, *high, rows)]),
+        Test::OneOf(list) => each(list, rows, |number, rows| between(*number, *number, rows)),
+        Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => None,
+    }
+}
+
+/// Of rows whose values ascend, those that pass a test.
+pub(crate) fn bytes<'a>(
+    test: &Test,
+    rows: Range<usize>,
+    value: impl Fn(usize) -> Cow<'a, [u8]>,
+) -> Option<Vec<Range<usize>>> {
+    let not_above = |bound: &[u8], rows| first_row(rows, |row| *value(row) <= *bound);
+    let below = |bound: &[u8], rows| first_row(rows, |row| *value(row) < *bound);
+    match test {
+        Test::BytesRange { low, high } => {
+            let start = match low {
+                Bound::Included(low) => below(low, rows.clone()),
+                Bound::Excluded(low) => not_above(low, rows.clone()),
+                Bound::Unbounded => rows.start,
+            };
+            let end = match high {
+                Bound::Included(high) => not_above(high, start..rows.end),
+                Bound::Excluded(high) => below(high, start..rows.end),
+                Bound::Unbounded => rows.end,
+            };
+            Some(vec![start..end])
+        }
+        Test::BytesOneOf(list) => each(list, rows, |item, rows| {
+            let start = below(item, rows.clone());
+            start..not_above(item, start..rows.end)
+        }),
+        Test::Range { .. } | Test::OneOf(_) | Test::Null => None,
+    }
+}
+
+/// What is found of each item of an ascending list, each behind the one before.
+fn each<T>(
+    list: &[T],
+    rows: Range<usize>,
+    find: impl Fn(&T, Range<usize>) -> Range<usize>,
+) -> Option<Vec<Range<usize>>> {
+    let mut start = rows.start;
+    let found = |item: &T| {
+        let found = find(item, start..rows.end);
+        start = found.end;
+        found
+    };
+    (list.len() <= LIST_MAX).then(|| list.iter().map(found).collect())
+}
+
+/// The first row for which `is_before` does not hold, or the end; it holds for all rows in front of that one.
+fn first_row(rows: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (rows.start, rows.end);
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}

@@ -1,0 +1,130 @@
+//! Bloom filters: whether a key can occur at all.
+//!
+//! Blocked filters (Putze, Sanders, Singler, 2007) in the form that Apache Parquet uses: a key has one block of 256
+//! bits, and one bit in each of its eight words, so that a look-up touches one cache line.
+//!
+//! ```text
+//! offset  size          field
+//! 0       4             blocks   a power of two
+//! 4       60            zero
+//! 64      32 * blocks   eight words of 32 bits each
+//! ```
+//!
+//! About ten bits per distinct key leave one wrong "perhaps" in a hundred. A filter answers nothing on ranges.
+
+use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
+use taut_types::Key;
+use twox_hash::XxHash3_64;
+
+use crate::csb_tree::CorruptIndex;
+
+const HEAD_BYTES: usize = 64;
+const WORDS: usize = 8;
+const BITS_PER_KEY: usize = 10;
+const BLOCKS_MAX: usize = 1 << 16;
+/// Odd numbers that pick a bit in each word; those of the Parquet format.
+const SALTS: [u32; WORDS] =
+    [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
+
+/// A filter over the keys of a segment.
+#[derive(Clone, Debug)]
+pub struct Bloom {
+    words: ScalarBuffer<u32>,
+}
+
+/// The hash by which a key is looked up.
+pub fn bloom_hash(key: &Key) -> u64 {
+    match key {
+        Key::Number(number) => XxHash3_64::oneshot(&number.to_le_bytes()),
+        Key::Bytes(bytes) => XxHash3_64::oneshot(bytes),
+    }
+}
+
+/// The bit of each word.
+fn bits(hash: u64) -> [u32; WORDS] {
+    SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
+}
+
+/// The first word of the block of a hash, of a power of two of blocks.
+fn first_word(hash: u64, words: usize) -> usize {
+    ((hash >> 32) as usize & (words / WORDS - 1)) * WORDS
+}
+
+impl Bloom {
+    /// The bytes of a filter that admits keys of these hashes, which may repeat.
+    pub fn build(hashes: &[u64]) -> Vec<u8> {
+        let mut distinct = hashes.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let blocks = (distinct.len() * BITS_PER_KEY).div_ceil(32 * WORDS).next_power_of_two().min(BLOCKS_MAX);
+        let mut words = vec![0_u32; blocks * WORDS];
+        for hash in distinct {
+            let first = first_word(hash, words.len());
+            words[first..first + WORDS].iter_mut().zip(bits(hash)).for_each(|(word, bit)| *word |= bit);
+        }
+        let mut bytes = vec![0; HEAD_BYTES];
+        bytes[..4].copy_from_slice(&(blocks as u32).to_le_bytes());
+        bytes.extend_from_slice(words.as_slice().to_byte_slice());
+        bytes.resize(bytes.len().next_multiple_of(HEAD_BYTES), 0);
+        bytes
+    }
+
+    /// Checks the frame of a filter.
+    ///
+    /// # Errors
+    /// When the bytes are not as long as their count says.
+    pub fn parse(bytes: &Buffer) -> Result<Self, CorruptIndex> {
+        let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
+            return Err(CorruptIndex { at: 0, expected: "a head of 64 bytes" });
+        };
+        let blocks = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        if !blocks.is_power_of_two() || blocks > BLOCKS_MAX {
+            return Err(CorruptIndex { at: 0, expected: "a power of two of blocks" });
+        }
+        if head[4..].iter().any(|byte| *byte != 0) {
+            return Err(CorruptIndex { at: 4, expected: "zeros" });
+        }
+        let length = blocks * WORDS * 4;
+        if bytes.len() != (HEAD_BYTES + length).next_multiple_of(HEAD_BYTES) {
+            return Err(CorruptIndex { at: HEAD_BYTES, expected: "as many blocks as the head says" });
+        }
+        Ok(Self { words: ScalarBuffer::from(bytes.slice_with_length(HEAD_BYTES, length)) })
+    }
+
+    /// Whether a key of this hash may be there.
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let first = first_word(hash, self.words.len());
+        self.words[first..first + WORDS].iter().zip(bits(hash)).all(|(word, bit)| word & bit != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_admitted_and_few_others() {
+        for count in [1, 2, 100, 65_536_i128] {
+            let hashes: Vec<u64> = (0..count).map(|number| bloom_hash(&Key::Number(number * 7))).collect();
+            let bytes = Buffer::from(Bloom::build(&hashes));
+            let filter = Bloom::parse(&bytes).unwrap();
+            assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
+            let wrong =
+                (1..=10_000_i128).filter(|number| filter.may_contain(bloom_hash(&Key::Number(-number)))).count();
+            assert!(wrong <= 300, "{wrong} of 10,000 for {count} keys");
+            for length in 0..bytes.len().min(200) {
+                assert!(Bloom::parse(&bytes.slice_with_length(0, length)).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_head_is_refused() {
+        let good = Bloom::build(&[1, 2, 3]);
+        for (at, value) in [(0, 0), (0, 3), (0, 8), (3, 0x80), (9, 1)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert!(Bloom::parse(&Buffer::from(bytes)).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! CSB+-trees: from ranges of keys to the rows that have them (Rao and Ross, 2000).
+//!
+//! Nodes are of 64 bytes, a cache line, and hold keys only: the children of a node lie side by side. A tree here is
+//! built at once and never changes, so that all nodes of a level are one such node group, and where a child lies is
+//! arithmetic: child `c` of node `n` is node `n * fanout + c` of the next level.
+//!
+//! ```text
+//! offset  size             field
+//! 0       4                rows        N, 1 ..= 65,536
+//! 4       4                entries     K distinct keys, 1 ..= N
+//! 8       1                key_bytes   2, 4 or 8: the narrowest that holds the greatest key
+//! 9       55               zero
+//! 64      64 per node      levels      root first, the leaves last: keys, the last node padded by the greatest number
+//!         K * 2            lasts       u16 each: the place in `rows` of the last row of each key; absent where K = N
+//!         N * 2            rows        u16 each: all rows, by key and then by row
+//!
+//! a leaf holds keys; a node above it holds, for each child, the greatest key below that child
+//! ```
+//!
+//! Each part begins at a multiple of 64 and is padded to one by zeros. Keys are numbers of up to 64 bits: whoever
+//! builds a tree maps values onto them, keeping their order.
+
+use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
+
+/// Bytes of a node, and what parts are aligned to.
+const NODE_BYTES: usize = 64;
+/// Positions fit 16 bits.
+const ROWS_MAX: usize = 1 << 16;
+
+/// A tree's bytes hold what no builder writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {at}: expected {expected}")]
+pub struct CorruptIndex {
+    /// Offset in the bytes of the index.
+    pub at: usize,
+    /// What should be there.
+    pub expected: &'static str,
+}
+
+/// A tree over the keys of a segment, read in place.
+#[derive(Clone, Debug)]
+pub struct CsbTree {
+    keys: Keys,
+    /// Absent where every key has one row.
+    lasts: Option<ScalarBuffer<u16>>,
+    rows: ScalarBuffer<u16>,
+}
+
+#[derive(Clone, Debug)]
+enum Keys {
+    Narrow(Levels<u16>),
+    Middle(Levels<u32>),
+    Wide(Levels<u64>),
+}
+
+/// Bytes of the narrowest key that holds a number.
+fn key_bytes(greatest: u64) -> usize {
+    match greatest {
+        0..=0xffff => 2,
+        0x1_0000..=0xffff_ffff => 4,
+        _ => 8,
+    }
+}
+
+impl CsbTree {
+    /// The bytes of a tree over the keys of rows `0..keys.len()`, of which there are 1 to 65,536.
+    ///
+    /// # Panics
+    /// When there are none, or more.
+    pub fn build(keys: &[u64]) -> Vec<u8> {
+        assert!((1..=ROWS_MAX).contains(&keys.len()), "a tree has 1 to 65,536 rows");
+        let sorted = sorted_rows(keys);
+        let (mut entries, mut lasts) = (Vec::<u64>::new(), Vec::<u16>::new());
+        for (place, (key, _)) in sorted.iter().enumerate() {
+            if entries.last() != Some(key) {
+                entries.push(*key);
+                lasts.push(0);
+            }
+            if let Some(last) = lasts.last_mut() {
+                // A place among at most 2^16 rows.
+                *last = place as u16;
+            }
+        }
+        let rows: Vec<u16> = sorted.iter().map(|(_, row)| *row).collect();
+        let width = key_bytes(entries.last().copied().unwrap_or(0));
+        let mut bytes = vec![0; NODE_BYTES];
+        bytes[..4].copy_from_slice(&(keys.len() as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&(entries.len() as u32).to_le_bytes());
+        bytes[8] = width as u8;
+        match width {
+            2 => Levels::<u16>::write(&entries, &mut bytes),
+            4 => Levels::<u32>::write(&entries, &mut bytes),
+            _ => Levels::<u64>::write(&entries, &mut bytes),
+        }
+        if entries.len() < keys.len() {
+            push_part(&lasts, &mut bytes);
+        }
+        push_part(&rows, &mut bytes);
+        bytes
+    }
+
+    /// Checks the frame of a tree over `rows` rows, and looks at no key.
+    ///
+    /// # Errors
+    /// When the bytes are not as long as their counts say.
+    pub fn parse(bytes: &Buffer, rows: usize) -> Result<Self, CorruptIndex> {
+        let corrupt = |at, expected| CorruptIndex { at, expected };
+        let Some(head) = bytes.first_chunk::<NODE_BYTES>() else {
+            return Err(corrupt(0, "a head of 64 bytes"));
+        };
+        let count = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (found, entries) = (count(0), count(4));
+        if found != rows || !(1..=ROWS_MAX).contains(&rows) {
+            return Err(corrupt(0, "as many rows as the segment has"));
+        }
+        if !(1..=rows).contains(&entries) {
+            return Err(corrupt(4, "1 to as many keys as rows"));
+        }
+        if head[9..].iter().any(|byte| *byte != 0) {
+            return Err(corrupt(9, "zeros"));
+        }
+        let mut at = NODE_BYTES;
+        let keys = match head[8] {
+            2 => Keys::Narrow(Levels::parse(bytes, entries, &mut at)?),
+            4 => Keys::Middle(Levels::parse(bytes, entries, &mut at)?),
+            8 => Keys::Wide(Levels::parse(bytes, entries, &mut at)?),
+            _ => return Err(corrupt(8, "keys of 2, 4 or 8 bytes")),
+        };
+        let lasts = if entries < rows { Some(take_part(bytes, entries, &mut at)?) } else { None };
+        let rows = take_part(bytes, rows, &mut at)?;
+        if at != bytes.len() {
+            return Err(corrupt(at, "the end of the tree"));
+        }
+        Ok(Self { keys, lasts, rows })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The rows whose keys lie in `low..=high`, by key and then by row: as a slice, so that their number is known
+    /// before any is looked at. Bytes that were damaged may give rows outside of the segment.
+    pub fn rows_between(&self, low: u64, high: u64) -> &[u16] {
+        if low > high {
+            return &[];
+        }
+        let first = self.lower_bound(low);
+        let end = high.checked_add(1).map_or(usize::MAX, |above| self.lower_bound(above));
+        let range = self.places(first)..self.places(end);
+        self.rows.get(range).unwrap_or_default()
+    }
+
+    /// Where the rows of entry `entry` begin.
+    fn places(&self, entry: usize) -> usize {
+        match &self.lasts {
+            None => entry.min(self.rows.len()),
+            Some(_) if entry == 0 => 0,
+            Some(lasts) => lasts.get(entry - 1).map_or(self.rows.len(), |last| usize::from(*last) + 1),
+        }
+    }
+
+    /// How many distinct keys are less.
+    fn lower_bound(&self, key: u64) -> usize {
+        match &self.keys {
+            Keys::Narrow(levels) => u16::try_from(key).map_or(usize::MAX, |key| levels.lower_bound(key)),
+            Keys::Middle(levels) => u32::try_from(key).map_or(usize::MAX, |key| levels.lower_bound(key)),
+            Keys::Wide(levels) => levels.lower_bound(key),
+        }
+    }
+}
+
+/// Rows with their keys, in the order of the tree.
+fn sorted_rows(keys: &[u64]) -> Vec<(u64, u16)> {
+    const ROW_BITS: u32 = 16;
+    let greatest = keys.iter().copied().max().unwrap_or(0);
+    if greatest >> (u64::BITS - ROW_BITS) == 0 {
+        // One number for key and row sorts faster than a pair.
+        let mut joined: Vec<u64> = keys.iter().zip(0..).map(|(key, row)| key << ROW_BITS | row).collect();
+        joined.sort_unstable();
+        return joined.into_iter().map(|joined| (joined >> ROW_BITS, joined as u16)).collect();
+    }
+    let mut pairs: Vec<(u64, u16)> = keys.iter().zip(0..=u16::MAX).map(|(key, row)| (*key, row)).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+fn push_part<T: ArrowNativeType>(part: &[T], bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(part.to_byte_slice());
+    bytes.resize(bytes.len().next_multiple_of(NODE_BYTES), 0);
+}
+
+fn take_part<T: ArrowNativeType>(
+    bytes: &Buffer,
+    count: usize,
+    at: &mut usize,
+) -> Result<ScalarBuffer<T>, CorruptIndex> {
+    let length = count * size_of::<T>();
+    let start = *at;
+    *at = start + length.next_multiple_of(NODE_BYTES);
+    if *at > bytes.len() {
+        return Err(CorruptIndex { at: start, expected: "a part as long as the head says" });
+    }
+    Ok(ScalarBuffer::from(bytes.slice_with_length(start, length)))
+}
+
+/// A key as nodes hold it.
+trait NodeKey: ArrowNativeType + Ord {
+    const GREATEST: Self;
+    /// The low bits, which are all of them for keys that fit.
+    fn of(key: u64) -> Self;
+}
+
+macro_rules! node_key {
+    ($native:ty) => {
+        impl NodeKey for $native {
+            const GREATEST: Self = <$native>::MAX;
+            fn of(key: u64) -> Self {
+                key as Self
+            }
+        }
+    };
+}
+node_key!(u16);
+node_key!(u32);
+node_key!(u64);
+
+/// The levels of a tree of at most this many: 8 keys a node, 65,536 of them.
+const LEVELS_MAX: usize = 6;
+
+#[derive(Clone, Debug)]
+struct Levels<K: NodeKey> {
+    keys: ScalarBuffer<K>,
+    /// Where each level begins in `keys`, root first; `height` of them count.
+    starts: [usize; LEVELS_MAX],
+    height: usize,
+    entries: usize,
+}
+
+impl<K: NodeKey> Levels<K> {
+    const FANOUT: usize = NODE_BYTES / size_of::<K>();
+
+    /// Nodes of each level, leaves first.
+    fn nodes(entries: usize) -> impl Iterator<Item = usize> {
+        let leaves = entries.div_ceil(Self::FANOUT);
+        std::iter::successors(Some(leaves), |nodes| (*nodes > 1).then(|| nodes.div_ceil(Self::FANOUT)))
+    }
+
+    /// Appends the levels over ascending keys.
+    fn write(entries: &[u64], bytes: &mut Vec<u8>) {
+        let mut levels: Vec<Vec<K>> = vec![];
+        for nodes in Self::nodes(entries.len()) {
+            let mut keys: Vec<K> = match levels.last() {
+                None => entries.iter().map(|key| K::of(*key)).collect(),
+                Some(below) => below.chunks(Self::FANOUT).map(|node| node[node.len() - 1]).collect(),
+            };
+            keys.resize(nodes * Self::FANOUT, K::GREATEST);
+            levels.push(keys);
+        }
+        levels.iter().rev().for_each(|level| push_part(level, bytes));
+    }
+
+    fn parse(bytes: &Buffer, entries: usize, at: &mut usize) -> Result<Self, CorruptIndex> {
+        let nodes: Vec<usize> = Self::nodes(entries).collect();
+        let mut starts = [0; LEVELS_MAX];
+        let mut keys = 0;
+        for (level, nodes) in nodes.iter().rev().enumerate() {
+            // A tree of 65,536 keys has six levels where a node holds eight of them.
+            starts[level] = keys;
+            keys += nodes * Self::FANOUT;
+        }
+        Ok(Self { keys: take_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
+    }
+
+    /// How many keys are less than `key`.
+    fn lower_bound(&self, key: K) -> usize {
+        let mut node = 0;
+        for start in &self.starts[..self.height] {
+            let first = start + node * Self::FANOUT;
+            // Past the last child only where every key is less.
+            let Some(keys) = self.keys.get(first..first + Self::FANOUT) else { return self.entries };
+            let less: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
+            node = node * Self::FANOUT + less;
+        }
+        node.min(self.entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(keys: &[u64], bounds: &[(u64, u64)]) {
+        let bytes = Buffer::from(CsbTree::build(keys));
+        let tree = CsbTree::parse(&bytes, keys.len()).unwrap();
+        assert_eq!(tree.rows(), keys.len());
+        for (low, high) in bounds {
+            let mut expected: Vec<(u64, u16)> = keys.iter().copied().zip(0..=u16::MAX).collect();
+            expected.retain(|(key, _)| (low..=high).contains(&key));
+            expected.sort_unstable();
+            let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
+            assert_eq!(tree.rows_between(*low, *high), expected, "{low}..={high} of {} keys", keys.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_agree_with_all_rows(
+            keys in proptest::collection::vec(0_u64..500, 1..700),
+            shift in 0_u32..56,
+            bounds in proptest::collection::vec((0_u64..510, 0_u64..510), 1..20),
+        ) {
+            let keys: Vec<u64> = keys.iter().map(|key| key << shift).collect();
+            let bounds: Vec<(u64, u64)> = bounds.iter().map(|(low, high)| (low << shift, high << shift)).collect();
+            check(&keys, &bounds);
+        }
+    }
+
+    #[test]
+    fn edges_of_nodes_and_of_numbers() {
+        let everything = (0, u64::MAX);
+        for count in [1, 7, 8, 9, 31, 32, 33, 64, 65, 1024, 1025, 4097] {
+            for top in [0xffff_u64, 0x1_0000, u64::from(u32::MAX), 1 << 32, u64::MAX] {
+                let step = (top / count as u64).max(1);
+                let keys: Vec<u64> = (0..count).map(|row| top - (row as u64 * step).min(top)).collect();
+                let bounds =
+                    [everything, (top, top), (top, u64::MAX), (0, 0), (0, top - 1), (step, 3 * step.min(1 << 60))];
+                check(&keys, &bounds);
+            }
+        }
+        let rows: Vec<u64> = (0..65_536).map(|row| row * 40_503 % 65_536).collect();
+        check(&rows, &[everything, (5, 5), (65_535, 65_535), (65_536, 70_000), (3, 2)]);
+        check(&vec![9; 65_536], &[everything, (9, 9), (8, 8), (10, 10)]);
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused_or_harmless() {
+        let good = CsbTree::build(&(0..300).map(|row| row % 70 * 1000).collect::<Vec<_>>());
+        for length in 0..good.len() {
+            assert!(CsbTree::parse(&Buffer::from(&good[..length]), 300).is_err());
+        }
+        for at in 0..good.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bytes = good.clone();
+                bytes[at] = value;
+                if let Ok(tree) = CsbTree::parse(&Buffer::from(bytes), 300) {
+                    for (low, high) in [(0, u64::MAX), (5_000, 9_000), (69_000, 69_000)] {
+                        assert!(tree.rows_between(low, high).len() <= 300);
+                    }
+                }
+            }
+        }
+    }
+}
