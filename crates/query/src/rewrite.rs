@@ -4,6 +4,8 @@
 //! can be read throughout, as a mixture of old and new blocks, and memory holds a few blocks at a time. A rewrite that
 //! is interrupted is taken up where it stopped by the same statement, since blocks already in the design are left alone.
 //!
+//! Where a block has the design but for its indexes, all else of it is copied as it is.
+//!
 //! Another sort order cannot be had block by block: the whole table is then sorted, spilling to disk, and replaced at
 //! once.
 
@@ -11,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion_common_runtime::SpawnedTask;
-use taut_block::ScanReport;
+use taut_block::{BlockImage, ScanReport};
 use taut_store::{BlockFile, BlockId, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
 use taut_types::{BlockSize, ColumnIndex, TableDesign};
 use tokio::sync::Semaphore;
@@ -36,6 +38,35 @@ pub async fn rewrite_blocks(
 ) -> Result<u64> {
     let id = table.id;
     store.commit(|edit| edit.set_design(id, design.as_ref().clone()))?;
+    run_steps(store, table, design, threads, progress, rewrite_step).await
+}
+
+/// Gives the blocks of a table the indexes that its design has, and keeps everything else of them.
+///
+/// # Errors
+/// When a block cannot be read or written; the steps published before stay.
+pub async fn rebuild_indexes(
+    store: &Arc<Store>,
+    table: &Arc<Table>,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+) -> Result<u64> {
+    run_steps(store, table, Arc::clone(&table.design), threads, progress, index_step).await
+}
+
+/// What is done with some consecutive blocks of a table.
+type Step = fn(&BlockWriter, TableId, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;
+
+/// Takes the steps of a rewrite, as many at once as there are threads. Returns the rows of all of them.
+async fn run_steps(
+    store: &Arc<Store>,
+    table: &Arc<Table>,
+    design: Arc<TableDesign>,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+    take_step: Step,
+) -> Result<u64> {
+    let id = table.id;
     let permits = Arc::new(Semaphore::new(threads.max(1)));
     let writer = BlockWriter { store: Arc::clone(store), schema: Arc::clone(&table.schema), design, permits };
     let mut tasks = Vec::new();
@@ -44,7 +75,7 @@ pub async fn rewrite_blocks(
         let (writer, progress, old) = (writer.clone(), progress.clone(), table.blocks[step].to_vec());
         tasks.push(SpawnedTask::spawn_blocking(move || {
             let _permit = permit;
-            rewrite_step(&writer, id, &old, progress.as_ref())
+            take_step(&writer, id, &old, progress.as_ref())
         }));
     }
     let mut rows = 0;
@@ -82,22 +113,63 @@ fn rewrite_step(
     old: &[Arc<BlockFile>],
     progress: Option<&ProgressCounter>,
 ) -> Result<u64> {
-    let rows = old.iter().map(|block| block.entry().rows).sum();
-    let counters = ReadCounters::new();
-    let mut all_done = true;
+    let same_but_indexes = |block: &Arc<BlockFile>| {
+        let indexes = writer.design.indexes.clone();
+        Ok::<_, QueryError>(TableDesign { indexes, ..design_of(block)? } == *writer.design)
+    };
     for block in old {
-        let open = block.open(&counters)?;
-        let (_, design) = open.block().description(&open).map_err(QueryError::Block)?;
-        all_done &= design == *writer.design;
+        if !same_but_indexes(block)? {
+            let new = rewritten(writer, old, progress)?;
+            replace(writer, table, old, new)?;
+            return Ok(rows_of(old));
+        }
     }
-    if !all_done {
-        let new = rewritten(writer, old, progress)?;
-        let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
-        writer.store.commit(|edit| edit.replace_blocks(table, &ids, new, RowOrder::Kept))?;
-    } else if let Some(progress) = progress {
-        progress.add(rows);
+    index_step(writer, table, old, progress)
+}
+
+/// Gives some blocks the indexes of a design.
+fn index_step(
+    writer: &BlockWriter,
+    table: TableId,
+    old: &[Arc<BlockFile>],
+    progress: Option<&ProgressCounter>,
+) -> Result<u64> {
+    let (mut replaced, mut new) = (Vec::new(), Vec::new());
+    for block in old {
+        let design = design_of(block)?;
+        if design.indexes != writer.design.indexes {
+            let open = block.open(&ReadCounters::new())?;
+            let image = BlockImage::with_indexes(open.block(), &open, &writer.design.indexes)?;
+            new.push(writer.store.write_block(&image, &design)?);
+            replaced.push(Arc::clone(block));
+        } else if !new.is_empty() {
+            // Blocks that are replaced together are neighbours.
+            replace(writer, table, &replaced, std::mem::take(&mut new))?;
+            replaced.clear();
+        }
+        if let Some(progress) = progress {
+            progress.add(block.entry().rows);
+        }
     }
-    Ok(rows)
+    if !new.is_empty() {
+        replace(writer, table, &replaced, new)?;
+    }
+    Ok(rows_of(old))
+}
+
+fn rows_of(blocks: &[Arc<BlockFile>]) -> u64 {
+    blocks.iter().map(|block| block.entry().rows).sum()
+}
+
+fn design_of(block: &Arc<BlockFile>) -> Result<TableDesign> {
+    let open = block.open(&ReadCounters::new())?;
+    Ok(open.block().description(&open)?.1)
+}
+
+fn replace(writer: &BlockWriter, table: TableId, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
+    let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
+    writer.store.commit(|edit| edit.replace_blocks(table, &ids, new, RowOrder::Kept))?;
+    Ok(())
 }
 
 /// The rows of some blocks as new ones.

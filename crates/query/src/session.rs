@@ -2,6 +2,7 @@
 
 mod ddl;
 mod fill;
+mod indexes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -164,6 +165,8 @@ impl QuerySession {
                 done.notices.extend(notices.iter().cloned());
                 Ok(Outcome::Done(done))
             }
+            Statement::CreateIndex(index) => self.create_index(index).await,
+            Statement::Drop { kind: "index", names, if_exists } => self.drop_indexes(names, *if_exists).await,
             Statement::Drop { kind, names, if_exists } => self.drop_names(kind, names, *if_exists),
             Statement::AlterTable { name, options } => self.alter_table(name, options).await,
             Statement::CopyFrom { name, columns, file, options } => {

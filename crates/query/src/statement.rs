@@ -13,13 +13,14 @@ use datafusion::common::TableReference;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, DFParserBuilder, Statement as EngineStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    AlterTableOperation, CastKind, CopyOption, CopySource, CopyTarget, CreateTable, CreateTableOptions, DataType, Expr,
-    Ident, ObjectName, ObjectType, Query, SqlOption, Statement as Ast, Value, visit_expressions_mut,
+    AlterTableOperation, CastKind, CopyOption, CopySource, CopyTarget, CreateIndex, CreateTable, CreateTableOptions,
+    DataType, Expr, Ident, IndexColumn, IndexType, ObjectName, ObjectType, OrderByExpr, OrderByOptions, Query,
+    SqlOption, Statement as Ast, Value, visit_expressions_mut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use taut_types::Column;
+use taut_types::{Column, IndexKind};
 
 use crate::columns::columns_of;
 use crate::error::{QueryError, Result};
@@ -44,9 +45,11 @@ pub enum Statement {
         /// What the user should know.
         notices: Vec<String>,
     },
-    /// `DROP TABLE` or `DROP VIEW`.
+    /// `CREATE INDEX`.
+    CreateIndex(NewIndex),
+    /// `DROP TABLE`, `DROP VIEW` or `DROP INDEX`.
     Drop {
-        /// `table` or `view`.
+        /// `table`, `view` or `index`.
         kind: &'static str,
         /// What to drop, all or nothing.
         names: Vec<String>,
@@ -98,6 +101,21 @@ pub enum Statement {
         /// Whether it comes from a long text, see [`is_long`].
         is_long: bool,
     },
+}
+
+/// An index to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewIndex {
+    /// Its name; one is made up where it is left out.
+    pub name: Option<String>,
+    /// The table.
+    pub table: String,
+    /// The structure.
+    pub kind: IndexKind,
+    /// The columns.
+    pub columns: Vec<String>,
+    /// Whether an existing index is left alone.
+    pub if_not_exists: bool,
 }
 
 /// Where the columns of a new table come from.
@@ -198,6 +216,7 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         Ast::CreateTable(create) => create_table(create),
         Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => drop_statement("table", names, if_exists),
         Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => drop_statement("view", names, if_exists),
+        Ast::Drop { object_type: ObjectType::Index, if_exists, names, .. } => drop_statement("index", names, if_exists),
         Ast::AlterTable(alter) => alter_table(alter.name, alter.operations),
         Ast::Copy { source, to, target, options, legacy_options, .. } => {
             if let Some(option) = legacy_options.first() {
@@ -231,7 +250,7 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         Ast::Commit { .. } => Err(comes_with_transactions("COMMIT")),
         Ast::Rollback { .. } => Err(comes_with_transactions("ROLLBACK")),
         Ast::Savepoint { .. } => Err(comes_with_transactions("SAVEPOINT")),
-        Ast::CreateIndex(_) => Err(QueryError::unsupported("CREATE INDEX", "zone maps are always kept")),
+        Ast::CreateIndex(create) => create_index(create),
         other => engine(EngineStatement::Statement(Box::new(other))),
     }
 }
@@ -280,6 +299,43 @@ fn create_table(create: CreateTable) -> Result<Statement> {
     };
     let name = local_name(&create.name)?;
     Ok(Statement::CreateTable { name, if_not_exists: create.if_not_exists, source, options, notices })
+}
+
+fn create_index(create: CreateIndex) -> Result<Statement> {
+    let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
+    let unsupported = [
+        (create.unique, "a unique index, which comes with transactions,"),
+        (!create.include.is_empty(), "INCLUDE"),
+        (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
+        (create.predicate.is_some(), "an index on a part of the rows"),
+        (!create.with.is_empty() || !create.index_options.is_empty(), "an option of an index"),
+        (!create.alter_options.is_empty(), "ALGORITHM or LOCK"),
+    ];
+    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+        return Err(QueryError::unsupported(what, allowed));
+    }
+    let kind = match &create.using {
+        // Trees in blocks serve where others have B-trees.
+        None | Some(IndexType::BTree) => IndexKind::CsbTree,
+        Some(IndexType::Bloom) => IndexKind::Bloom,
+        Some(IndexType::Custom(name)) if normalize(name) == IndexKind::CsbTree.name() => IndexKind::CsbTree,
+        Some(other) => return Err(QueryError::unsupported(format!("an index USING {other}"), allowed)),
+    };
+    let column = |index: &IndexColumn| match &index.column {
+        OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
+            if index.operator_class.is_none() && *options == OrderByOptions::default() =>
+        {
+            Ok(normalize(name))
+        }
+        _ => Err(QueryError::unsupported(format!("{index} in an index"), allowed)),
+    };
+    Ok(Statement::CreateIndex(NewIndex {
+        name: create.name.as_ref().map(local_name).transpose()?,
+        table: local_name(&create.table_name)?,
+        kind,
+        columns: create.columns.iter().map(column).collect::<Result<_>>()?,
+        if_not_exists: create.if_not_exists,
+    }))
 }
 
 fn drop_statement(kind: &'static str, names: Vec<ObjectName>, if_exists: bool) -> Result<Statement> {
@@ -427,6 +483,18 @@ mod tests {
             one("CREATE TABLE t WITH (layout='column') AS SELECT 1 AS a"),
             Statement::CreateTable { source: TableSource::Query(_), .. }
         ));
+        let index = |name: Option<&str>, kind, columns: &[&str]| {
+            let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+            NewIndex { name: name.map(str::to_owned), table: "t".to_owned(), kind, columns, if_not_exists: false }
+        };
+        for (sql, expected) in [
+            ("create index I on T using CSB (a, \"B\")", index(Some("i"), IndexKind::CsbTree, &["a", "B"])),
+            ("create index on t (a)", index(None, IndexKind::CsbTree, &["a"])),
+            ("create index i on public.t using bloom (a)", index(Some("i"), IndexKind::Bloom, &["a"])),
+        ] {
+            assert!(matches!(one(sql), Statement::CreateIndex(found) if found == expected), "{sql}");
+        }
+        assert!(matches!(one("drop index if exists i, j"), Statement::Drop { kind: "index", if_exists: true, .. }));
         assert!(matches!(one("ALTER TABLE public.t SET (layout = 'row')"), Statement::AlterTable { .. }));
         assert!(matches!(
             one("copy t(a, b) from 'x.csv' (format csv, header, delimiter ';')"),
@@ -448,6 +516,11 @@ mod tests {
             ("delete from t", "comes with transactions"),
             ("create table t (a int primary key)", "come with transactions"),
             ("create table t (a json)", "json"),
+            ("create unique index i on t (a)", "comes with transactions"),
+            ("create index i on t using gin (a)", "USING csb"),
+            ("create index i on t (lower(a))", "lower(a)"),
+            ("create index i on t (a desc)", "a DESC"),
+            ("create index i on t (a) where a > 1", "part of the rows"),
             ("alter table t add column b int", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),
             ("create table taut.t (a int)", "schema public"),

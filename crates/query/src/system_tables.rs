@@ -1,4 +1,4 @@
-//! Storage as tables: `taut.tables`, `taut.blocks` and `taut.columns`.
+//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns` and `taut.indexes`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use taut_store::{BlockFile, Catalog, ReadCounters, Table};
-use taut_types::{ColumnIndex, text_of};
+use taut_types::{ColumnIndex, IndexDesign, text_of};
 
 /// A system table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,18 @@ enum SystemTable {
     Tables,
     Blocks,
     Columns,
+    Indexes,
 }
 
 impl SystemTable {
-    const ALL: [Self; 3] = [Self::Tables, Self::Blocks, Self::Columns];
+    const ALL: [Self; 4] = [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes];
 
     fn name(self) -> &'static str {
         match self {
             Self::Tables => "tables",
             Self::Blocks => "blocks",
             Self::Columns => "columns",
+            Self::Indexes => "indexes",
         }
     }
 
@@ -73,6 +75,15 @@ impl SystemTable {
                 text("max"),
                 number("nulls"),
                 number("distinct_estimate"),
+            ],
+            Self::Indexes => vec![
+                text("table_name"),
+                text("index_name"),
+                text("method"),
+                text("columns"),
+                number("blocks"),
+                number("blocks_indexed"),
+                number("bytes"),
             ],
         };
         Arc::new(ArrowSchema::new(fields))
@@ -119,12 +130,13 @@ impl PartitionStream for Contents {
         let batches = tables.into_iter().flat_map(move |table| {
             let parts: Vec<_> = match kind {
                 SystemTable::Columns => table.blocks.iter().cloned().map(Some).collect(),
-                SystemTable::Tables | SystemTable::Blocks => vec![None],
+                SystemTable::Tables | SystemTable::Blocks | SystemTable::Indexes => vec![None],
             };
             let schema = Arc::clone(&schema);
             parts.into_iter().map(move |block| {
                 let columns = match (kind, block) {
                     (SystemTable::Tables, _) => table_row(&table),
+                    (SystemTable::Indexes, _) => index_rows(&table)?,
                     (_, Some(block)) => column_rows(&table, &block)?,
                     (_, None) => block_rows(&table),
                 };
@@ -172,6 +184,36 @@ fn block_rows(table: &Table) -> Vec<ArrayRef> {
         numbers(entries().map(|entry| entry.plain_bytes)),
         texts(entries().map(|entry| Some(format!("blocks/{}.block", entry.id)))),
     ]
+}
+
+/// One row per index: in how many blocks it is built already, and what it takes there.
+fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
+    let indexes = &table.design.indexes;
+    let mut built = vec![(0, 0); indexes.len()];
+    for block in table.blocks.iter().filter(|_| !indexes.is_empty()) {
+        let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let found = open.block().indexes();
+        for (index, (blocks, bytes)) in indexes.iter().zip(&mut built) {
+            let is_this = |(kind, columns): &(_, Vec<_>)| *kind == index.kind && *columns == index.columns;
+            if let Some(place) = found.iter().position(is_this) {
+                *blocks += 1;
+                *bytes += open.block().index_bytes(place);
+            }
+        }
+    }
+    let columns = |index: &IndexDesign| {
+        let names = index.columns.iter().map(|column| table.schema.column(*column).name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    Ok(vec![
+        texts(indexes.iter().map(|_| Some(table.name.clone()))),
+        texts(indexes.iter().map(|index| Some(index.name.clone()))),
+        texts(indexes.iter().map(|index| Some(index.kind.name().to_owned()))),
+        texts(indexes.iter().map(|index| Some(columns(index)))),
+        numbers(indexes.iter().map(|_| table.blocks.len() as u64)),
+        numbers(built.iter().map(|(blocks, _)| *blocks)),
+        numbers(built.iter().map(|(_, bytes)| *bytes)),
+    ])
 }
 
 /// One row per column of a block. A column whose segments differ in encoding names each kind once.

@@ -1,9 +1,15 @@
 //! What a scan did, as `EXPLAIN ANALYZE` shows it.
 
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
-use taut_block::ScanReport;
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, CustomMetricValue, ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricValue,
+};
+use parking_lot::Mutex;
+use taut_block::{AccessPaths, ScanReport};
 use taut_store::ReadCounters;
 
 /// What a counter shows of a report.
@@ -18,7 +24,9 @@ pub struct ScanMetrics {
     pub blocks_skipped_by_statistics: Count,
     report: ScanReport,
     published: ScanReport,
-    shown: [(Count, Shown); 11],
+    shown: [(Count, Shown); 14],
+    /// The ways by which rows were found, per block.
+    paths: Arc<BlockPaths>,
     disk_bytes: Count,
     cache_bytes: Count,
     read_before: (u64, u64),
@@ -28,20 +36,27 @@ impl ScanMetrics {
     /// Counters at zero.
     pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
-        let shown: [(&'static str, Shown); 11] = [
+        let shown: [(&'static str, Shown); 14] = [
             ("segments", |report| report.segments),
             ("segments_skipped_by_zone_map", |report| report.segments_skipped),
+            ("segments_skipped_by_bloom", |report| report.segments_skipped_by_bloom),
             ("zones", |report| report.zones),
             ("zones_skipped_by_zone_map", |report| report.zones_skipped),
             ("rows_in", |report| report.rows_in),
             ("bytes_decoded", |report| report.bytes_decoded),
             ("pages_read", |report| report.pages_read),
             ("path_zone_map_answers", |report| report.zone_answers),
+            ("path_sorted_searches", |report| report.sorted_searches),
+            ("path_csb_searches", |report| report.index_searches),
             ("path_encoded_tests", |report| report.column_scans),
             ("path_dictionary_tests", |report| report.dictionary_tests),
             ("path_decoded_tests", |report| report.row_tests),
         ];
+        let paths = Arc::new(BlockPaths::default());
+        let value = MetricValue::Custom { name: "paths".into(), value: Arc::clone(&paths) as _ };
+        metrics.register(Arc::new(Metric::new(value, Some(partition))));
         Self {
+            paths,
             baseline: BaselineMetrics::new(metrics, partition),
             counters: ReadCounters::new(),
             blocks: count("blocks"),
@@ -60,8 +75,12 @@ impl ScanMetrics {
         &mut self.report
     }
 
-    /// Shows what was counted since the last time.
-    pub fn publish(&mut self) {
+    /// Shows what was counted since the last time, of a segment of a block.
+    pub fn publish(&mut self, block: usize) {
+        let paths = std::mem::take(&mut self.report.paths);
+        if !paths.is_empty() {
+            *self.paths.blocks.lock().entry(block).or_default() |= paths;
+        }
         for (count, value) in &self.shown {
             count.add((value(&self.report) - value(&self.published)) as usize);
         }
@@ -70,5 +89,60 @@ impl ScanMetrics {
         self.disk_bytes.add((read.0 - self.read_before.0) as usize);
         self.cache_bytes.add((read.1 - self.read_before.1) as usize);
         self.read_before = read;
+    }
+}
+
+/// By which ways rows were found in each block that was looked into: `0-11 csb, 12-14 zone_map+scan`. Blocks are
+/// counted in the order of the table.
+#[derive(Debug, Default)]
+struct BlockPaths {
+    blocks: Mutex<BTreeMap<usize, AccessPaths>>,
+}
+
+/// Blocks that are listed; what comes behind is counted.
+const LISTED_MAX: usize = 12;
+
+impl Display for BlockPaths {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let mut stretches: Vec<(usize, usize, AccessPaths)> = Vec::new();
+        for (block, paths) in self.blocks.lock().iter() {
+            match stretches.last_mut() {
+                Some((_, last, same)) if *last + 1 == *block && same == paths => *last = *block,
+                _ => stretches.push((*block, *block, *paths)),
+            }
+        }
+        let text = |(first, last, paths): &(usize, usize, AccessPaths)| {
+            let blocks = if first == last { first.to_string() } else { format!("{first}-{last}") };
+            format!("{blocks} {}", paths.names().collect::<Vec<_>>().join("+"))
+        };
+        let listed: Vec<_> = stretches.iter().take(LISTED_MAX).map(text).collect();
+        write!(formatter, "{}", listed.join("; "))?;
+        match stretches.len().checked_sub(LISTED_MAX) {
+            Some(more @ 1..) => write!(formatter, "; {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl CustomMetricValue for BlockPaths {
+    fn new_empty(&self) -> Arc<dyn CustomMetricValue> {
+        Arc::new(Self::default())
+    }
+
+    fn aggregate(&self, other: Arc<dyn CustomMetricValue>) {
+        if let Some(other) = other.as_any().downcast_ref::<Self>() {
+            let others = other.blocks.lock().clone();
+            let mut blocks = self.blocks.lock();
+            others.into_iter().for_each(|(block, paths)| *blocks.entry(block).or_default() |= paths);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_eq(&self, other: &Arc<dyn CustomMetricValue>) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| *self.blocks.lock() == *other.blocks.lock())
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use taut_block::BlockError;
+use taut_block::{BlockError, TestHistory};
 use taut_store::{BlockFile, OpenBlock, Table};
 use taut_types::{ColumnIndex, Predicate};
 
@@ -61,19 +61,23 @@ struct Conditions<'a> {
     source: &'a ScanSource,
     tracking: Option<DynamicFilterTracking>,
     predicate: Predicate,
+    /// What the tests of this predicate did so far.
+    history: TestHistory,
 }
 
 impl<'a> Conditions<'a> {
     fn new(source: &'a ScanSource) -> Result<Self> {
         let and = |left: Arc<dyn PhysicalExpr>, right| Arc::new(BinaryExpr::new(left, Operator::And, right)) as _;
         let tracking = source.filters.iter().cloned().reduce(and).map(|all| DynamicFilterTracking::classify(&all));
-        let mut conditions = Self { source, tracking, predicate: Predicate::default() };
+        let mut conditions =
+            Self { source, tracking, predicate: Predicate::default(), history: TestHistory::default() };
         conditions.translate()?;
         Ok(conditions)
     }
 
     fn translate(&mut self) -> Result<()> {
         let table = self.source.table();
+        self.history = TestHistory::default();
         self.predicate = translate(&self.source.filters, &table.stored().schema, &table.arrow())?;
         Ok(())
     }
@@ -116,12 +120,14 @@ pub fn open(
                 progress.0.add(rows_of(source.table().stored(), morsel));
             }
             let Some((_, Some(block))) = &current else {
-                metrics.publish();
+                metrics.publish(morsel.block);
                 continue;
             };
             let mut reader = block.block().open_segment(block, morsel.segment);
-            let selection =
-                reader.filter(&conditions.predicate, metrics.report()).map_err(|error| external(block, error))?;
+            let Conditions { predicate, history, .. } = &mut conditions;
+            let selection = reader
+                .filter_in_order(predicate, history, metrics.report())
+                .map_err(|error| external(block, error))?;
             let selected = selection.len().min(wanted);
             wanted -= selected;
             let mut row = 0;
@@ -138,9 +144,8 @@ pub fn open(
                 yield batch;
                 running.restart();
             }
-            metrics.publish();
+            metrics.publish(morsel.block);
         }
-        metrics.publish();
     };
     Box::pin(RecordBatchStreamAdapter::new(schema, stream))
 }

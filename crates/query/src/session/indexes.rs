@@ -1,0 +1,115 @@
+//! `CREATE INDEX` and `DROP INDEX`: an index is part of the table's design, and of each of its blocks.
+
+use std::sync::Arc;
+
+use taut_store::{CommitError, Table};
+use taut_types::{ColumnIndex, IndexDesign, IndexKind};
+
+use super::{Done, Outcome, QuerySession};
+use crate::error::{QueryError, Result};
+use crate::rewrite::rebuild_indexes;
+use crate::statement::NewIndex;
+
+impl QuerySession {
+    pub(super) async fn create_index(&self, new: &NewIndex) -> Result<Outcome> {
+        let table = self.table(&new.table)?;
+        let name = new.name.clone().unwrap_or_else(|| self.index_name(new));
+        let index = index_design(name, new, &table)?;
+        let mut notices = Vec::new();
+        match self.index(&index.name) {
+            None if self.store.snapshot().table(&index.name).is_some() => {
+                return Err(QueryError::Exists { kind: "table", name: index.name });
+            }
+            None => {
+                self.store.commit(|edit| {
+                    let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+                    let (id, mut design) = (table.id, table.design.as_ref().clone());
+                    design.indexes.push(index);
+                    edit.set_design(id, design)
+                })?;
+            }
+            Some((owner, known)) if new.if_not_exists && owner.id == table.id && known == index => {
+                notices.push(format!("index {:?} already exists; blocks that lack it are given it", known.name));
+            }
+            Some((owner, known)) if new.if_not_exists => {
+                let notice =
+                    format!("index {:?} already exists, on table {:?}; nothing was done", known.name, owner.name);
+                return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::of("CREATE INDEX") }));
+            }
+            Some((_, known)) => return Err(QueryError::Exists { kind: "index", name: known.name }),
+        }
+        self.rebuild(&table, &format!("index {}", table.name)).await?;
+        Ok(Outcome::Done(Done { notices, ..Done::of("CREATE INDEX") }))
+    }
+
+    pub(super) async fn drop_indexes(&self, names: &[String], if_exists: bool) -> Result<Outcome> {
+        let (mut notices, mut tables) = (Vec::new(), Vec::<Arc<Table>>::new());
+        for name in names {
+            match self.index(name) {
+                Some((table, _)) if tables.iter().any(|known| known.id == table.id) => {}
+                Some((table, _)) => tables.push(table),
+                None if if_exists => notices.push(format!("index {name:?} does not exist; it was skipped")),
+                None => return Err(QueryError::NotFound { kind: "index", name: name.clone() }),
+            }
+        }
+        self.store.commit(|edit| {
+            tables.iter().try_for_each(|table| {
+                let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+                let (id, mut design) = (table.id, table.design.as_ref().clone());
+                design.indexes.retain(|index| !names.contains(&index.name));
+                edit.set_design(id, design)
+            })
+        })?;
+        for table in &tables {
+            self.rebuild(table, &format!("drop index of {}", table.name)).await?;
+        }
+        Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))
+    }
+
+    /// Gives the blocks of a table the indexes of its design as it is now. Blocks that come meanwhile have them.
+    async fn rebuild(&self, table: &Table, operation: &str) -> Result<()> {
+        let table = self.table(&table.name)?;
+        let progress = self.counter(operation, Some(table.rows()));
+        rebuild_indexes(self.store(), &table, self.threads, progress).await?;
+        Ok(())
+    }
+
+    /// The index of a name, with its table.
+    fn index(&self, name: &str) -> Option<(Arc<Table>, IndexDesign)> {
+        let snapshot = self.store.snapshot();
+        snapshot.tables().find_map(|table| {
+            let index = table.design.indexes.iter().find(|index| index.name == name)?;
+            Some((Arc::clone(table), index.clone()))
+        })
+    }
+
+    /// A free name for an index without one, such as PostgreSQL gives.
+    fn index_name(&self, new: &NewIndex) -> String {
+        let name = format!("{}_{}_idx", new.table, new.columns.join("_"));
+        let numbered = (1..).map(|number| format!("{name}{number}"));
+        let is_free = |name: &String| self.index(name).is_none() && self.store.snapshot().table(name).is_none();
+        std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
+    }
+}
+
+fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesign> {
+    let columns: Vec<ColumnIndex> = new
+        .columns
+        .iter()
+        .map(|column| {
+            let not_found = || QueryError::NotFound { kind: "column", name: format!("{}.{column}", table.name) };
+            table.schema.index_of(column).ok_or_else(not_found)
+        })
+        .collect::<Result<_>>()?;
+    let is_twice = (1..columns.len()).any(|at| columns[..at].contains(&columns[at]));
+    if is_twice || columns.len() > new.kind.columns_max() {
+        let what = format!("an index USING {} on ({})", new.kind.name(), new.columns.join(", "));
+        let allowed = IndexKind::ALL.map(|kind| format!("{} takes {}", kind.name(), counted(kind.columns_max())));
+        return Err(QueryError::unsupported(what, allowed.join(", ")));
+    }
+    Ok(IndexDesign { name, kind: new.kind, columns })
+}
+
+fn counted(columns_max: usize) -> String {
+    if columns_max == 1 { "one column".to_owned() } else { format!("1 to {columns_max} different columns") }
+}
