@@ -109,8 +109,14 @@ def test_pandas_reads_and_writes_by_sqlalchemy(engine):
     assert frame.to_sql("people", engine, index=False, if_exists="append") == 2
     frame.to_sql("people", engine, index=False, if_exists="replace")
     assert len(pandas.read_sql("SELECT * FROM people", engine)) == 2
-    with pytest.warns(sqlalchemy.exc.SAWarning, match="index ix_indexed_index is not made"):
-        assert frame.to_sql("indexed", engine) == 2
+    assert frame.to_sql("indexed", engine) == 2
+    indexes = sqlalchemy.inspect(engine).get_indexes("indexed")
+    assert indexes == [{"name": "ix_indexed_index", "column_names": ["index"], "unique": False}]
+    table = sqlalchemy.Table("indexed", sqlalchemy.MetaData(), autoload_with=engine)
+    unique = sqlalchemy.Index("u", table.c["index"], unique=True)
+    with pytest.warns(sqlalchemy.exc.SAWarning, match="index u is not made"):
+        unique.create(engine)
+    unique.drop(engine)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM indexed")).scalar() == 2
     large = pandas.DataFrame({"a": range(20_000), "b": [str(i) for i in range(20_000)]})

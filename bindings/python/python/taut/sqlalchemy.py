@@ -19,6 +19,7 @@ from sqlalchemy.engine.url import URL
 import taut
 
 #: Options of a table's design.
+_INDEX_COLUMNS_MAX = 2
 _OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size")
 #: Settings of `taut.connect` that a URL can have.
 _SETTINGS = {"threads": int, "memory": str, "cache": str}
@@ -82,12 +83,19 @@ class _DdlCompiler(PGDDLCompiler):
         return ""
 
     def visit_create_index(self, create: Any, **options: Any) -> str:
-        """Tools make indexes unasked, such as pandas of the index of a frame."""
-        util.warn(f"index {create.element.name} is not made: Taut has none yet; sort_by orders a table")
-        return "SELECT 1"
+        """Tools make indexes unasked: what Taut cannot have is left out with a warning."""
+        index = create.element
+        columns = [column for column in index.expressions if isinstance(column, schema.Column)]
+        if index.unique or len(columns) != len(index.expressions) or len(columns) > _INDEX_COLUMNS_MAX:
+            util.warn(
+                f"index {index.name} is not made: Taut has indexes that are not unique, of 1 to {_INDEX_COLUMNS_MAX} columns"
+            )
+            return "SELECT 1"
+        return str(super().visit_create_index(create, **options))
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
-        return "SELECT 1"
+        """One that was not made is not missed."""
+        return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element)}"
 
     def post_create_table(self, table: Any) -> str:
         given = table.dialect_options["taut"]
@@ -235,7 +243,15 @@ class TautDialect(default.DefaultDialect):
     def _none(self, connection: Any, table_name: str, schema: str | None = None, **options: Any) -> list[Any]:
         return []
 
-    get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _none
+    get_foreign_keys = get_unique_constraints = get_check_constraints = _none
+
+    @reflection.cache
+    def get_indexes(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        query = "SELECT index_name, columns FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
+        rows = connection.exec_driver_sql(query, (table_name,)).fetchall()
+        return [{"name": name, "column_names": columns.split(", "), "unique": False} for name, columns in rows]
 
 
 def _has_columns(constraint: schema.Constraint) -> bool:
