@@ -1,0 +1,128 @@
+"""What is asked: the selections, conjunctions, lookups and the aggregate, the same for every engine.
+
+Columns, values and keys are drawn from a seed. A query says itself as SQL; Polars reads its fields.
+"""
+
+import dataclasses
+import random
+
+import tables
+
+SELECTIVITIES = [0.001, 0.01, 0.1, 0.5, 1.0]
+WIDTHS = {"narrow_e": [1, 3, 5, 10], "narrow_u": [1, 3, 5, 10], "wide_e": [1, 15, 25, 50]}
+CONJUNCTIONS = [0.001, 0.01, 0.1]
+RANGES = [1, 10, 100]
+INDEXED = [0.00001, 0.001]
+# Predicates are on columns of this last share of a table: of many values, and behind what the order sorts.
+RIGHT = 0.4
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Some columns of the rows in which each of some columns is at least some value."""
+
+    part: str
+    name: str
+    table: str
+    columns: tuple
+    predicates: tuple
+
+    def sql(self):
+        where = " AND ".join(f"{column} >= {value}" for column, value in self.predicates)
+        return f"SELECT {', '.join(self.columns)} FROM {self.table} WHERE {where}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Minimum:
+    """The least value of a column in each of many groups, where it is below some value."""
+
+    part: str
+    name: str
+    table: str
+    group: str
+    column: str
+    below: int
+
+    def sql(self):
+        least = f"MIN({self.column})"
+        return f"SELECT {self.group}, {least} FROM {self.table} GROUP BY {self.group} HAVING {least} < {self.below}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """All columns of `count` rows one behind the other by their key; run with values that differ each time."""
+
+    part: str
+    name: str
+    table: str
+    key: str
+    count: int
+
+    @property
+    def condition(self):
+        return f"{self.key} = {{}}" if self.count == 1 else f"{self.key} BETWEEN {{}} AND {{}}"
+
+    def sql(self, *values):
+        return f"SELECT * FROM {self.table} WHERE " + self.condition.format(*values)
+
+    def parameters(self, *marks):
+        """The text with marks in the place of values."""
+        return self.sql(*marks[: 1 if self.count == 1 else 2])
+
+    def draw(self, rng, rows):
+        first = rng.randrange(rows - self.count + 1)
+        low, high = first * tables.KEY_STEP, (first + self.count - 1) * tables.KEY_STEP
+        return (low,) if self.count == 1 else (low, high)
+
+
+def percent(share):
+    return f"{share * 100:g} %"
+
+
+def at_least(table, column, share):
+    """The condition that this share of the rows fulfils."""
+    greatest = dict(zip(reversed(tables.columns(table)), reversed(tables.GREATEST[table])))[column]
+    return column, 1 + round((1 - share) * greatest)
+
+
+def right(table):
+    names = tables.columns(table)
+    return names[-round(len(names) * RIGHT) :]
+
+
+def selections(table):
+    """One predicate. As in the papers its column is one of those that are asked for."""
+    for share in SELECTIVITIES:
+        for width in WIDTHS[table]:
+            rng = random.Random(f"{table} {width}")
+            tested = rng.choice(right(table))
+            others = rng.sample([name for name in tables.columns(table) if name != tested], width - 1)
+            name = f"{percent(share)}, {width} column{'s' * (width > 1)}"
+            yield Selection("a", name, table, (tested, *others), (at_least(table, tested, share),))
+
+
+def conjunctions(table):
+    """Three predicates, each of the same selectivity, and three columns."""
+    rng = random.Random(table)
+    tested, asked = rng.sample(right(table), 3), rng.sample(tables.columns(table), 3)
+    for share in CONJUNCTIONS:
+        predicates = tuple(at_least(table, column, share ** (1 / 3)) for column in tested)
+        yield Selection("b", f"{percent(share)} by three predicates", table, tuple(asked), predicates)
+
+
+def lookups():
+    for count in RANGES:
+        yield Lookup("c", f"{count} row{'s' * (count > 1)} by key", "points", "k", count)
+
+
+def few(indexed):
+    """Few rows by a column that is not sorted, all columns."""
+    everything = tuple(tables.columns("points"))
+    for share in INDEXED:
+        name = f"{percent(share)} by a column, {'indexed' if indexed else 'no index'}"
+        yield Selection("c", name, "points", everything, (at_least("points", "c7", share),))
+
+
+def minimum(rows):
+    """Half of the groups or more have such a value."""
+    yield Minimum("d", "MIN of 100 groups", "onepercent", "onepercent", "c5", 1 + 100 * 100_000_000 // rows)
