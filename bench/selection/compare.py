@@ -1,0 +1,268 @@
+"""Selections, conjunctions, lookups, an aggregate and loads: Taut against six engines, on the same data in one run.
+
+    make bench                                        the whole, about half an hour on two processors
+    make bench BENCH="--quick"                        a twentieth of the rows, about three minutes
+    make bench BENCH="--only a --tables narrow_u"     a part of it
+    make bench BENCH="--paper-rows"                   loads and bytes with as many rows as holloway-2008 has
+
+    a  one predicate on a column that is not sorted: every selectivity and number of columns of chasseur-2013 3.2
+    b  three predicates, as in chasseur-2013 4.6
+    c  whole rows by key, one and short ranges, and few rows by a column with and without an index
+    d  the MIN of 100 groups of chasseur-2013 3.2
+    e  seconds of a load and bytes per row
+
+Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are compared;
+then all answer it in turns, the order reversed every time. A time ends when the whole answer is in memory, as Arrow.
+"""
+
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import common
+
+import queries
+import report
+import tables
+from engines import ENGINES, ON_DISK, TAUT, Refused
+from processes import Died, Failed, Process
+
+# Which tables a part is about.
+TABLES = {
+    "a": ["narrow_e", "narrow_u", "wide_e"],
+    "b": ["narrow_e", "narrow_u", "wide_e"],
+    "c": ["points"],
+    "d": ["onepercent"],
+    "e": ["narrow_e", "narrow_u", "narrow_s", "wide_e"],
+}
+# Few rows are looked up again and again, so that a repetition is a median.
+KEYS = 40
+CHECKED_KEYS = 10
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Table:
+    """One table in all engines: loads, then all queries that are about it."""
+
+    def __init__(self, name, rows, arguments, threads, facts):
+        self.name, self.rows, self.arguments, self.facts = name, rows, arguments, facts
+        self.parts = [part for part in arguments.only if name in TABLES[part]]
+        self.file = str(tables.path(name, rows))
+        pathlib.Path(self.file).read_bytes()
+        self.directory = tempfile.mkdtemp(prefix="taut-selection-", dir=arguments.directory)
+        self.processes = {}
+        started = {}
+        for engine in arguments.engines:
+            if set(ENGINES[engine][0].parts) & set(self.parts) and engine not in facts["missed"]:
+                place = f"{self.directory}/{engine.replace(' ', '-')}"
+                pathlib.Path(place).mkdir()
+                started[engine] = Process(engine, place, threads)
+        for engine, process in started.items():
+            try:
+                process.answer()
+                facts["engines"][engine] = process.ask("about")
+                self.processes[engine] = process
+            except Failed as error:
+                self.miss(engine, process, f"does not run here: {error}")
+
+    def miss(self, engine, process, why):
+        """Goes on without an engine."""
+        say(f"{engine}, {self.name}: {why}")
+        self.facts["missed"].setdefault(engine, f"{self.name}: {why}")
+        self.processes.pop(engine, None)
+        process.kill()
+
+    def ask(self, engine, verb, *arguments):
+        """An answer, or None where the engine fails; one that has died, or has no table, is left out from then on."""
+        try:
+            return self.processes[engine].ask(verb, *arguments)
+        except Failed as error:
+            if isinstance(error, Died) or verb == "load":
+                self.miss(engine, self.processes[engine], f"{verb}: {error}")
+            else:
+                say(f"{engine}, {self.name}, {verb}: {error}")
+                self.facts["failures"].append([engine, self.name, verb, str(error)])
+            return None
+
+    def run(self):
+        self.load(self.arguments.loads if "e" in self.parts else 1)
+        for part, asked in [("a", queries.selections), ("b", queries.conjunctions)]:
+            for query in asked(self.name) if part in self.parts else []:
+                self.cell(query)
+        if "c" in self.parts:
+            for lookup in queries.lookups():
+                self.lookup(lookup)
+            for query in queries.few(indexed=False):
+                self.cell(query)
+            refused = self.index("c7")
+            for query in queries.few(indexed=True):
+                self.cell(query, refused)
+        if "d" in self.parts:
+            for query in queries.minimum(self.rows):
+                self.cell(query)
+
+    def load(self, repetitions):
+        times, stored = {}, {}
+        for repetition in range(repetitions):
+            for engine in self.turn(repetition):
+                if repetition:
+                    self.ask(engine, "drop", self.name)
+                if engine not in self.processes:
+                    continue
+                seconds = self.ask(engine, "load", self.name, self.file, tables.columns(self.name))
+                if seconds is None:
+                    continue
+                times.setdefault(engine, []).append(seconds)
+                if not repetition:
+                    stored[engine] = self.ask(engine, "stored", self.name)
+                say(f"{self.name} in {engine}: {seconds:.1f} s")
+        self.facts["loads"].append({"table": self.name, "rows": self.rows, "seconds": times, "bytes": stored})
+
+    def turn(self, repetition):
+        """The engines, one way and the other by turns."""
+        names = list(self.processes)
+        return names[::-1] if repetition % 2 else names
+
+    def index(self, column):
+        """Who refuses to make one, and why."""
+        refused, seconds = {}, {}
+        for engine in list(self.processes):
+            try:
+                seconds[engine] = self.processes[engine].ask("index", self.name, column)
+            except (Refused, Failed) as error:
+                refused[engine] = str(error)
+        self.facts["indexes"] = {"seconds": seconds, "refused": refused}
+        return refused
+
+    def cell(self, query, refused={}):
+        answers, times = {}, {}
+        for engine in [name for name in self.processes if name not in refused]:
+            answers[engine] = self.ask(engine, "check", query)
+        for repetition in range(self.arguments.repetitions):
+            for engine in self.turn(repetition):
+                if answers.get(engine) and (seconds := self.ask(engine, "select", query)) is not None:
+                    times.setdefault(engine, []).append(seconds)
+        cell = self.keep(query, query.sql(), answers, times)
+        if refused:
+            cell["refused"] = refused
+        self.explain(query, cell)
+
+    def lookup(self, lookup):
+        rng = random.Random(f"{lookup.name} {self.rows}")
+        keys = [[lookup.draw(rng, self.rows) for _ in range(KEYS)] for _ in range(self.arguments.repetitions)]
+        answers, times, late = {}, {}, {}
+        for engine in list(self.processes):
+            answers[engine] = self.ask(engine, "prepare", lookup, keys[0][:CHECKED_KEYS])
+        for repetition, drawn in enumerate(keys):
+            for engine in self.turn(repetition):
+                if answers.get(engine) and (seconds := self.ask(engine, "rows", lookup, drawn)):
+                    times.setdefault(engine, []).append(common.median(seconds))
+                    late.setdefault(engine, []).extend(seconds)
+        cell = self.keep(lookup, lookup.parameters("$1", "$2"), answers, times)
+        cell["late_seconds"] = {engine: sorted(all_times)[int(len(all_times) * 0.99)] for engine, all_times in late.items()}
+
+    def keep(self, query, sql, answers, times):
+        """A cell among the facts; the first of DuckDB, or whoever is there, is the witness of the answer."""
+        answers = {engine: answer for engine, answer in answers.items() if answer is not None}
+        witness = answers.get("DuckDB", next(iter(answers.values()), None))
+        wrong = {engine: answer for engine, answer in answers.items() if answer != witness}
+        for engine, answer in wrong.items():
+            say(f"{engine}: {sql}: {answer}, but the witness has {witness}")
+        cell = {
+            "part": query.part, "table": self.name, "name": query.name, "sql": sql, "answer": witness,
+            "seconds": times, "wrong": wrong,
+        }  # fmt: skip
+        self.facts["cells"].append(cell)
+        medians = ", ".join(f"{engine} {common.milliseconds(common.median(values))}" for engine, values in times.items())
+        say(f"{query.part} {self.name}, {query.name}, ms: {medians}")
+        return cell
+
+    def explain(self, query, cell):
+        """What Taut did, where the best of its layouts loses to an engine that has the data on disk too."""
+        medians = {engine: common.median(values) for engine, values in cell["seconds"].items()}
+        layouts = [engine for engine in TAUT if engine in medians]
+        rivals = [medians[engine] for engine in ON_DISK if engine in medians]
+        if layouts and rivals and (best := min(layouts, key=medians.get)) and medians[best] > min(rivals):
+            cell["explain"] = self.ask(best, "explain", query)
+
+    def close(self):
+        for process in self.processes.values():
+            process.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def files(loads):
+    """Bytes of the Parquet file of each table as it is, and with zstd."""
+    sizes = {}
+    for load in loads:
+        file = tables.path(load["table"], load["rows"])
+        packed = file.with_suffix(".zstd")
+        if not packed.exists():
+            source = tables.pyarrow.parquet.ParquetFile(file)
+            groups = (source.read_row_group(group) for group in range(source.num_row_groups))
+            tables.write(packed, groups, compression="zstd")
+        sizes[load["table"]] = {"Parquet": file.stat().st_size, "Parquet, zstd": packed.stat().st_size}
+    return sizes
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    listed = lambda text: [word.strip() for word in text.split(",")]
+    parser.add_argument("--only", type=listed, default=list("abcde"), help="parts, such as a,c")
+    parser.add_argument("--tables", type=listed, help="such as narrow_e,wide_e")
+    parser.add_argument("--engines", type=listed, default=list(ENGINES), help=f"of {', '.join(ENGINES)}")
+    parser.add_argument("--rows", type=int, help="of a narrow table; wide_e has a fifth")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--loads", type=int, default=3, help="how often each engine loads a table of part e")
+    parser.add_argument("--quick", action="store_true", help="500,000 rows, 3 repetitions, one load")
+    parser.add_argument("--paper-rows", action="store_true", help="part e with 60 million rows, wide_e with 12")
+    parser.add_argument("--name", help="of the files under bench/results")
+    parser.add_argument("--directory", help="where the databases are made, by default a temporary directory")
+    arguments = parser.parse_args()
+    for name, known in [("only", TABLES), ("engines", ENGINES), ("tables", tables.ROWS)]:
+        if unknown := set(getattr(arguments, name) or []) - set(known):
+            parser.error(f"--{name} {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    if arguments.quick:
+        arguments.rows, arguments.repetitions, arguments.loads = arguments.rows or 500_000, 3, 1
+    if arguments.paper_rows:
+        arguments.only, arguments.loads = ["e"], 1
+    form = "-quick" if arguments.quick else "-paper-rows" if arguments.paper_rows else ""
+    arguments.name = arguments.name or f"selection{form}"
+    return arguments
+
+
+def main():
+    arguments = parse()
+    threads = common.pin(2)
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
+    rows = tables.PAPER_ROWS if arguments.paper_rows else tables.ROWS
+    if arguments.rows:
+        rows = {name: arguments.rows // 5 if name == "wide_e" else arguments.rows for name in rows}
+    wanted = [name for name in rows if any(name in TABLES[part] for part in arguments.only)]
+    wanted = [name for name in wanted if name in (arguments.tables or wanted)]
+    facts = {
+        "machine": common.machine(threads), "repetitions": arguments.repetitions, "keys": KEYS, "rows": rows,
+        "engines": {}, "missed": {}, "failures": [], "indexes": {}, "loads": [], "cells": [],
+    }  # fmt: skip
+    for name in wanted:
+        table = Table(name, rows[name], arguments, threads, facts)
+        try:
+            table.run()
+        finally:
+            table.close()
+    facts["files"] = files(facts["loads"])
+    common.keep(arguments.name, facts, report.text(facts))
+    sys.exit(any(cell["wrong"] for cell in facts["cells"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The Markdown of a comparison: what was lost first, then ratios, then every time."""
+
+import common
+from engines import ENGINES, IN_MEMORY, ON_DISK, TAUT
+
+PARTS = {
+    "a": "One predicate on a column that is not sorted",
+    "b": "Three predicates",
+    "c": "Whole rows by key, and few rows by another column",
+    "d": "MIN of 100 groups",
+}
+RIVALS = {"on disk": ON_DISK, "in memory": IN_MEMORY}
+
+
+def mean(ratios):
+    return common.statistics.geometric_mean(ratios)
+
+
+def ratio(value):
+    """Above 1 Taut has lost."""
+    return f"**{value:.2f}**" if value > 1 else f"{value:.2f}"
+
+
+def medians(cell):
+    return {engine: common.median(values) for engine, values in cell["seconds"].items() if engine not in cell["wrong"]}
+
+
+def fastest(times, engines):
+    """Name and time, or None where none of these is there."""
+    return min(((times[engine], engine) for engine in engines if engine in times), default=None)
+
+
+def against(cell, layouts, rivals):
+    """Time of the fastest of some layouts, as a share of the fastest rival's, and who is that; or None."""
+    times = medians(cell)
+    ours, theirs = fastest(times, layouts), fastest(times, rivals)
+    return (ours[0] / theirs[0], ours[1], theirs[1]) if ours and theirs else None
+
+
+def text(facts):
+    machine = facts["machine"]
+    sections = [
+        "# Selections",
+        f"{machine['processor']}, {machine['threads']} threads, {machine['memory_gib']} GiB, {machine['system']}, commit "
+        f"{machine['commit']}, {machine['date']}. Medians of {facts['repetitions']} repetitions in turns with half the distance "
+        "between the least and the greatest; every answer was compared between all engines. `make bench`.",
+        engines(facts),
+    ]
+    if facts["cells"]:
+        sections += ["## Ratios", summary(facts["cells"]), "## Lost cells", lost(facts["cells"])]
+    for part, title in PARTS.items():
+        cells = [cell for cell in facts["cells"] if cell["part"] == part]
+        for table in dict.fromkeys(cell["table"] for cell in cells):
+            rows = facts["rows"][table]
+            sections += [f"## {title}: {table}, {rows:,} rows", times([cell for cell in cells if cell["table"] == table])]
+            if part == "c":
+                sections.append(lookups(facts))
+    if facts["loads"]:
+        sections += ["## Loads", loads(facts), "## Stored", stored(facts)]
+    return "\n\n".join(sections)
+
+
+def engines(facts):
+    rows = [[name, one["version"], one["settings"]] for name, one in facts["engines"].items()]
+    lines = ["| engine | version | how |", "|---|---|---|", *("| " + " | ".join(row) + " |" for row in rows)]
+    missed = [f"- **{name} is missed** from then on: {why}" for name, why in facts["missed"].items()]
+    wrong = [f"- **{engine} is wrong**: {cell['sql']}" for cell in facts["cells"] for engine in cell["wrong"]]
+    failed = [f"- **{engine} failed** on {table}, {verb}: {why}" for engine, table, verb, why in facts["failures"]]
+    return "\n".join(lines) + "".join(f"\n\n{line}" for line in missed + wrong + failed)
+
+
+def summary(cells):
+    """Geometric means of ratios, and how many are above 1, per table, part and layout."""
+    rows = []
+    for part, table in dict.fromkeys((cell["part"], cell["table"]) for cell in cells):
+        for label, layouts in [*((layout, [layout]) for layout in TAUT), ("best of the three", TAUT)]:
+            row = [f"{part} {table}, {label}"]
+            for rivals in RIVALS.values():
+                own = [found[0] for cell in cells if (cell["part"], cell["table"]) == (part, table)
+                       and (found := against(cell, layouts, rivals))]  # fmt: skip
+                row += [ratio(mean(own)), f"{sum(one > 1 for one in own)} of {len(own)}"] if own else ["", ""]
+            rows.append(row)
+    head = ["", f"of the fastest of {', '.join(ON_DISK)}", "lost", f"of the fastest of {', '.join(IN_MEMORY)}", "lost"]
+    return "Taut's time as a share of the fastest rival's in each cell, geometric means:\n\n" + common.table(head, rows)
+
+
+def lost(cells):
+    """Where no layout is as fast as the fastest of the others, the worst first."""
+    blocks = []
+    for name, rivals in RIVALS.items():
+        found = [(against(cell, TAUT, rivals), cell) for cell in cells]
+        found = sorted(((*one, cell) for one, cell in found if one and one[0] > 1), key=lambda one: -one[0])
+        where = lambda cell: f"{cell['part']} {cell['table']}, {cell['name']}"
+        rows = [[where(cell), f"{share:.2f}", ours, theirs] for share, ours, theirs, cell in found]
+        compared = sum(against(cell, TAUT, rivals) is not None for cell in cells)
+        blocks.append(f"With Taut's fastest layout, to the rivals {name}: {len(rows)} of {compared}.")
+        if rows:
+            blocks.append(common.table(["cell", "ratio", "layout", "to"], rows))
+    return "\n\n".join(blocks)
+
+
+def times(cells):
+    """Milliseconds of every engine, and the ratios of every layout."""
+    present = [name for name in ENGINES if any(name in cell["seconds"] for cell in cells)]
+    layouts = [name for name in TAUT if name in present]
+    short = lambda name: name.replace("Taut ", "").replace("DataFusion", "DF")
+    head = ["ms", *present, *(f"{short(layout)}, {name}" for name in RIVALS for layout in layouts)]
+    rows = []
+    for cell in cells:
+        row = [cell["name"]]
+        for engine in present:
+            values = cell["seconds"].get(engine)
+            row.append(f"{common.milliseconds(common.median(values))} ±{common.spread(values):.0%}" if values else "–")
+        for rivals in RIVALS.values():
+            for layout in layouts:
+                found = against(cell, [layout], rivals)
+                row.append(ratio(found[0]) if found else "")
+        rows.append(row)
+    return common.table(head, rows)
+
+
+def lookups(facts):
+    """The slowest hundredth, SQLite, and who has no index."""
+    cells = [cell for cell in facts["cells"] if "late_seconds" in cell]
+    present = [name for name in ENGINES if any(name in cell["late_seconds"] for cell in cells)]
+    late = lambda cell, name: common.milliseconds(cell["late_seconds"][name]) if name in cell["late_seconds"] else "–"
+    rows = [[cell["name"], *(late(cell, name) for name in present)] for cell in cells]
+    blocks = [f"{facts['keys']} random keys in each repetition; of all, the 99th percentile:", common.table(["ms", *present], rows)]
+    rows = [[cell["name"], *(ratio(found[0]) if (found := against(cell, [layout], ["SQLite"])) else "" for layout in TAUT)]
+            for cell in facts["cells"] if cell["part"] == "c"]  # fmt: skip
+    blocks += ["Of SQLite's time:", common.table(["", *TAUT], rows)]
+    made = ", ".join(f"{name} in {seconds:.1f} s" for name, seconds in facts["indexes"]["seconds"].items())
+    refused = "\n".join(f"- {name}: {why}" for name, why in facts["indexes"]["refused"].items())
+    return "\n\n".join(blocks) + f"\n\nThe index was made by {made or 'none'}. By these it was not:\n\n{refused}"
+
+
+def loads(facts):
+    present = [name for name in ENGINES if any(name in load["seconds"] for load in facts["loads"])]
+    makes = [name for name in ON_DISK if name in present and ENGINES[name][0].own_form]
+    shown = [name for name in present if ENGINES[name][0].own_form]
+    rows = []
+    for load in facts["loads"]:
+        seconds = {name: common.median(values) for name, values in load["seconds"].items()}
+        theirs = fastest(seconds, makes)
+        cells = [f"{seconds[name]:.2f} ±{common.spread(load['seconds'][name]):.0%}" if name in seconds else "–" for name in shown]
+        shares = [ratio(seconds[layout] / theirs[0]) if theirs and layout in seconds else "" for layout in TAUT if layout in shown]
+        rows.append([f"{load['table']}, {load['rows']:,} rows", *cells, *shares])
+    head = ["seconds", *shown, *(f"{name.removeprefix('Taut ')}, of the fastest on disk" for name in TAUT if name in shown)]
+    return "From the uncompressed Parquet file, which is sorted:\n\n" + common.table(head, rows)
+
+
+def stored(facts):
+    names = [name for name in ENGINES if any(load["bytes"].get(name) for load in facts["loads"])]
+    others = ["Parquet", "Parquet, zstd"]
+    rows = []
+    for load in facts["loads"]:
+        sizes = {**load["bytes"], **facts["files"][load["table"]]}
+        rival = min((sizes[name] for name in [*others, *ON_DISK] if sizes.get(name)), default=None)
+        cells = [f"{sizes[name] / load['rows']:.2f}" if sizes.get(name) else "–" for name in [*names, *others]]
+        shares = [ratio(sizes[layout] / rival) if sizes.get(layout) else "" for layout in TAUT if layout in names]
+        rows.append([f"{load['table']}, {load['rows']:,} rows", *cells, *shares])
+    shared = [f"{name.removeprefix('Taut ')}, of the smallest other" for name in TAUT if name in names]
+    head = ["bytes per row", *names, *others, *shared]
+    return common.table(head, rows)
