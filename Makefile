@@ -4,6 +4,7 @@
 #   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
 #   make check        format, lints, documentation, the directions of dependencies
 #   make wheel        the Python package, optimised, in bindings/python/dist
+#   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
 
 SHELL := /bin/bash
@@ -20,10 +21,12 @@ SEED ?= 1
 # The package is tested as who installs it has it: a wheel, in an environment that has nothing else.
 PYTHON_VENV := $(HOME)/.cache/taut/python-venv
 WHEELS := $(CARGO_TARGET_DIR)/wheels
+# The package beside all engines that it is compared with.
+BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
 
 .PHONY: demo build generator test test-storage test-rust test-differential test-python fuzz check rooms venv wheel \
-	bench-tpch bench-lookup bench-width bench-python clean
+	release-wheel bench bench-tpch bench-lookup bench-width bench-python clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -91,6 +94,24 @@ $(VENV)/.installed: bench/requirements.txt
 generator:
 	$(CARGO) build --release --locked --package taut-tpch-generator
 
+# The optimised package as the benchmarks install it.
+release-wheel: $(PYTHON_VENV)/.installed
+	rm -rf $(WHEELS)/release
+	cd bindings/python && $(PYTHON_VENV)/bin/maturin build --release --locked --quiet --out $(WHEELS)/release
+
+bench: release-wheel $(BENCH_VENV)/.installed
+	$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
+	$(BENCH_VENV)/bin/python bench/selection/compare.py $(BENCH)
+
+# An engine that has no package for this machine is left out.
+$(BENCH_VENV)/.installed: bench/requirements.txt bench/selection/requirements.txt
+	python3 -m venv --clear $(BENCH_VENV)
+	$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement bench/requirements.txt
+	grep --invert-match '^#' bench/selection/requirements.txt \
+		| xargs --max-args=1 $(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check \
+		|| echo "not every engine could be installed; make bench goes on without these"
+	touch $@
+
 bench-tpch: build generator venv
 	$(PYTHON) bench/tpch/compare.py --scale $(SCALE) $(BENCH)
 
@@ -100,9 +121,7 @@ bench-lookup: build generator venv
 bench-width: build venv
 	$(PYTHON) bench/width.py $(BENCH)
 
-bench-python: $(PYTHON_VENV)/.installed
-	rm -rf $(WHEELS)/release
-	cd bindings/python && $(PYTHON_VENV)/bin/maturin build --release --locked --quiet --out $(WHEELS)/release
+bench-python: release-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
 	$(PYTHON_VENV)/bin/python bench/python.py $(BENCH)
 
