@@ -82,7 +82,10 @@ def serve(pipe, name, directory, threads):
     pyarrow.set_cpu_count(threads)
     server = None
     while True:
-        verb, arguments = pipe.recv()
+        try:
+            verb, arguments = pipe.recv()
+        except EOFError:
+            return
         try:
             if verb == "open":
                 server, value = Server(name, directory, threads), None
