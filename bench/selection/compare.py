@@ -257,6 +257,9 @@ def main():
         table = Table(name, rows[name], arguments, threads, facts)
         try:
             table.run()
+        except KeyboardInterrupt:
+            say(f"ended at {name}; what was measured is kept")
+            break
         finally:
             table.close()
     facts["files"] = files(facts["loads"])
