@@ -42,6 +42,8 @@ pub enum Shape {
     Constant,
     /// One after the other.
     Sequence,
+    /// Ascending by small steps, each value up to three times.
+    Tight,
     /// Long runs of few values.
     Runs,
     /// Any, some null.
@@ -52,13 +54,14 @@ pub enum Shape {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Constant, Self::Sequence, Self::Runs, Self::Noise, Self::Null];
+    pub const ALL: [Self; 6] = [Self::Constant, Self::Sequence, Self::Tight, Self::Runs, Self::Noise, Self::Null];
 
     fn at(self, row: usize) -> Option<i64> {
         let row = row as i64;
         match self {
             Self::Constant => Some(42),
             Self::Sequence => Some(row),
+            Self::Tight => Some(row / 12 * 25 + row % 12 * 2 / 5),
             Self::Runs => Some(row / 37 % 5),
             Self::Noise => (row % 11 != 3).then(|| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> (row % 60)),
             Self::Null => None,

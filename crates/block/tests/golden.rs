@@ -112,6 +112,47 @@ fn columns(schema: &Schema) -> Vec<ColumnIndex> {
     (0..schema.len()).map(ColumnIndex::from).collect()
 }
 
+/// The encodings of numbers in order.
+const ORDERED: [Encoding; 4] = [Encoding::Delta, Encoding::RunLengthDelta, Encoding::Bitmap, Encoding::TwoByteDelta];
+/// More than two vectors.
+const ORDERED_ROWS: usize = 2_100;
+
+/// The number of a row.
+type NumberOf = fn(i128) -> i128;
+
+/// A column for each encoding of numbers in order, and for runs whose number and length share a word.
+fn ordered_columns() -> Vec<(LogicalType, Encoding, NumberOf)> {
+    let decimal = LogicalType::Decimal { precision: 38, scale: 2 };
+    vec![
+        (LogicalType::BigInt, Encoding::Bitmap, |row| 5_000_000_000 + row * 7 / 5),
+        (LogicalType::Integer, Encoding::Bitmap, |row| row - 1_000),
+        (LogicalType::Timestamp, Encoding::Delta, |row| row * 1_000_000 + row * 7_919 % 1_009),
+        (decimal, Encoding::Delta, |row| 10_i128.pow(30) - row * row),
+        (LogicalType::Double, Encoding::Delta, |row| (1 << 62) + row * 3),
+        (LogicalType::BigInt, Encoding::RunLengthDelta, |row| row / 28 * 32 + row % 28 / 4),
+        (decimal, Encoding::RunLengthDelta, |row| row / 300 * -9),
+        (LogicalType::Date, Encoding::TwoByteDelta, |row| 10_000 - row * 31 % 2_557),
+        (LogicalType::SmallInt, Encoding::RunLength, |row| row / 9 * 37 % 501),
+        (LogicalType::BigInt, Encoding::RunLength, |row| (row / 700) << 40),
+    ]
+}
+
+fn ordered_table() -> (Schema, TableDesign, RecordBatch) {
+    let columns = ordered_columns();
+    let schema =
+        columns.iter().enumerate().map(|(index, (logical, ..))| Column::new(format!("c{index}"), *logical, false));
+    let schema = Schema::new(schema.collect()).unwrap();
+    let arrays = columns.iter().map(|(logical, _, number)| {
+        let values: Vec<Option<Key>> = (0..ORDERED_ROWS as i128).map(|row| Some(Key::Number(number(row)))).collect();
+        array_of(&values, *logical)
+    });
+    let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
+    let encodings = columns.iter().enumerate().map(|(index, (_, encoding, _))| (ColumnIndex::from(index), *encoding));
+    let encodings = encodings.collect();
+    let design = TableDesign { layout: Layout::Column, encodings, block_size: BLOCK_SIZE, ..TableDesign::default() };
+    (schema, design, batch)
+}
+
 fn golden_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -121,32 +162,54 @@ fn blocks_of_today_are_those_of_the_golden_files() {
     let (schema, batch) = table();
     let mut changed = vec![];
     for (name, design) in designs(&schema) {
-        let image = build(&schema, &design, std::slice::from_ref(&batch)).unwrap().remove(0);
-        let mut bytes = vec![];
-        image.write_to(&mut bytes).unwrap();
-        assert_eq!(bytes.len() as u64, image.bytes());
-        let path = golden_folder().join(format!("{name}.block"));
         // What a compressor trains, and which encoding pays, may change; the old file must only be read.
         let is_pinned = !name.contains("_fsst");
-        if std::fs::read(&path).is_ok_and(|golden| golden == bytes || !is_pinned) {
-            continue;
-        }
-        let written = std::env::temp_dir().join(format!("{name}.block"));
-        std::fs::write(&written, bytes).unwrap();
-        changed.push(format!("{} is not what is built today, which is in {}", path.display(), written.display()));
+        changed.extend(changed_file(name, is_pinned, &schema, &design, &batch));
     }
+    let (schema, design, batch) = ordered_table();
+    changed.extend(changed_file("ordered/column", true, &schema, &design, &batch));
     assert!(changed.is_empty(), "{}", changed.join("\n"));
+}
+
+/// What to say where a block of today is not that of its golden file.
+fn changed_file(
+    name: &str,
+    is_pinned: bool,
+    schema: &Schema,
+    design: &TableDesign,
+    batch: &RecordBatch,
+) -> Option<String> {
+    let image = build(schema, design, std::slice::from_ref(batch)).unwrap().remove(0);
+    let mut bytes = vec![];
+    image.write_to(&mut bytes).unwrap();
+    assert_eq!(bytes.len() as u64, image.bytes());
+    let path = golden_folder().join(format!("{name}.block"));
+    if std::fs::read(&path).is_ok_and(|golden| golden == bytes || !is_pinned) {
+        return None;
+    }
+    let written = std::env::temp_dir().join(format!("{}.block", name.replace('/', "_")));
+    std::fs::write(&written, bytes).unwrap();
+    Some(format!("{} is not what is built today, which is in {}", path.display(), written.display()))
 }
 
 #[test]
 fn golden_files_are_read() {
     let (schema, batch) = table();
-    let model = Model::from_batches(&schema, &[batch]);
-    let columns = columns(&schema);
-    let positions: Vec<usize> = (0..ROWS).collect();
+    let files = read_files(golden_folder(), &schema, batch);
+    assert!(files >= designs(&schema).len());
+    let (schema, _, batch) = ordered_table();
+    assert!(read_files(golden_folder().join("ordered"), &schema, batch) >= 1);
+}
+
+/// Reads every file of a folder, which must hold these rows. Returns how many there are.
+fn read_files(folder: PathBuf, schema: &Schema, batch: RecordBatch) -> usize {
+    let rows = batch.num_rows();
+    let model = Model::from_batches(schema, &[batch]);
+    let columns = columns(schema);
+    let positions: Vec<usize> = (0..rows).collect();
     let mut files = 0;
-    for entry in std::fs::read_dir(golden_folder()).unwrap() {
-        let path = entry.unwrap().path();
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.is_file()) {
         let bytes = std::fs::read(&path).unwrap();
         let header_length = Block::header_length(&bytes[..64]).unwrap() as usize;
         let block = Block::parse(Buffer::from(&bytes[..header_length])).unwrap();
@@ -156,11 +219,11 @@ fn golden_files_are_read() {
             .collect();
         let sections = InMemory::new(&block, &sections);
         block.check(&sections).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert_eq!(block.description(&sections).unwrap().0, schema);
+        assert_eq!(block.description(&sections).unwrap().0, *schema);
         let mut reader = block.open_segment(&sections, 0);
-        let arrays = reader.project(&Selection::All(ROWS), 0..ROWS, &columns, &mut ScanReport::default()).unwrap();
+        let arrays = reader.project(&Selection::All(rows), 0..rows, &columns, &mut ScanReport::default()).unwrap();
         agree(&model, &positions, &columns, &arrays);
         files += 1;
     }
-    assert!(files >= designs(&schema).len());
+    files
 }

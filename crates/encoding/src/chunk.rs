@@ -162,7 +162,7 @@ impl Chunk {
     }
 
     /// Of rows whose values ascend and among which none is null, those that pass a test that is not one for nulls: by
-    /// binary search, as ranges. `None` for a long list, which is not worth it.
+    /// binary search, as ranges. `None` where that is not worth it: for a long list, or by the encoding.
     ///
     /// # Panics
     /// When the range reaches outside.
@@ -170,7 +170,7 @@ impl Chunk {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match &self.values {
             Values::Null => None,
-            Values::Numbers(numbers) => search::numbers(test, rows, |row| numbers.value(row)),
+            Values::Numbers(numbers) => numbers.search(test, rows),
             Values::Bytes(bytes) => search::bytes(test, rows, |row| bytes.value(row)),
         }
     }
@@ -217,8 +217,10 @@ impl Chunk {
         match &self.values {
             Values::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
             Values::Bytes(bytes) => Some(bytes.entries()?.into_array(None)),
-            Values::Numbers(Numbers::Plain(_) | Numbers::Packed(_) | Numbers::RunLength(_)) => None,
-            Values::Numbers(numbers) => Some(array_of(self.logical, &Entries(numbers), None)),
+            Values::Numbers(numbers @ (Numbers::Constant(_) | Numbers::Dictionary(_))) => {
+                Some(array_of(self.logical, &Entries(numbers), None))
+            }
+            Values::Numbers(_) => None,
         }
     }
 

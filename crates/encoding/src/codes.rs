@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use taut_types::{Encoding, Test};
 
-use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::lane_test::LaneTest;
 use crate::numbers::packed::{self, Packed};
 use crate::run_ends::{self, RunEnds, run_starts};
@@ -31,16 +31,34 @@ pub(crate) enum Codes {
 /// Fewer rows per run than this are not worth being found by binary search.
 const RUN_ROWS_MIN: usize = 8;
 
+/// Bits of a code. A dictionary has at most 2^16 entries.
+fn width_of(entries: usize) -> usize {
+    packed::width_of(0, entries as i32 - 1).unwrap_or(16)
+}
+
+/// Whether runs are so long that they pay.
+fn pays_in_runs(rows: usize, runs: usize, width: usize) -> bool {
+    runs * RUN_ROWS_MIN <= rows && runs * (16 + width) * 2 < rows * width
+}
+
+/// Bytes of the parts of codes that change so often, in the form that pays.
+pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
+    let width = width_of(entries);
+    if pays_in_runs(rows, runs, width) {
+        padded(2 * runs) + packed::bytes(runs, width)
+    } else {
+        packed::bytes(rows, width)
+    }
+}
+
 /// Writes the parts of codes, in runs if that is asked for or pays; sets what the head says. `entries` is one
 /// more than the greatest code can be.
 pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: &mut Head, writer: &mut Writer) {
-    // A dictionary has at most 2^16 entries.
-    let width = packed::width_of(0, entries as i32 - 1).unwrap_or(16);
+    let width = width_of(entries);
     head.width = width;
     head.entries = entries;
     let runs = 1 + codes.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    let pays = runs * RUN_ROWS_MIN <= codes.len() && runs * (16 + width) * 2 < codes.len() * width;
-    if in_runs.unwrap_or(pays) {
+    if in_runs.unwrap_or(pays_in_runs(codes.len(), runs, width)) {
         let starts = run_starts(codes);
         let values: Vec<i32> = starts.iter().map(|row| codes[*row]).collect();
         (head.inner, head.runs) = (Some(Encoding::RunLength), starts.len());

@@ -8,10 +8,10 @@
 //! 3       1     plain_bytes    bytes of a plain number: 1, 2, 4, 8, 16; 0 for text and bytes
 //! 4       4     rows           1 ..= 65,536
 //! 8       4     nulls          0 ..= rows
-//! 12      4     entries        of a dictionary; symbols of fsst
-//! 16      16    base           of packed numbers; the number of a constant
-//! 32      4     runs           of run_length
-//! 36      4     heap_bytes     of text and bytes
+//! 12      4     entries        of a dictionary; symbols of fsst; bits of a word or run (`run_words`, run_length_delta)
+//! 16      16    base           of packed numbers; the number of a constant; the least step (delta, run_length_delta)
+//! 32      4     runs           of run_length; words of runs
+//! 36      4     heap_bytes     of text and bytes; of a bitmap
 //! 40      4     decoded_bytes  of fsst: bytes of all values together
 //! 44      20    reserved       zero
 //! 64      ...   parts          validity (where nulls > 0 and not all rows are null), then those of the encoding
@@ -37,6 +37,11 @@ pub struct CorruptChunk {
     pub at: usize,
     /// What should be there.
     pub expected: &'static str,
+}
+
+/// Bytes that a part of so many takes.
+pub(crate) fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGNMENT)
 }
 
 /// The fields of a head.
@@ -170,7 +175,7 @@ impl Parts {
 
     /// The next part, of this many bytes.
     pub(crate) fn take(&mut self, bytes: usize, expected: &'static str) -> Result<Buffer, CorruptChunk> {
-        let padded = bytes.next_multiple_of(ALIGNMENT);
+        let padded = padded(bytes);
         if padded > self.bytes.len() - self.at {
             return Err(CorruptChunk { at: self.at, expected });
         }
@@ -250,7 +255,7 @@ mod tests {
             Head::parse(&bytes.into(), 8, 9).unwrap_err().at
         };
         let cases =
-            [(0, 99), (1, 8), (2, 65), (3, 4), (4, 8), (8, 10), (14, 9), (32, 10), (39, 128), (43, 255), (63, 1)];
+            [(0, 99), (1, 99), (2, 65), (3, 4), (4, 8), (8, 10), (14, 9), (32, 10), (39, 128), (43, 255), (63, 1)];
         for (at, value) in cases {
             let field = if at < 4 { at } else { at / 4 * 4 };
             assert_eq!(check(at, value), field.min(44), "byte {at}");

@@ -14,6 +14,8 @@ pub(crate) trait Native: ArrowNativeType + Ord {
     fn to_number(self) -> i128;
     /// `self + distance`, modulo the native integer.
     fn plus(self, distance: u64) -> Self;
+    /// `self + other`, modulo the native integer.
+    fn sum(self, other: Self) -> Self;
     /// The low bits of `self - base`.
     fn minus(self, base: Self) -> u64;
     /// From the bits of a floating-point number to its key, and back.
@@ -36,6 +38,10 @@ macro_rules! native {
             #[inline(always)]
             fn plus(self, distance: u64) -> Self {
                 self.wrapping_add(distance as Self)
+            }
+            #[inline(always)]
+            fn sum(self, other: Self) -> Self {
+                self.wrapping_add(other)
             }
             #[inline(always)]
             fn minus(self, base: Self) -> u64 {

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
 
+use crate::CHUNK_ROWS_MAX;
 use crate::head::{CorruptChunk, Parts};
 
 /// The last row of each run.
@@ -41,6 +42,16 @@ impl RunEnds {
         }
         let lasts = parts.take(2 * runs, "ends of runs")?;
         Ok(Self { lasts: ScalarBuffer::from(lasts) })
+    }
+
+    /// The ends of runs of `length + 1` rows each, if they make up the rows.
+    pub(crate) fn of_lengths(lengths: impl ExactSizeIterator<Item = u64>, rows: usize) -> Option<Self> {
+        let (mut end, mut lasts) = (0, Vec::with_capacity(lengths.len()));
+        for length in lengths {
+            end = length.saturating_add(end + 1).min(CHUNK_ROWS_MAX as u64 + 1);
+            lasts.push((end - 1) as u16);
+        }
+        (!lasts.is_empty() && end == rows as u64).then(|| Self { lasts: ScalarBuffer::from(lasts) })
     }
 
     /// Number of runs.

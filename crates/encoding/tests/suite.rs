@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, encode};
 use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, LogicalType, Test, key_at};
+use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, Key, LogicalType, Test, key_at};
 
 const COLUMN: [ColumnIndex; 1] = [ColumnIndex(0)];
 
@@ -40,6 +40,50 @@ fn columns(table: &TestTable, rows_max: usize, random: &mut StdRng) -> Vec<Colum
         Column { name: format!("{}.{}", table.name, column.name), logical, array, model, tests }
     };
     table.schema.columns().iter().enumerate().map(&mut column).collect()
+}
+
+/// Columns in one order or another, as `tables` has few: tight and gaping, with and without duplicates, rising,
+/// falling and stepping back, up to the ends of the domain. Each is long enough for several vectors.
+fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
+    let decimal = |precision| LogicalType::Decimal { precision, scale: 0 };
+    let mut columns = vec![];
+    for (logical, far) in [
+        (LogicalType::SmallInt, 0),
+        (LogicalType::Integer, 0),
+        (LogicalType::BigInt, 0),
+        (LogicalType::BigInt, i128::from(i64::MIN)),
+        (LogicalType::BigInt, i128::from(i64::MAX) - (1 << 22)),
+        (LogicalType::Timestamp, 1 << 50),
+        (LogicalType::Double, 1 << 60),
+        (decimal(9), 0),
+        (decimal(15), 1 << 40),
+        (decimal(38), 10_i128.pow(37)),
+        (decimal(38), -(1 << 64)),
+    ] {
+        for (name, step, run) in [
+            ("serial", 1..2_i128, 1..2_usize),
+            ("tight", 1..4, 1..2),
+            ("gaping", 1..40, 1..2),
+            ("with duplicates", 1..4, 1..8),
+            ("with long runs", 1..9, 1..3000),
+            ("rising and falling", -8..9, 1..3),
+            ("falling", -5..0, 1..4),
+        ] {
+            let mut number = far + if step.start < 0 { 1 << 14 } else { 0 };
+            let mut numbers = vec![];
+            while numbers.len() < 3500 {
+                let rows = random.random_range(run.clone());
+                numbers.extend(std::iter::repeat_n(Some(Key::Number(number)), rows));
+                number += random.random_range(step.clone());
+            }
+            let array = array_of(&numbers, logical);
+            let model = Model::of_array(&array, logical);
+            let tests = tests_for(&model, random).into_iter();
+            let tests = tests.map(|test| (test.clone(), model.filter(&[test]))).collect();
+            columns.push(Column { name: format!("{name} {logical} from {far}"), logical, array, model, tests });
+        }
+    }
+    columns
 }
 
 fn choices(logical: LogicalType) -> impl Iterator<Item = Choice> {
@@ -159,31 +203,37 @@ fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: 
 fn every_encoding_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(11);
     let mut seen = std::collections::HashMap::<Encoding, usize>::new();
+    let check_column = &mut |column: &Column, random: &mut StdRng| {
+        let (name, logical, array) = (&column.name, column.logical, &column.array);
+        for choice in choices(logical) {
+            let bytes = match encode(array, logical, choice) {
+                Ok(bytes) => bytes,
+                Err(EncodeError::Impossible { .. }) => continue,
+                Err(error) => panic!("{name} {choice:?}: {error}"),
+            };
+            let chunk = Chunk::parse(bytes.into(), logical, array.len()).unwrap();
+            *seen.entry(chunk.encoding()).or_default() += 1;
+            if let Choice::Forced(encoding) = choice
+                && array.null_count() < array.len()
+            {
+                assert_eq!(chunk.encoding(), encoding, "{name}");
+            }
+            assert_eq!((chunk.rows(), chunk.nulls()), (array.len(), array.null_count()));
+            assert_eq!(chunk.check(), Ok(()));
+            assert!(!chunk.description().is_empty() && chunk.decoded_bytes_per_row() > 0);
+            check_reads(&chunk, column, random);
+            check_filters(&chunk, column, random);
+            check_searches(&chunk, column, random);
+            check_dictionary(&chunk, logical, &column.model, random);
+        }
+    };
     for table in tables(11) {
         for column in columns(&table, CHUNK_ROWS_MAX, &mut random) {
-            let (name, logical, array) = (&column.name, column.logical, &column.array);
-            for choice in choices(logical) {
-                let bytes = match encode(array, logical, choice) {
-                    Ok(bytes) => bytes,
-                    Err(EncodeError::Impossible { .. }) => continue,
-                    Err(error) => panic!("{name} {choice:?}: {error}"),
-                };
-                let chunk = Chunk::parse(bytes.into(), logical, array.len()).unwrap();
-                *seen.entry(chunk.encoding()).or_default() += 1;
-                if let Choice::Forced(encoding) = choice
-                    && array.null_count() < array.len()
-                {
-                    assert_eq!(chunk.encoding(), encoding, "{name}");
-                }
-                assert_eq!((chunk.rows(), chunk.nulls()), (array.len(), array.null_count()));
-                assert_eq!(chunk.check(), Ok(()));
-                assert!(!chunk.description().is_empty() && chunk.decoded_bytes_per_row() > 0);
-                check_reads(&chunk, &column, &mut random);
-                check_filters(&chunk, &column, &mut random);
-                check_searches(&chunk, &column, &mut random);
-                check_dictionary(&chunk, logical, &column.model, &mut random);
-            }
+            check_column(&column, &mut random);
         }
+    }
+    for column in ordered_columns(&mut random) {
+        check_column(&column, &mut random);
     }
     assert!(Encoding::ALL.iter().all(|encoding| seen.get(encoding).is_some_and(|count| *count > 10)), "{seen:?}");
 }
@@ -231,29 +281,38 @@ fn hostile_bytes_do_no_harm() {
     let mut random = StdRng::seed_from_u64(13);
     for (turn, table) in tables(13).iter().enumerate() {
         // Chunks of less than a vector, and of more than one.
-        for Column { logical, array, model, tests, .. } in columns(table, [9, 1100][turn % 2], &mut random) {
-            let tests: Vec<_> = tests.into_iter().map(|(test, _)| test).step_by(3).collect();
-            for choice in choices(logical) {
-                let Ok(bytes) = encode(&array, logical, choice) else { continue };
-                let mut places: Vec<usize> = (0..64.min(DAMAGED)).map(|_| random.random_range(0..64)).collect();
-                let step = (bytes.len() - 64).div_ceil(DAMAGED).max(1);
-                places.extend((64..bytes.len()).step_by(step));
-                for at in places {
-                    let mut damaged = bytes.clone();
-                    damaged[at] = match random.random_range(0..4) {
-                        0 => 0,
-                        1 => 255,
-                        2 => random.random(),
-                        _ => damaged[at] ^ 1 << random.random_range(0..8),
-                    };
-                    ask(&damaged, logical, &model, &tests);
-                }
-                ask(&bytes[..random.random_range(0..bytes.len())], logical, &model, &tests);
-                let mut damaged = bytes.clone();
-                damaged[64..].iter_mut().for_each(|byte| *byte = random.random());
-                ask(&damaged, logical, &model, &tests);
-            }
+        for column in columns(table, [9, 1100][turn % 2], &mut random) {
+            damage(&column, &mut random);
         }
+    }
+    for column in ordered_columns(&mut random).into_iter().step_by(3) {
+        damage(&column, &mut random);
+    }
+}
+
+/// Encodes a column in every way, and asks chunks of which a part is damaged.
+fn damage(column: &Column, random: &mut StdRng) {
+    let Column { logical, array, model, tests, .. } = column;
+    let tests: Vec<_> = tests.iter().map(|(test, _)| test.clone()).step_by(3).collect();
+    for choice in choices(*logical) {
+        let Ok(bytes) = encode(array, *logical, choice) else { continue };
+        let mut places: Vec<usize> = (0..64.min(DAMAGED)).map(|_| random.random_range(0..64)).collect();
+        let step = (bytes.len() - 64).div_ceil(DAMAGED).max(1);
+        places.extend((64..bytes.len()).step_by(step));
+        for at in places {
+            let mut damaged = bytes.clone();
+            damaged[at] = match random.random_range(0..4) {
+                0 => 0,
+                1 => 255,
+                2 => random.random(),
+                _ => damaged[at] ^ 1 << random.random_range(0..8),
+            };
+            ask(&damaged, *logical, model, &tests);
+        }
+        ask(&bytes[..random.random_range(0..bytes.len())], *logical, model, &tests);
+        let mut damaged = bytes.clone();
+        damaged[64..].iter_mut().for_each(|byte| *byte = random.random());
+        ask(&damaged, *logical, model, &tests);
     }
 }
 

@@ -131,11 +131,19 @@ pub enum Encoding {
     Fsst = 6,
     /// One value for all rows.
     Constant = 7,
+    /// Differences of neighbouring numbers, bit-packed.
+    Delta = 8,
+    /// For each run of equal numbers its length and the difference from the run before, in one packed word.
+    RunLengthDelta = 9,
+    /// Strictly ascending numbers as the bits that are set in a bitmap.
+    Bitmap = 10,
+    /// Distances from the least number, two bytes each.
+    TwoByteDelta = 11,
 }
 
 impl Encoding {
     /// All encodings.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::Plain,
         Self::BitPacked,
         Self::FrameOfReference,
@@ -143,6 +151,10 @@ impl Encoding {
         Self::RunLength,
         Self::Fsst,
         Self::Constant,
+        Self::Delta,
+        Self::RunLengthDelta,
+        Self::Bitmap,
+        Self::TwoByteDelta,
     ];
 
     /// The name in `encoding='column=name'` and in system tables.
@@ -155,6 +167,10 @@ impl Encoding {
             Self::RunLength => "run_length",
             Self::Fsst => "fsst",
             Self::Constant => "constant",
+            Self::Delta => "delta",
+            Self::RunLengthDelta => "run_length_delta",
+            Self::Bitmap => "bitmap",
+            Self::TwoByteDelta => "two_byte_delta",
         }
     }
 
@@ -173,10 +189,13 @@ impl Encoding {
             Self::BitPacked | Self::FrameOfReference => !logical_type.is_bytes(),
             Self::Fsst => logical_type.is_bytes(),
             Self::Constant => false,
+            Self::Delta | Self::RunLengthDelta | Self::Bitmap | Self::TwoByteDelta => !logical_type.is_bytes(),
         };
         let fits_group = match kind {
             GroupKind::Column => true,
-            GroupKind::PackedRows => !matches!(self, Self::RunLength),
+            GroupKind::PackedRows => {
+                matches!(self, Self::Plain | Self::BitPacked | Self::FrameOfReference | Self::Dictionary | Self::Fsst)
+            }
             GroupKind::SlottedRows => matches!(self, Self::Plain),
         };
         fits_type && fits_group

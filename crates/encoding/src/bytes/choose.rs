@@ -52,7 +52,12 @@ pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan
         Encoding::RunLength => Plan::RunLength(distinct()?),
         Encoding::Fsst => Plan::Fsst(Box::new(symbols::train(array, sample(array.len(), TRAINING_ROWS)))),
         Encoding::Constant => Plan::Constant(constant_row(array).ok_or(impossible("values differ"))?),
-        Encoding::BitPacked | Encoding::FrameOfReference => return Err(impossible("it is for numbers")),
+        Encoding::BitPacked
+        | Encoding::FrameOfReference
+        | Encoding::Delta
+        | Encoding::RunLengthDelta
+        | Encoding::Bitmap
+        | Encoding::TwoByteDelta => return Err(impossible("it is for numbers")),
     })
 }
 

@@ -89,7 +89,12 @@ impl Bytes {
             Encoding::Plain => Self::Plain(Strings::parse(head, is_text, head.rows, parts)?),
             Encoding::Dictionary | Encoding::RunLength => Self::Dictionary(Dictionary::parse(head, is_text, parts)?),
             Encoding::Fsst => Self::Fsst(Fsst::parse(head, is_text, parts)?),
-            Encoding::BitPacked | Encoding::FrameOfReference => {
+            Encoding::BitPacked
+            | Encoding::FrameOfReference
+            | Encoding::Delta
+            | Encoding::RunLengthDelta
+            | Encoding::Bitmap
+            | Encoding::TwoByteDelta => {
                 return Err(CorruptChunk { at: 0, expected: "an encoding of text and bytes" });
             }
         })

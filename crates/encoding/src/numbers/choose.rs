@@ -42,6 +42,11 @@ impl<N: Native> Profile<N> {
         })
     }
 
+    /// How far the greatest number is from the least, where 128 bits are enough.
+    pub(crate) fn spread(&self) -> Option<i128> {
+        self.max.to_number().checked_sub(self.min.to_number())
+    }
+
     /// The encoding of fewest bits per row, held against what decoding costs: packed numbers decode as fast as
     /// memory, runs and dictionaries must be half as large to be taken, and plain is kept unless packing saves
     /// a fifth. Leaves the distinct values behind where it had to find them.

@@ -3,11 +3,17 @@
 //! One file per encoding, each with its byte picture, `write`, and a view with `parse`, `append` (a range),
 //! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of them.
 
+mod bitmap;
+mod bounds;
 mod choose;
+mod delta;
 mod dictionary;
 pub(crate) mod packed;
 mod plain;
 mod run_length;
+mod run_length_delta;
+mod run_words;
+mod two_byte_delta;
 
 use std::ops::Range;
 
@@ -19,13 +25,17 @@ use crate::encode::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::lane_test::LaneTest;
 use crate::native::Native;
-use crate::{Bitmap, distinct};
+use crate::{Bitmap, distinct, search};
 
+use bitmap::SetBits;
 use choose::Profile;
+use delta::{Delta, Steps};
 use dictionary::Dictionary;
 use packed::Packed;
 use plain::Plain;
 use run_length::RunLength;
+use run_length_delta::RunLengthDelta;
+use two_byte_delta::TwoByteDelta;
 
 /// Numbers of a chunk, by their encoding.
 #[derive(Clone, Debug)]
@@ -40,6 +50,14 @@ pub(crate) enum Numbers {
     Dictionary(Dictionary),
     /// Runs.
     RunLength(RunLength),
+    /// Differences of neighbours.
+    Delta(Delta),
+    /// Runs by differences.
+    RunLengthDelta(RunLengthDelta),
+    /// Bits that are set.
+    SetBits(SetBits),
+    /// Distances of two bytes.
+    TwoByteDelta(TwoByteDelta),
 }
 
 /// Encodes numbers; `head` says the rows, nulls and plain width, `writer` has taken the validity.
@@ -79,6 +97,32 @@ pub(crate) fn encode<N: Native>(
         }
         Encoding::RunLength => run_length::write(values, (profile.min, profile.max), &mut head, &mut writer),
         Encoding::Fsst => return Err(impossible("it is for text and bytes")),
+        Encoding::Delta => {
+            let steps = Steps::of(values, profile.spread());
+            let Some((steps, width)) = steps.and_then(|steps| Some((steps, steps.width()?))) else {
+                return Err(impossible("differences of neighbours are more than 64 bits apart"));
+            };
+            delta::write(values, steps, width, &mut head, &mut writer);
+        }
+        Encoding::RunLengthDelta => {
+            let Some(plan) = run_length_delta::Plan::of(values, profile.spread()) else {
+                return Err(impossible("differences of runs are too many bits apart"));
+            };
+            run_length_delta::write(values, plan, &mut head, &mut writer);
+        }
+        Encoding::Bitmap => {
+            let ascend = values.is_sorted_by(|left, right| left < right);
+            let Some(bits) = bitmap::bits_of(values.len(), profile.spread()).filter(|_| ascend) else {
+                return Err(impossible("numbers do not ascend strictly and tightly"));
+            };
+            bitmap::write(values, bits, &mut head, &mut writer);
+        }
+        Encoding::TwoByteDelta => {
+            if profile.spread().is_none_or(|spread| spread > u16::MAX.into()) {
+                return Err(impossible("numbers are more than 65,535 apart"));
+            }
+            two_byte_delta::write(values, profile.min, &mut head, &mut writer);
+        }
     }
     Ok(writer.finish(head))
 }
@@ -95,6 +139,10 @@ impl Numbers {
             Encoding::Dictionary => Self::Dictionary(Dictionary::parse(head, parts)?),
             Encoding::RunLength => Self::RunLength(RunLength::parse(head, parts)?),
             Encoding::Fsst => return Err(CorruptChunk { at: 0, expected: "an encoding of numbers" }),
+            Encoding::Delta => Self::Delta(Delta::parse(head, parts)?),
+            Encoding::RunLengthDelta => Self::RunLengthDelta(RunLengthDelta::parse(head, parts)?),
+            Encoding::Bitmap => Self::SetBits(SetBits::parse(head, parts)?),
+            Encoding::TwoByteDelta => Self::TwoByteDelta(TwoByteDelta::parse(head, parts)?),
         })
     }
 
@@ -107,6 +155,10 @@ impl Numbers {
             Self::Packed(packed) => format!("frame_of_reference({})", packed.width()),
             Self::Dictionary(dictionary) => dictionary.description(),
             Self::RunLength(runs) => runs.description(),
+            Self::Delta(delta) => delta.description(),
+            Self::RunLengthDelta(runs) => runs.description(),
+            Self::SetBits(bits) => bits.description(),
+            Self::TwoByteDelta(_) => "two_byte_delta".to_owned(),
         }
     }
 
@@ -130,6 +182,10 @@ impl Numbers {
             Self::Packed(packed) => packed.append(rows, &mut numbers),
             Self::Dictionary(dictionary) => dictionary.append(rows, &mut numbers),
             Self::RunLength(runs) => runs.append(rows, &mut numbers),
+            Self::Delta(delta) => delta.append(rows, &mut numbers),
+            Self::RunLengthDelta(runs) => runs.append(rows, &mut numbers),
+            Self::SetBits(bits) => bits.append(rows, &mut numbers),
+            Self::TwoByteDelta(delta) => delta.append(rows, &mut numbers),
         }
         numbers
     }
@@ -146,18 +202,24 @@ impl Numbers {
             Self::Packed(packed) => packed.append_at(positions, &mut numbers),
             Self::Dictionary(dictionary) => dictionary.append_at(positions, &mut numbers),
             Self::RunLength(runs) => runs.append_at(positions, &mut numbers),
+            Self::Delta(delta) => delta.append_at(positions, &mut numbers),
+            Self::RunLengthDelta(runs) => runs.append_at(positions, &mut numbers),
+            Self::SetBits(bits) => bits.append_at(positions, &mut numbers),
+            Self::TwoByteDelta(delta) => delta.append_at(positions, &mut numbers),
         }
         numbers
     }
 
-    /// One number; floating point as its key.
-    pub(crate) fn value(&self, row: usize) -> i128 {
+    /// Of rows whose numbers ascend, those that pass a test; `None` where single numbers are dear, or a filter goes by
+    /// bounds anyway.
+    pub(crate) fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         match self {
-            Self::Constant(number) => *number,
-            Self::Plain(plain) => plain.value(row),
-            Self::Packed(packed) => packed.value(row),
-            Self::Dictionary(dictionary) => dictionary.value(row),
-            Self::RunLength(runs) => runs.value(row),
+            Self::Constant(number) => search::numbers(test, rows, |_| *number),
+            Self::Plain(plain) => search::numbers(test, rows, |row| plain.value(row)),
+            Self::Packed(packed) => search::numbers(test, rows, |row| packed.value(row)),
+            Self::Dictionary(dictionary) => search::numbers(test, rows, |row| dictionary.value(row)),
+            Self::RunLength(runs) => search::numbers(test, rows, |row| runs.value(row)),
+            Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => None,
         }
     }
 
@@ -174,6 +236,10 @@ impl Numbers {
             Self::Packed(packed) => packed.filter(test, negated, rows, selection),
             Self::Dictionary(dictionary) => dictionary.filter(test, negated, rows, selection),
             Self::RunLength(runs) => runs.filter(test, negated, rows, selection),
+            Self::Delta(delta) => delta.filter(test, negated, rows, selection),
+            Self::RunLengthDelta(runs) => runs.filter(test, negated, rows, selection),
+            Self::SetBits(bits) => bits.filter(test, negated, rows, selection),
+            Self::TwoByteDelta(delta) => delta.filter(test, negated, rows, selection),
         }
     }
 

@@ -35,6 +35,11 @@ pub(crate) fn width_of<N: Native>(base: N, max: N) -> Option<usize> {
     Some((u64::BITS - distance.leading_zeros()) as usize)
 }
 
+/// Bytes of the part.
+pub(crate) fn bytes(numbers: usize, width: usize) -> usize {
+    numbers.div_ceil(VECTOR_ROWS) * packed_bytes(width)
+}
+
 /// Writes the part of numbers packed by their distances from a base, which fit the width.
 pub(crate) fn write<N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
     with_lane!(width, L => write_lanes::<L, N>(values, base, width, writer));
@@ -62,8 +67,7 @@ fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: 
 impl Packed {
     /// Takes the packed numbers of this many rows.
     pub(crate) fn parse(parts: &mut Parts, base: i128, width: usize, rows: usize) -> Result<Self, CorruptChunk> {
-        let bytes = rows.div_ceil(VECTOR_ROWS) * packed_bytes(width);
-        Ok(Self { base, width, data: parts.take(bytes, "packed numbers")? })
+        Ok(Self { base, width, data: parts.take(bytes(rows, width), "packed numbers")? })
     }
 
     /// Bits of a number.
@@ -77,7 +81,7 @@ impl Packed {
     }
 
     /// Least and greatest number that the packed form can hold.
-    fn domain(&self) -> (i128, i128) {
+    pub(crate) fn domain(&self) -> (i128, i128) {
         let distance = if self.width == 0 { 0 } else { u64::MAX >> (64 - self.width) };
         (self.base, self.base.saturating_add(distance.into()))
     }
@@ -131,6 +135,14 @@ impl Packed {
     fn vector<L: Lane>(&self, vector: usize) -> &[L] {
         let words = L::LANES * self.width;
         &self.data.typed_data()[vector * words..][..words]
+    }
+
+    /// The numbers of a vector; what follows the last one is undefined.
+    pub(crate) fn vector_of<O: Native>(&self, vector: usize, out: &mut [O; VECTOR_ROWS]) {
+        let base = O::from_number(self.base);
+        with_lane!(self.width, L => {
+            unpack(self.width, self.vector::<L>(vector), out, |lane| base.plus(lane.to_u64()));
+        });
     }
 
     /// Appends the numbers at ascending positions.

@@ -51,6 +51,11 @@ impl Plain {
         &self.values
     }
 
+    /// Bytes of each.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.values.len() / self.bytes

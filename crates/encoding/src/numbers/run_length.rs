@@ -5,6 +5,8 @@
 //! part: one number per run, packed (inner encoding bit_packed or frame_of_reference) or plain
 //! ```
 //!
+//! Or, where that is smaller, number and length of a run are in one word (inner encoding run_length): `run_words.rs`.
+//!
 //! A row is found by binary search over the ends: not for columns that are looked up by position.
 
 use std::ops::Range;
@@ -12,11 +14,12 @@ use std::ops::Range;
 use taut_types::{Encoding, Test};
 
 use crate::Bitmap;
-use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::lane_test::LaneTest;
 use crate::native::Native;
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
+use crate::numbers::run_words::{self, Plan, RunWords};
 use crate::run_ends::{self, RunEnds, run_starts};
 
 /// Runs of equal numbers.
@@ -30,11 +33,28 @@ pub(crate) struct RunLength {
 enum Values {
     Plain(Plain),
     Packed(Packed),
+    Words(RunWords),
+}
+
+/// Bytes of the parts of ends and numbers.
+pub(crate) fn bytes(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
+    let plain = padded(runs * plain_bytes);
+    padded(2 * runs) + width.filter(|width| *width < 8 * plain_bytes).map_or(plain, |width| packed::bytes(runs, width))
+}
+
+/// The least bytes that so many runs take in either form.
+pub(crate) fn bytes_least(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
+    bytes(runs, width, plain_bytes).min(run_words::bytes_least(runs))
 }
 
 /// Writes the parts of numbers in runs, whose least and greatest number are given; sets what the head says.
 pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head, writer: &mut Writer) {
     let starts = run_starts(values);
+    if let Some(plan) = Plan::of(&starts, values.len(), (min, max))
+        && plan.bytes() < bytes(starts.len(), packed::width_of(min, max), head.plain_bytes)
+    {
+        return run_words::write(values, min, &starts, plan, head, writer);
+    }
     let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
     head.runs = starts.len();
     writer.part(&run_ends::write(&starts, values.len()));
@@ -53,6 +73,10 @@ pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head
 impl RunLength {
     /// Takes the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.inner == Some(Encoding::RunLength) {
+            let (ends, words) = RunWords::parse(head, parts)?;
+            return Ok(Self { ends, values: Values::Words(words) });
+        }
         let ends = RunEnds::parse(parts, head.runs)?;
         let values = match head.inner {
             Some(Encoding::FrameOfReference) => Values::Packed(Packed::parse(parts, head.base, head.width, head.runs)?),
@@ -69,6 +93,7 @@ impl RunLength {
             Values::Packed(packed) => {
                 format!("run_length({}) of frame_of_reference({})", self.ends.len(), packed.width())
             }
+            Values::Words(words) => format!("run_length({}) of {}-bit words", self.ends.len(), words.word_bits()),
         }
     }
 
@@ -89,6 +114,7 @@ impl RunLength {
         match &self.values {
             Values::Plain(plain) => plain.append(runs.clone(), &mut values),
             Values::Packed(packed) => packed.append(runs.clone(), &mut values),
+            Values::Words(words) => words.append(runs.clone(), &mut values),
         }
         (runs, values)
     }
@@ -110,6 +136,7 @@ impl RunLength {
         match &self.values {
             Values::Plain(plain) => plain.value(run),
             Values::Packed(packed) => packed.value(run),
+            Values::Words(words) => words.value(run),
         }
     }
 

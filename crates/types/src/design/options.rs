@@ -367,7 +367,11 @@ mod tests {
             ("sort_by", "a sideways", "asc or desc"),
             ("sort_by", "a,a", "named twice"),
             ("compression", "zip", "'auto' or 'none'"),
-            ("encoding", "a=fsst", "plain, bit_packed, frame_of_reference, dictionary, run_length for a integer"),
+            (
+                "encoding",
+                "a=fsst",
+                "dictionary, run_length, delta, run_length_delta, bitmap, two_byte_delta for a integer",
+            ),
             ("encoding", "a=zstd", "auto, plain"),
             ("encoding", "\"a=plain", "closing double quote"),
             ("block_size", "1KiB", "from 128KiB"),

@@ -1,0 +1,232 @@
+//! Strictly ascending numbers as set bits: encoding `bitmap`.
+//!
+//! ```text
+//! part: bits     heap_bytes        u64 words: bit b is set where base + b is a number
+//! part: ranks    blocks * 2        u16 each: bits set before each block of 512
+//! part: starts   vectors * 4       u32 each: the bit of the first row of each vector of 1,024
+//! ```
+//!
+//! `base` is in the head, the first number. Row `r` is the r-th bit set, found in two steps: `starts` and `ranks` say
+//! in which block it is, and the block is counted through. A number's row is the rank of its bit: one block is counted,
+//! so a range of numbers is a range of rows without a look at any of them. For tight numbers only: every number left
+//! out costs a bit too.
+
+use std::ops::Range;
+
+use arrow_buffer::{ScalarBuffer, ToByteSlice};
+use taut_types::Test;
+
+use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
+use crate::native::Native;
+use crate::numbers::delta::step;
+use crate::{Bitmap, VECTOR_ROWS};
+
+const WORD_BITS: usize = 64;
+const BLOCK_WORDS: usize = 8;
+const BLOCK_BITS: usize = BLOCK_WORDS * WORD_BITS;
+/// More bits per row than this are no bitmap that anyone wants.
+const BITS_PER_ROW_MAX: usize = 64;
+
+/// Numbers that are set bits.
+#[derive(Clone, Debug)]
+pub(crate) struct SetBits {
+    rows: usize,
+    base: i128,
+    words: ScalarBuffer<u64>,
+    ranks: ScalarBuffer<u16>,
+    starts: ScalarBuffer<u32>,
+}
+
+/// Bits for so many numbers, which ascend strictly and are `spread` apart; `None` where they are not tight enough.
+pub(crate) fn bits_of(rows: usize, spread: Option<i128>) -> Option<usize> {
+    let bits = usize::try_from(spread?).ok()?.checked_add(1)?;
+    (bits <= rows.saturating_mul(BITS_PER_ROW_MAX).max(BLOCK_BITS)).then_some(bits)
+}
+
+/// Bytes of the parts.
+pub(crate) fn bytes(rows: usize, bits: usize) -> usize {
+    let (words, blocks, vectors) = (bits.div_ceil(WORD_BITS), bits.div_ceil(BLOCK_BITS), rows.div_ceil(VECTOR_ROWS));
+    padded(8 * words) + padded(2 * blocks) + padded(4 * vectors)
+}
+
+/// Writes the parts of strictly ascending numbers within so many bits; sets what the head says.
+pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, writer: &mut Writer) {
+    let first = values.first().copied().unwrap_or_default();
+    let mut words = vec![0_u64; bits.div_ceil(WORD_BITS)];
+    for value in values {
+        let bit = step(first, *value) as usize;
+        words[bit / WORD_BITS] |= 1 << (bit % WORD_BITS);
+    }
+    let mut rank = 0;
+    let ranks = words.chunks(BLOCK_WORDS).map(|block| {
+        let before = rank;
+        rank += count(block);
+        // Less than the rows, since the last bit is set: fewer than 2^16.
+        before as u16
+    });
+    let ranks: Vec<u16> = ranks.collect();
+    // At most 64 bits for each of 2^16 rows.
+    let starts: Vec<u32> = values.iter().step_by(VECTOR_ROWS).map(|value| step(first, *value) as u32).collect();
+    (head.base, head.heap_bytes) = (first.to_number(), 8 * words.len());
+    writer.part(words.as_slice().to_byte_slice());
+    writer.part(ranks.as_slice().to_byte_slice());
+    writer.part(starts.as_slice().to_byte_slice());
+}
+
+fn count(words: &[u64]) -> usize {
+    words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// The place of the bit of this rank among the bits set of a word, which has more than that.
+fn select(mut word: u64, mut rank: usize) -> usize {
+    let mut bit = 0;
+    for half in [32, 16, 8, 4, 2, 1] {
+        let low = (word & ((1 << half) - 1)).count_ones() as usize;
+        if rank >= low {
+            (rank, bit, word) = (rank - low, bit + half, word >> half);
+        }
+    }
+    bit
+}
+
+impl SetBits {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let words = head.heap_bytes / 8;
+        if words == 0 || !head.heap_bytes.is_multiple_of(8) {
+            return Err(CorruptChunk { at: 36, expected: "a bitmap of whole words, and at least one" });
+        }
+        let bits = ScalarBuffer::from(parts.take(head.heap_bytes, "a bitmap")?);
+        let ranks = ScalarBuffer::from(parts.take(2 * words.div_ceil(BLOCK_WORDS), "ranks of blocks")?);
+        let starts = ScalarBuffer::from(parts.take(4 * head.rows.div_ceil(VECTOR_ROWS), "bits of first rows")?);
+        Ok(Self { rows: head.rows, base: head.base, words: bits, ranks, starts })
+    }
+
+    /// The encoding as a person reads it.
+    pub(crate) fn description(&self) -> String {
+        format!("bitmap({} bits)", self.words.len() * WORD_BITS)
+    }
+
+    /// The word in which the bit of a row is, and how many bits are set before that word. Words that have not enough
+    /// bits set lead to the last one.
+    fn word_of(&self, row: usize) -> (usize, usize) {
+        let block_of = |vector: usize| self.starts.get(vector).map(|bit| *bit as usize / BLOCK_BITS);
+        let last = self.ranks.len() - 1;
+        let first = block_of(row / VECTOR_ROWS).unwrap_or(0).min(last);
+        let end = block_of(row / VECTOR_ROWS + 1).unwrap_or(last).clamp(first, last) + 1;
+        let is_before = |rank: &u16| usize::from(*rank) <= row;
+        let block = first + self.ranks[first..end].partition_point(is_before).saturating_sub(1);
+        self.word_from(block * BLOCK_WORDS, self.ranks[block].into(), row)
+    }
+
+    /// The same, from a word on before which `rank` bits are set.
+    fn word_from(&self, mut word: usize, mut rank: usize, row: usize) -> (usize, usize) {
+        while word + 1 < self.words.len() {
+            let next = rank + self.words[word].count_ones() as usize;
+            if next > row {
+                break;
+            }
+            (word, rank) = (word + 1, next);
+        }
+        (word, rank)
+    }
+
+    /// How many numbers there are below one.
+    fn rank_of(&self, number: i128) -> usize {
+        let Some(bit) = number.checked_sub(self.base).filter(|bit| *bit > 0) else { return 0 };
+        let bits = self.words.len() * WORD_BITS;
+        let Some(bit) = usize::try_from(bit).ok().filter(|bit| *bit < bits) else { return self.rows };
+        let (block, word) = (bit / BLOCK_BITS, bit / WORD_BITS);
+        let below = self.words[word] & ((1 << (bit % WORD_BITS)) - 1);
+        let rank = usize::from(self.ranks[block]) + count(&self.words[block * BLOCK_WORDS..word]);
+        (rank + below.count_ones() as usize).min(self.rows)
+    }
+
+    /// The row of a number that there is.
+    fn row_of(&self, number: i128) -> Option<usize> {
+        let bit = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let is_set = self.words.get(bit / WORD_BITS)? >> (bit % WORD_BITS) & 1 != 0;
+        is_set.then(|| self.rank_of(number))
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        if rows.is_empty() {
+            return;
+        }
+        let base = O::from_number(self.base);
+        let (first, rank) = self.word_of(rows.start);
+        let end = out.len() + rows.len();
+        let mut skip = rows.start.saturating_sub(rank);
+        out.reserve(rows.len());
+        for (index, word) in self.words.iter().enumerate().skip(first) {
+            let mut left = *word;
+            while skip > 0 && left != 0 {
+                left &= left - 1;
+                skip -= 1;
+            }
+            let number = base.plus((index * WORD_BITS) as u64);
+            if left == u64::MAX && end - out.len() >= WORD_BITS {
+                out.extend((0..WORD_BITS as u64).map(|bit| number.plus(bit)));
+                continue;
+            }
+            let set = (left.count_ones() as usize).min(end - out.len());
+            out.extend((0..set).map(|_| {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                number.plus(bit.into())
+            }));
+            if out.len() == end {
+                return;
+            }
+        }
+        // Words that have not enough bits set leave rows over.
+        out.resize(end, base);
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        let base = O::from_number(self.base);
+        let (mut word, mut rank) = (0, 0);
+        out.extend(positions.iter().map(|row| {
+            let row = *row as usize;
+            // Neighbouring positions are often in one block.
+            (word, rank) = match self.ranks.get(word / BLOCK_WORDS + 1) {
+                Some(next) if usize::from(*next) <= row => self.word_of(row),
+                _ => self.word_from(word, rank, row),
+            };
+            let bit = select(self.words[word], row.saturating_sub(rank));
+            base.plus((word * WORD_BITS + bit) as u64)
+        }));
+    }
+
+    /// Clears the rows of a range that fail a test: numbers become rows by their ranks.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let mut next = rows.start;
+        let mut admit = |admitted: Range<usize>| {
+            let admitted = admitted.start.clamp(next, rows.end)..admitted.end.clamp(next, rows.end);
+            if negated {
+                selection.clear_range(admitted.clone());
+            } else {
+                selection.clear_range(next..admitted.start);
+            }
+            next = admitted.end;
+        };
+        match test {
+            Test::Range { low, high } if low <= high => {
+                let end = high.checked_add(1).map_or(self.rows, |number| self.rank_of(number));
+                admit(self.rank_of(*low)..end);
+            }
+            Test::OneOf(numbers) => {
+                let first = numbers.partition_point(|number| *number < self.base);
+                let last = self.base.saturating_add((self.words.len() * WORD_BITS) as i128);
+                let near = numbers[first..].iter().take_while(|number| **number <= last);
+                near.filter_map(|number| self.row_of(*number)).for_each(|row| admit(row..row + 1));
+            }
+            Test::Range { .. } | Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => {}
+        }
+        if !negated {
+            selection.clear_range(next..rows.end);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! For each run of equal numbers its length and the step from the run before: encoding `run_length_delta`.
+//!
+//! ```text
+//! part: vectors * plain_bytes   the number of the first run of each vector of 1,024 words; floating point as keys
+//! part: vectors * 2             u16 each: the row at which that run begins
+//! part: words, packed as in `packed.rs`:
+//!         bits 0 .. run_bits        rows of the run - 1
+//!         bits run_bits .. width    number - number of the run before - base; zero in the first word of a vector
+//! ```
+//!
+//! The head holds `width`, the run_bits in `entries`, the number of words in `runs`, and in `base` the least step. A
+//! run too long for its bits is continued by a word of the same number. For tight sequences with duplicates, which
+//! take less than a byte per run; numbers that do not ascend are held too, but tests then look at every run. A row is
+//! found by summing up the runs before it in its vector of words.
+
+use std::ops::Range;
+
+use arrow_buffer::{ScalarBuffer, ToByteSlice};
+use taut_types::Test;
+
+use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
+use crate::kernels::wide;
+use crate::lane_test::LaneTest;
+use crate::native::Native;
+use crate::numbers::bounds::{BoundsTest, bounds_of_steps};
+use crate::numbers::delta::{Steps, step};
+use crate::numbers::packed::{self, Packed};
+use crate::numbers::plain::{self, Plain};
+use crate::run_ends::run_starts;
+use crate::{Bitmap, VECTOR_ROWS};
+
+/// A chunk has at most 2^16 rows.
+const RUN_BITS_MAX: usize = 16;
+/// Numbers written at once, of which those past the end of a run are written over by the next.
+const STRIDE: usize = 8;
+
+/// Runs of equal numbers, by steps.
+#[derive(Clone, Debug)]
+pub(crate) struct RunLengthDelta {
+    rows: usize,
+    runs: usize,
+    run_bits: usize,
+    least: i128,
+    firsts: Plain,
+    starts: ScalarBuffer<u16>,
+    words: Packed,
+}
+
+/// How runs become words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    steps: Steps,
+    run_bits: usize,
+    width: usize,
+    words: usize,
+}
+
+impl Plan {
+    /// The plan of fewest bits for numbers that are at most `spread` apart; `None` where a word of 64 is too short.
+    pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
+        let starts = run_starts(values);
+        let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
+        let steps = Steps::of(&runs, spread)?;
+        // How many words more than runs there are, by bits of the run.
+        let mut more = [0; RUN_BITS_MAX + 1];
+        let ends = starts[1..].iter().copied().chain([values.len()]);
+        for rows in ends.zip(&starts).map(|(end, start)| end - start - 1) {
+            let mut bits = 0;
+            while rows >> bits > 0 {
+                more[bits] += rows >> bits;
+                bits += 1;
+            }
+        }
+        let plan = |run_bits: usize| {
+            // A word that continues a run is one of no step.
+            let steps = if more[run_bits] > 0 { Steps { min: steps.min.min(0), max: steps.max.max(0) } } else { steps };
+            let width = run_bits + steps.width()?;
+            (width <= 64).then_some(Self { steps, run_bits, width, words: runs.len() + more[run_bits] })
+        };
+        (0..=RUN_BITS_MAX).filter_map(plan).min_by_key(|plan| plan.bytes(0))
+    }
+
+    /// Bytes of the parts.
+    pub(crate) fn bytes(&self, plain_bytes: usize) -> usize {
+        let vectors = self.words.div_ceil(VECTOR_ROWS);
+        padded(vectors * plain_bytes) + padded(2 * vectors) + packed::bytes(self.words, self.width)
+    }
+}
+
+/// Writes the parts of numbers by their plan; sets what the head says.
+pub(crate) fn write<N: Native>(values: &[N], plan: Plan, head: &mut Head, writer: &mut Writer) {
+    (head.base, head.width, head.runs) = (plan.steps.min, plan.width, plan.words);
+    head.entries = plan.run_bits;
+    let (mut firsts, mut first_rows, mut words) = (vec![], Vec::<u16>::new(), Vec::<i64>::with_capacity(plan.words));
+    let starts = run_starts(values);
+    let mut last = None;
+    for (index, start) in starts.iter().enumerate() {
+        let (mut row, end) = (*start, starts.get(index + 1).copied().unwrap_or(values.len()));
+        while row < end {
+            let rows = (end - row).min(1 << plan.run_bits);
+            let number = values[row];
+            let distance = match last {
+                Some(last) if !words.len().is_multiple_of(VECTOR_ROWS) => {
+                    step(last, number).wrapping_sub(plan.steps.min as i64)
+                }
+                _ => {
+                    firsts.push(number);
+                    // A chunk has at most 2^16 rows.
+                    first_rows.push(row as u16);
+                    0
+                }
+            };
+            words.push(distance << (plan.run_bits % 64) | (rows as i64 - 1));
+            (last, row) = (Some(number), row + rows);
+        }
+    }
+    plain::write(&firsts, head.plain_bytes, false, writer);
+    writer.part(first_rows.as_slice().to_byte_slice());
+    packed::write(&words, 0, plan.width, writer);
+}
+
+/// Fills the cells from `at` on, before which `last` is. Returns the first cell that is left, and the last number.
+#[inline(always)]
+fn fill_runs<O: Native>(
+    runs: impl Iterator<Item = (O, usize)>,
+    cells: &mut [O],
+    mut at: usize,
+    mut last: O,
+) -> (usize, O) {
+    for (number, length) in runs {
+        last = number;
+        let end = cells.len().min(at + length);
+        match cells[at..].first_chunk_mut::<STRIDE>() {
+            Some(cells) if length <= STRIDE => *cells = [number; STRIDE],
+            _ => cells[at..end].fill(number),
+        }
+        at = end;
+        if at == cells.len() {
+            break;
+        }
+    }
+    (at, last)
+}
+
+impl RunLengthDelta {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let run_bits = head.entries;
+        if run_bits > RUN_BITS_MAX.min(head.width) {
+            return Err(CorruptChunk { at: 12, expected: "no more bits of a run than 16, nor than of its word" });
+        }
+        if head.runs == 0 {
+            return Err(CorruptChunk { at: 32, expected: "at least one run" });
+        }
+        let vectors = head.runs.div_ceil(VECTOR_ROWS);
+        let firsts = Plain::parse(parts, head.plain_bytes, false, vectors)?;
+        let starts = ScalarBuffer::from(parts.take(2 * vectors, "first rows of vectors")?);
+        let words = Packed::parse(parts, 0, head.width, head.runs)?;
+        Ok(Self { rows: head.rows, run_bits, least: head.base, runs: head.runs, firsts, starts, words })
+    }
+
+    /// The encoding as a person reads it.
+    pub(crate) fn description(&self) -> String {
+        format!("run_length_delta({}) of bit_packed({})", self.runs, self.words.width())
+    }
+
+    /// The vector of words in which a row is.
+    fn vector_of(&self, row: usize) -> usize {
+        self.starts.partition_point(|start| usize::from(*start) <= row).saturating_sub(1)
+    }
+
+    /// The rows of a vector of words.
+    fn rows_of(&self, vector: usize) -> Range<usize> {
+        let end = self.starts.get(vector + 1).map_or(self.rows, |start| usize::from(*start));
+        usize::from(self.starts[vector])..end
+    }
+
+    /// The runs of a vector of words: number and rows. `words` is where they are unpacked.
+    #[inline(always)]
+    fn runs<'a, S: Native>(
+        &self,
+        vector: usize,
+        words: &'a mut [i64; VECTOR_ROWS],
+    ) -> impl Iterator<Item = (S, usize)> + use<'a, S> {
+        self.words.vector_of(vector, words);
+        let (run_bits, least) = (self.run_bits, S::from_number(self.least));
+        let run_mask = (1_u64 << run_bits) - 1;
+        let words = &words[..(self.runs - vector * VECTOR_ROWS).min(VECTOR_ROWS)];
+        let mut number = S::from_number(self.firsts.value(vector).wrapping_sub(self.least));
+        words.iter().map(move |word| {
+            let word = *word as u64;
+            number = number.plus(word >> run_bits).sum(least);
+            (number, (word & run_mask) as usize + 1)
+        })
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        if rows.is_empty() {
+            return;
+        }
+        let (begin, first) = (out.len(), self.vector_of(rows.start));
+        let mut row = usize::from(self.starts[first]);
+        out.resize(begin + rows.len(), O::default());
+        let (mut at, mut last, mut words) = (0, O::default(), [0; VECTOR_ROWS]);
+        for vector in first..self.starts.len() {
+            let (mut runs, cells) = (self.runs::<O>(vector, &mut words), &mut out[begin..]);
+            while row < rows.start
+                && let Some((number, length)) = runs.next()
+            {
+                row += length;
+                (at, last) = (row.saturating_sub(rows.start).min(cells.len()), number);
+                cells[..at].fill(number);
+            }
+            if at == cells.len() {
+                return;
+            }
+            (at, last) = wide(move || fill_runs(runs, cells, at, last));
+        }
+        // Words that stop short leave rows over.
+        out[begin + at..].fill(last);
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
+        let mut words = [0; VECTOR_ROWS];
+        while let Some(first) = positions.first() {
+            let vector = self.vector_of(*first as usize);
+            let rows = self.rows_of(vector);
+            let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < rows.end).max(1));
+            let mut runs = self.runs::<O>(vector, &mut words);
+            let (mut number, mut end) = (O::default(), rows.start);
+            for row in these {
+                while end <= *row as usize
+                    && let Some((next, length)) = runs.next()
+                {
+                    (number, end) = (next, end + length);
+                }
+                out.push(number);
+            }
+            positions = rest;
+        }
+    }
+
+    /// Clears the rows of a range that fail a test, run by run in those vectors of words whose bounds leave that
+    /// open.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let on_bounds = BoundsTest::new(test, negated);
+        let on_numbers = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
+        let mut words = [0; VECTOR_ROWS];
+        let (mut vector, mut start) = (self.vector_of(rows.start), rows.start);
+        while start < rows.end {
+            let of_vector = self.rows_of(vector);
+            let is_last = vector + 1 == self.starts.len();
+            let end = if is_last { rows.end } else { of_vector.end.clamp(start, rows.end) };
+            if !selection.is_range_empty(start..end) {
+                match self.verdict(vector, &on_bounds) {
+                    Some(true) => {}
+                    Some(false) => selection.clear_range(start..end),
+                    None => {
+                        let mut row = of_vector.start;
+                        for (number, length) in self.runs::<i128>(vector, &mut words) {
+                            let run = row.max(start)..(row + length).min(end);
+                            row += length;
+                            if !run.is_empty() && !on_numbers.admits(number as u128) {
+                                selection.clear_range(run);
+                            }
+                        }
+                    }
+                }
+            }
+            (vector, start) = (vector + 1, end);
+        }
+    }
+
+    fn verdict(&self, vector: usize, on_bounds: &BoundsTest) -> Option<bool> {
+        let words = (self.runs - vector * VECTOR_ROWS).min(VECTOR_ROWS);
+        let step_bits = self.words.width() - self.run_bits;
+        let greatest = self.least.saturating_add((1_i128 << step_bits) - 1);
+        let (low, high) = bounds_of_steps(&self.firsts, vector, words - 1, (self.least, greatest));
+        on_bounds.verdict(low, high)
+    }
+}
