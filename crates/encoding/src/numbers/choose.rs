@@ -2,11 +2,14 @@
 
 use taut_types::Encoding;
 
-use crate::VECTOR_ROWS;
 use crate::distinct::{self, Distinct};
+use crate::head::padded;
 use crate::kernels::wide;
 use crate::native::Native;
-use crate::numbers::packed::width_of;
+use crate::numbers::order::{self, Before};
+use crate::numbers::packed::{self, width_of};
+use crate::numbers::run_length;
+use crate::{VECTOR_ROWS, codes};
 
 /// Runs shorter than this on average are not worth a binary search per lookup.
 const RUN_ROWS_MIN: usize = 8;
@@ -47,10 +50,31 @@ impl<N: Native> Profile<N> {
         self.max.to_number().checked_sub(self.min.to_number())
     }
 
+    /// The encoding that the values ask for, or one that their order makes smaller still. Leaves the distinct values
+    /// behind where it had to find them.
+    pub(crate) fn choose(&self, values: &[N], plain_bytes: usize, found: &mut Option<Distinct<N>>) -> Encoding {
+        let encoding = self.choose_by_values(values, plain_bytes, found);
+        let rows = values.len();
+        let base = if encoding == Encoding::BitPacked { N::from_number(0) } else { self.min };
+        let width = width_of(base, self.max);
+        let bytes = match encoding {
+            Encoding::Constant => return encoding,
+            Encoding::BitPacked | Encoding::FrameOfReference => packed::bytes(rows, width.unwrap_or(64)),
+            Encoding::Dictionary => {
+                let entries = found.as_ref().map_or(0, |found| found.entries.len());
+                padded(entries * plain_bytes) + codes::bytes(rows, self.runs, entries)
+            }
+            Encoding::RunLength => run_length::bytes_least(self.runs, width, plain_bytes),
+            _ => padded(rows * plain_bytes),
+        };
+        let before = Before { encoding, width: width.unwrap_or(64), bytes };
+        order::choose(values, self, plain_bytes, before).unwrap_or(encoding)
+    }
+
     /// The encoding of fewest bits per row, held against what decoding costs: packed numbers decode as fast as
     /// memory, runs and dictionaries must be half as large to be taken, and plain is kept unless packing saves
-    /// a fifth. Leaves the distinct values behind where it had to find them.
-    pub(crate) fn choose(&self, values: &[N], plain_bytes: usize, found: &mut Option<Distinct<N>>) -> Encoding {
+    /// a fifth.
+    fn choose_by_values(&self, values: &[N], plain_bytes: usize, found: &mut Option<Distinct<N>>) -> Encoding {
         if self.runs == 1 {
             return Encoding::Constant;
         }
@@ -103,6 +127,10 @@ impl<N: Native> Profile<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Choice, encode};
+    use arrow_array::{ArrayRef, Int64Array};
+    use std::sync::Arc;
+    use taut_types::LogicalType;
 
     fn choose(values: &[i64]) -> Encoding {
         Profile::of(values).choose(values, 8, &mut None)
@@ -128,7 +156,59 @@ mod tests {
         assert_eq!(choose(&values(&mixed)), Encoding::BitPacked);
         assert_eq!(choose(&values(&|row| mixed(row) - 7)), Encoding::FrameOfReference);
         assert_eq!(choose(&values(&|row| mixed(row) % 7 * (i64::MAX / 7))), Encoding::Dictionary);
-        assert_eq!(choose(&values(&|row| row / 100)), Encoding::RunLength);
+        assert_eq!(choose(&values(&|row| mixed(row / 100))), Encoding::RunLength);
         assert_eq!(choose(&values(&|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))), Encoding::Plain);
+    }
+    /// Numbers of which some are left out.
+    fn every_second(rows: usize) -> Vec<i64> {
+        (0_i64..)
+            .filter(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40 & 1 != 0)
+            .take(rows)
+            .collect()
+    }
+
+    fn order_key(row: i64) -> i64 {
+        let order = row * 2 / 7;
+        order / 8 * 32 + order % 8
+    }
+
+    #[test]
+    fn order_has_its_encodings() {
+        let values = |value: &dyn Fn(i64) -> i64| (0..65_536).map(value).collect::<Vec<i64>>();
+        let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
+        assert_eq!(choose(&values(&|row| row + 5_000_000)), Encoding::Bitmap);
+        assert_eq!(choose(&every_second(65_536)), Encoding::Bitmap);
+        assert_eq!(choose(&values(&|row| 1_000_000 * row - hash(row).rem_euclid(999))), Encoding::Delta);
+        assert_eq!(choose(&values(&|row| -7 * row)), Encoding::Delta);
+        assert_eq!(choose(&values(&order_key)), Encoding::RunLengthDelta);
+        assert_eq!(choose(&values(&|row| hash(row).rem_euclid(65_000) - 9)), Encoding::TwoByteDelta);
+        // One step out of order takes the whole column back.
+        assert_eq!(choose(&values(&|row| if row == 40_001 { 0 } else { row })), Encoding::TwoByteDelta);
+    }
+
+    #[test]
+    fn the_choice_is_never_larger_than_that_by_values_alone() {
+        let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+        let shapes: [&dyn Fn(i64) -> i64; 9] = [
+            &|row| row,
+            &|row| -3 * row,
+            &|row| row * row,
+            &|row| row / 9 * 25 + i64::MIN,
+            &|row| hash(row / 5),
+            &|row| hash(row) >> 45,
+            &|row| row * 3600 + (hash(row) >> 58),
+            &|row| row % 100,
+            &order_key,
+        ];
+        for rows in [1, 2, 9, 63, 500, 1024, 1025, 5000, 65_536] {
+            for (index, shape) in shapes.iter().enumerate() {
+                let values: Vec<i64> = (0..rows).map(shape).collect();
+                let array: ArrayRef = Arc::new(Int64Array::from(values.clone()));
+                let size = |choice| encode(&array, LogicalType::BigInt, choice).unwrap().len();
+                let before = Profile::of(&values).choose_by_values(&values, 8, &mut None);
+                let (before, now) = (size(Choice::Forced(before)), size(Choice::Auto));
+                assert!(now <= before, "shape {index} of {rows} rows: {now} bytes, before {before}");
+            }
+        }
     }
 }

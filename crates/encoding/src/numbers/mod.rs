@@ -8,6 +8,7 @@ mod bounds;
 mod choose;
 mod delta;
 mod dictionary;
+mod order;
 pub(crate) mod packed;
 mod plain;
 mod run_length;
