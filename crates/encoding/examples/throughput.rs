@@ -60,6 +60,14 @@ fn cases() -> Vec<Case> {
             .collect::<Vec<_>>()
             .join(" ")
     };
+    // A clock that goes forward by up to a second; numbers of which about half are there; keys as TPC-H has them.
+    let noise = |row: usize| row as i64 * 1_000_000 + (random(row) % 1000) as i64;
+    let seconds: Vec<i64> = (0..).filter(|number| random(*number as usize) & 1 != 0).take(ROWS).collect();
+    let second = |row: usize| seconds[row];
+    let order_keys: Vec<i64> = (0..ROWS as i64)
+        .flat_map(|order| std::iter::repeat_n(order / 8 * 32 + order % 8, 1 + random(order as usize) as usize % 7))
+        .take(ROWS)
+        .collect();
     let case = |name, logical, array, choice| Case { name, logical, array, choice };
     let forced = Choice::Forced;
     vec![
@@ -90,6 +98,73 @@ fn cases() -> Vec<Case> {
             Arc::new((0..ROWS).map(|row| Some((random(row) % 100_000) as f64 / 100.0)).collect::<Float64Array>()),
             Choice::Auto,
         ),
+        case("ordered: ascending noise", LogicalType::BigInt, i64s(&noise), Choice::Auto),
+        case("ordered: ascending noise", LogicalType::BigInt, i64s(&noise), forced(Encoding::FrameOfReference)),
+        case("ordered: ascending noise", LogicalType::BigInt, i64s(&noise), forced(Encoding::Delta)),
+        case("ordered: serial", LogicalType::BigInt, i64s(&|row| row as i64 + 5_000_000), Choice::Auto),
+        case("ordered: serial", LogicalType::BigInt, i64s(&|row| row as i64), forced(Encoding::Delta)),
+        case("ordered: serial", LogicalType::BigInt, i64s(&|row| row as i64), forced(Encoding::Bitmap)),
+        case("ordered: serial", LogicalType::BigInt, i64s(&|row| row as i64), forced(Encoding::TwoByteDelta)),
+        case("ordered: i32 serial", LogicalType::Integer, i32s(&|row| row as i32 * 3), Choice::Auto),
+        case("ordered: i32 serial", LogicalType::Integer, i32s(&|row| row as i32 * 3), forced(Encoding::Delta)),
+        case("ordered: every second", LogicalType::BigInt, i64s(&second), Choice::Auto),
+        case("ordered: every second", LogicalType::BigInt, i64s(&second), forced(Encoding::FrameOfReference)),
+        case("ordered: every second", LogicalType::BigInt, i64s(&second), forced(Encoding::Delta)),
+        case("ordered: every second", LogicalType::BigInt, i64s(&second), forced(Encoding::Bitmap)),
+        case("ordered: l_orderkey", LogicalType::BigInt, i64s(&|row| order_keys[row]), Choice::Auto),
+        case(
+            "ordered: l_orderkey",
+            LogicalType::BigInt,
+            i64s(&|row| order_keys[row]),
+            forced(Encoding::FrameOfReference),
+        ),
+        case("ordered: l_orderkey", LogicalType::BigInt, i64s(&|row| order_keys[row]), forced(Encoding::Delta)),
+        case("ordered: l_orderkey", LogicalType::BigInt, i64s(&|row| order_keys[row]), forced(Encoding::RunLength)),
+        case(
+            "ordered: l_orderkey",
+            LogicalType::BigInt,
+            i64s(&|row| order_keys[row]),
+            forced(Encoding::RunLengthDelta),
+        ),
+        case("ordered: l_linenumber", LogicalType::Integer, i32s(&|row| row as i32 % 4), Choice::Auto),
+        case("ordered: width 16", LogicalType::BigInt, i64s(&|row| (random(row) >> 48) as i64 - 9), Choice::Auto),
+        case(
+            "ordered: width 16",
+            LogicalType::BigInt,
+            i64s(&|row| (random(row) >> 48) as i64 - 9),
+            forced(Encoding::FrameOfReference),
+        ),
+        case(
+            "ordered: width 16",
+            LogicalType::BigInt,
+            i64s(&|row| (random(row) >> 48) as i64 - 9),
+            forced(Encoding::TwoByteDelta),
+        ),
+        case(
+            "ordered: i32 width 16",
+            LogicalType::Integer,
+            i32s(&|row| (random(row) >> 48) as i32 - 9),
+            forced(Encoding::FrameOfReference),
+        ),
+        case(
+            "ordered: i32 width 16",
+            LogicalType::Integer,
+            i32s(&|row| (random(row) >> 48) as i32 - 9),
+            forced(Encoding::TwoByteDelta),
+        ),
+        case(
+            "ordered: runs of 20",
+            LogicalType::BigInt,
+            i64s(&|row| random(row / 20) as i64 >> 38),
+            forced(Encoding::RunLength),
+        ),
+        case(
+            "ordered: runs of 20",
+            LogicalType::Integer,
+            i32s(&|row| random(row / 20) as i32 >> 8),
+            forced(Encoding::RunLength),
+        ),
+        case("ordered: decimal steps", decimal, decimals(&|row| noise(row).into()), Choice::Auto),
         case("decimal price", decimal, decimals(&|row| 90_000 + (random(row) % 10_000_000) as i128), Choice::Auto),
         case("decimal discount", decimal, decimals(&|row| (random(row) % 11) as i128), Choice::Auto),
         case("decimal plain", decimal, decimals(&|row| (random(row) % 10_000_000) as i128), Choice::Plain),
@@ -146,11 +221,11 @@ fn seconds(origin: Instant) -> f64 {
     nanoseconds.map_or_else(|| origin.elapsed().as_secs_f64(), |nanoseconds| nanoseconds / 1e9)
 }
 
-/// A range that about a tenth of the rows are in.
-fn test_for(case: &Case) -> ColumnTest {
+/// A range that about so many percent of the rows are in.
+fn test_for(case: &Case, percent: usize) -> ColumnTest {
     let mut keys: Vec<Key> = (0..ROWS).step_by(97).filter_map(|row| key_at(&case.array, case.logical, row)).collect();
     keys.sort_unstable();
-    let (low, high) = (&keys[keys.len() / 2], &keys[keys.len() * 6 / 10]);
+    let (low, high) = (&keys[keys.len() / 2], &keys[keys.len() * (50 + percent) / 100]);
     let test = match (low, high) {
         (Key::Number(low), Key::Number(high)) => Test::Range { low: *low, high: *high },
         (Key::Bytes(low), Key::Bytes(high)) => Test::BytesRange {
@@ -165,8 +240,8 @@ fn test_for(case: &Case) -> ColumnTest {
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     println!(
-        "{:<24} {:<34} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8}",
-        "column", "encoding", "B/value", "encode", "parse us", "decode", "decode8k", "gather1%", "filter"
+        "{:<24} {:<34} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "column", "encoding", "B/value", "encode", "parse us", "decode", "decode8k", "gather1%", "filter1%", "filter"
     );
     for case in cases().into_iter().filter(|case| case.name.contains(&wanted)) {
         let bytes = encode(&case.array, case.logical, case.choice).unwrap();
@@ -183,14 +258,16 @@ fn main() {
         let positions: Vec<u32> =
             (0..ROWS as u32).filter(|row| random(*row as usize + 7).is_multiple_of(100)).collect();
         let gathered = measure(positions.len(), || drop(black_box(chunk.gather(&positions))));
-        let test = test_for(&case);
-        let filtered = measure(ROWS, || {
-            let mut selection = Bitmap::all_set(ROWS);
-            chunk.filter(&test, 0..ROWS, &mut selection);
-            black_box(&selection);
+        let [narrow, filtered] = [1, 10].map(|percent| {
+            let test = test_for(&case, percent);
+            measure(ROWS, || {
+                let mut selection = Bitmap::all_set(ROWS);
+                chunk.filter(&test, 0..ROWS, &mut selection);
+                black_box(&selection);
+            })
         });
         println!(
-            "{:<24} {:<34} {size:>7.2} {encoded:>8.0} {parsed:>8.2} {whole:>8.0} {batch:>9.0} {gathered:>9.0} {filtered:>8.0}",
+            "{:<24} {:<34} {size:>7.2} {encoded:>8.0} {parsed:>8.2} {whole:>8.0} {batch:>9.0} {gathered:>9.0} {narrow:>9.0} {filtered:>8.0}",
             case.name,
             chunk.description()
         );
