@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::VECTOR_ROWS;
+use crate::kernels::append_positions;
 
 /// One bit per row of a segment. Bits past the last row are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,15 +145,15 @@ impl Bitmap {
     /// # Panics
     /// When the range reaches outside.
     pub fn append_positions(&self, rows: Range<usize>, positions: &mut Vec<u32>) {
-        positions.reserve(self.count_range(rows.clone()));
-        let first = rows.start / 64;
-        for (index, (word, mask)) in self.masked(rows).enumerate() {
-            let mut word = word & mask;
-            // A segment has at most 2^16 rows.
-            let base = ((first + index) * 64) as u32;
-            while word != 0 {
-                positions.push(base + word.trailing_zeros());
-                word &= word - 1;
+        let words = self.word_range(&rows);
+        let masked = |index: usize| [self.words[index] & word_mask(index, &rows)];
+        // A segment has at most 2^16 rows.
+        let row = |index: usize| (64 * index) as u32;
+        if let Some(last) = words.clone().next_back() {
+            append_positions(&masked(words.start), row(words.start), positions);
+            if words.len() > 1 {
+                append_positions(&self.words[words.start + 1..last], row(words.start + 1), positions);
+                append_positions(&masked(last), row(last), positions);
             }
         }
     }

@@ -39,6 +39,7 @@ pub use bitmap::Bitmap;
 pub use chunk::Chunk;
 pub use encode::{Choice, EncodeError, encode};
 pub use head::CorruptChunk;
+pub use kernels::Instructions;
 
 /// Rows of a vector: the unit in which numbers are packed, unpacked and tested.
 pub const VECTOR_ROWS: usize = 1024;

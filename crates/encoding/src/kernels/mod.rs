@@ -4,11 +4,15 @@
 #![allow(unsafe_code)]
 
 mod bit_packing;
+mod instructions;
 mod masks;
+mod positions;
 mod views;
 mod wide;
 
 pub(crate) use bit_packing::{Lane, append_unpacked, extract, pack, packed_bytes, unpack};
+pub use instructions::Instructions;
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes};
+pub(crate) use positions::append_positions;
 pub(crate) use views::Views;
 pub(crate) use wide::wide;

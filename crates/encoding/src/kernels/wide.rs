@@ -1,7 +1,11 @@
-//! Runs a loop with the widest vectors that this machine has.
+//! Runs a loop with wider vectors than the target promises.
 //!
 //! Taut is compiled for any x86-64 machine, so the compiler may use 16-byte vectors only. A loop that passes
-//! through [`wide`] is compiled a second time with 32-byte vectors, and the machine picks.
+//! through [`wide`] is compiled a second time with 32-byte vectors, and the machine picks. Vectors of 64 bytes are
+//! left to loops that are written for them.
+
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::Instructions;
 
 /// Runs `work`, compiled for the vectors of this machine.
 ///
@@ -10,8 +14,8 @@
 #[inline]
 pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the machine has just been found to have AVX2, all that `with_avx2` asks for.
+    if Instructions::current() >= Instructions::Avx2 {
+        // SAFETY: the set in use is one that the machine has, and both from AVX2 on have all `with_avx2` asks for.
         return unsafe { with_avx2(work) };
     }
     work()

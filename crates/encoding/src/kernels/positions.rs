@@ -1,0 +1,96 @@
+//! From one bit per row to the numbers of the rows that are set.
+
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::Instructions;
+
+/// Appends the places of the bits that are set, ascending and counted from `first`.
+pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u32>) {
+    #[cfg(target_arch = "x86_64")]
+    if Instructions::current() >= Instructions::Avx512 {
+        // SAFETY: the set in use is one that the machine has.
+        return unsafe { append_with_avx512(words, first, positions) };
+    }
+    positions.reserve(words.iter().map(|word| word.count_ones() as usize).sum());
+    for (word, base) in words.iter().zip((first..).step_by(64)) {
+        let mut word = *word;
+        while word != 0 {
+            positions.push(base + word.trailing_zeros());
+            word &= word - 1;
+        }
+    }
+}
+
+/// Of a word, the places of the bits that are set are moved together in a register of bytes, and then widened.
+/// More cells are written than there are places, up to a word's; those that follow overwrite them.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
+fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
+    use std::arch::x86_64::*;
+
+    let count: usize = words.iter().map(|word| word.count_ones() as usize).sum();
+    positions.reserve(count + 64);
+    let places: [u8; 64] = std::array::from_fn(|place| place as u8);
+    // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
+    let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
+    let spare = positions.spare_capacity_mut();
+    let mut written = 0;
+    let mut base = _mm512_set1_epi32(first as i32);
+    // Four words at a time are passed over, if there is nothing in them; a word alone would be guessed wrongly.
+    for words in words.chunks(4) {
+        if words.iter().fold(0, |all, word| all | word) == 0 {
+            base = _mm512_add_epi32(base, _mm512_set1_epi32(256));
+            continue;
+        }
+        for word in words {
+            let found = _mm512_maskz_compress_epi8(*word, places);
+            let cells = &mut spare[written..written + 64];
+            let mut store = |part: usize, places| {
+                let rows = _mm512_add_epi32(base, _mm512_cvtepu8_epi32(places));
+                let cells = &mut cells[part * 16..part * 16 + 16];
+                // SAFETY: the slice has the 64 bytes that are stored, at any alignment.
+                unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), rows) };
+            };
+            store(0, _mm512_castsi512_si128(found));
+            if word.count_ones() > 16 {
+                store(1, _mm512_extracti32x4_epi32::<1>(found));
+                store(2, _mm512_extracti32x4_epi32::<2>(found));
+                store(3, _mm512_extracti32x4_epi32::<3>(found));
+            }
+            written += word.count_ones() as usize;
+            base = _mm512_add_epi32(base, _mm512_set1_epi32(64));
+        }
+    }
+    // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
+    unsafe { positions.set_len(positions.len() + written) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Instructions;
+
+    #[test]
+    fn positions_are_those_of_the_bits() {
+        let mut state = 5_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state ^ state >> 29
+        };
+        let mut random: Vec<u64> = (0..4)
+            .flat_map(|_| [next(), next() & next() & next() & next(), next() | next() | next() | next(), 0, u64::MAX])
+            .collect();
+        random.extend([0; 9]);
+        random.extend([1, 1 << 63, 0xffff, 0x1_ffff, 0, 0, 0, 1 << 17]);
+        Instructions::each(|set| {
+            for length in 0..=random.len() {
+                for words in [&random[..length], &random[random.len() - length..]] {
+                    let mut found = vec![7];
+                    append_positions(words, 640, &mut found);
+                    let is_set = |place: &usize| words[place / 64] >> (place % 64) & 1 != 0;
+                    let places = (0..64 * length).filter(is_set).map(|place| 640 + place as u32);
+                    assert_eq!(found, [7].into_iter().chain(places).collect::<Vec<_>>(), "{set:?}, {length} words");
+                }
+            }
+        });
+    }
+}
