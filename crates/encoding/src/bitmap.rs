@@ -169,6 +169,15 @@ impl Bitmap {
         }
     }
 
+    /// The bits of whole vectors.
+    ///
+    /// # Panics
+    /// When a vector reaches outside.
+    pub(crate) fn vectors_mut(&mut self, vectors: Range<usize>) -> &mut [[u64; VECTOR_ROWS / 64]] {
+        assert!(vectors.end * VECTOR_ROWS <= self.len, "vectors {vectors:?} of {} rows", self.len);
+        &mut self.words.as_chunks_mut().0[vectors]
+    }
+
     /// Clears the rows of a range, inside one vector, whose bit in the vector's mask is zero.
     pub(crate) fn intersect_words(&mut self, rows: Range<usize>, mask: &[u64; VECTOR_ROWS / 64]) {
         let words = self.word_range(&rows);

@@ -8,11 +8,9 @@ use std::ops::Range;
 
 use taut_types::Test;
 
-use crate::kernels::{Lane, MASK_WORDS, mask_of_bytes, unpack, wide};
+use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, wide};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Up to so many values are compared one after the other.
-const FEW: usize = 6;
 /// Up to so many neighbouring numbers are looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;
 
@@ -58,7 +56,14 @@ impl<L: Lane> LaneTest<L> {
             }
             Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Kind::Nothing,
         };
-        Self { kind, negated }
+        match kind {
+            // All the other lanes are a range too, from the upper end of this one round to its lower.
+            Kind::Range { low, span } if negated && span != L::MAX => {
+                let low = low.minus(L::MAX.minus(span));
+                Self { kind: Kind::Range { low, span: L::MAX.minus(span).minus(L::from_u64(1)) }, negated: false }
+            }
+            _ => Self { kind, negated },
+        }
     }
 
     fn list(numbers: &[i128], origin: i128) -> Kind<L> {
@@ -120,6 +125,67 @@ impl<L: Lane> LaneTest<L> {
             Kind::Range { span, .. } if *span == L::MAX => Some(!self.negated),
             _ => None,
         }
+    }
+
+    /// Clears the rows of a range that fail; the source has the vectors of all rows.
+    pub(crate) fn filter(&self, source: Source<L>, rows: Range<usize>, selection: &mut Bitmap) {
+        if let Some(all) = self.constant() {
+            if !all {
+                selection.clear_range(rows);
+            }
+            return;
+        }
+        let whole = rows.start.div_ceil(VECTOR_ROWS)..rows.end / VECTOR_ROWS;
+        let mut edge = |rows: Range<usize>| {
+            filter_vectors(rows, selection, |vector| {
+                let mut bits = [[u64::MAX; MASK_WORDS]];
+                self.keep(source.vectors(vector..vector + 1), &mut bits);
+                bits[0]
+            });
+        };
+        if whole.is_empty() {
+            return edge(rows);
+        }
+        edge(rows.start..whole.start * VECTOR_ROWS);
+        edge(whole.end * VECTOR_ROWS..rows.end);
+        self.keep(source.vectors(whole.clone()), selection.vectors_mut(whole));
+    }
+
+    /// Clears the bits of lanes that fail; bits past the last lane are then undefined.
+    fn keep(&self, source: Source<L>, selected: &mut [VectorBits]) {
+        let predicate = match &self.kind {
+            Kind::Range { low, span } => Some(Predicate::Range { low: *low, span: *span }),
+            Kind::Few(values) => Some(Predicate::Few(values)),
+            Kind::Table { low, flags } => Some(Predicate::Table { low: *low, flags }),
+            Kind::Nothing | Kind::Sorted { .. } => None,
+        };
+        if predicate.is_some_and(|predicate| L::keep(&source, &predicate, self.negated, selected)) {
+            return;
+        }
+        for (vector, selected) in selected.iter_mut().enumerate() {
+            if selected.iter().any(|word| *word != 0) {
+                let mask = match source.vectors(vector..vector + 1) {
+                    Source::Packed { width, packed } => self.mask_packed(width, packed),
+                    Source::Plain(lanes) => self.mask(lanes),
+                    Source::Floats(bits) => self.mask_floats(bits),
+                };
+                selected.iter_mut().zip(mask).for_each(|(word, mask)| *word &= mask);
+            }
+        }
+    }
+
+    /// One bit per number of up to a vector, which stand there as the bits of floating-point numbers.
+    fn mask_floats(&self, bits: &[L]) -> [u64; MASK_WORDS] {
+        let mut keys = [L::default(); VECTOR_ROWS];
+        let target = &mut keys;
+        wide(move || {
+            for (key, bits) in target.iter_mut().zip(bits) {
+                // The other bits are turned where the sign is set.
+                let turned = L::default().minus(bits.down(L::BITS - 1)).down(1);
+                *key = bits.xor(turned);
+            }
+        });
+        self.mask(&keys[..bits.len()])
     }
 
     /// One bit per lane of a packed vector.
@@ -204,66 +270,4 @@ pub(crate) fn filter_vectors(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-    use taut_types::Key;
-
-    /// Every kind of test on small numbers around an origin, against its definition.
-    fn check<L: Lane>(origin: i128, domain: (i128, i128)) {
-        let numbers: Vec<i128> = (domain.0..=domain.1).collect();
-        let lanes: Vec<L> = numbers.iter().map(|number| L::from_i128(number.wrapping_sub(origin))).collect();
-        let list =
-            |numbers: &[i128]| Test::OneOf(Arc::from(numbers.iter().map(|number| number + origin).collect::<Vec<_>>()));
-        let tests = [
-            Test::Range { low: origin + 3, high: origin + 9 },
-            Test::Range { low: i128::MIN, high: origin + 9 },
-            Test::Range { low: i128::MIN, high: i128::MAX },
-            Test::Range { low: origin + 1000, high: i128::MAX },
-            Test::Range { low: 5, high: 4 },
-            list(&[]),
-            list(&[4]),
-            list(&[4, 5, 6]),
-            list(&[-4000, 4, 7, 90_000]),
-            list(&[1, 3, 5, 7, 9, 11, 13]),
-            list(&[1, 3, 5, 7, 9, 11, 13, 900_000]),
-            Test::Null,
-        ];
-        for test in tests {
-            for negated in [false, true] {
-                let lane_test = LaneTest::<L>::new(&test, negated, domain, origin);
-                let mask = lane_test.mask(&lanes);
-                for (index, (number, lane)) in numbers.iter().zip(&lanes).enumerate() {
-                    let expected = test.admits(&Key::Number(*number)) != negated;
-                    assert_eq!(lane_test.admits(*lane), expected, "{test:?} negated {negated}: {number}");
-                    assert_eq!(mask[index / 64] >> (index % 64) & 1 != 0, expected, "{test:?} {negated}: {number}");
-                    assert!(lane_test.constant().is_none_or(|all| all == expected));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn lane_tests_agree_with_their_definition() {
-        check::<u8>(0, (0, 255));
-        check::<u8>(-7, (-7, 40));
-        check::<u16>(0, (-30, 300));
-        check::<u32>(i128::from(i64::MIN), (i128::from(i64::MIN), i128::from(i64::MIN) + 77));
-        check::<u64>(0, (-30, 300));
-        check::<u128>(-(1 << 100), (-(1 << 100), -(1 << 100) + 77));
-    }
-
-    #[test]
-    fn flags_name_the_codes_that_pass() {
-        for flags in [vec![], vec![false; 3], vec![true; 5], vec![false, true, true, false], vec![true, false, true]] {
-            let test = LaneTest::<u8>::of_flags(flags.iter().copied());
-            for code in 0..=255_u8 {
-                assert_eq!(
-                    test.admits(code),
-                    flags.get(usize::from(code)).copied().unwrap_or(false),
-                    "{flags:?} {code}"
-                );
-            }
-        }
-    }
-}
+mod tests;

@@ -18,10 +18,10 @@ use std::mem::MaybeUninit;
 use arrow_buffer::ArrowNativeType;
 
 use crate::VECTOR_ROWS;
-use crate::kernels::wide;
+use crate::kernels::{Keep, wide};
 
 /// An unsigned integer in which packed numbers are unpacked.
-pub(crate) trait Lane: ArrowNativeType + Ord {
+pub(crate) trait Lane: ArrowNativeType + Ord + Keep {
     /// Bits of the integer.
     const BITS: usize;
     /// Lanes of a vector.
@@ -46,6 +46,8 @@ pub(crate) trait Lane: ArrowNativeType + Ord {
     fn and(self, other: Self) -> Self;
     /// Bits in either.
     fn or(self, other: Self) -> Self;
+    /// Bits in one and not the other.
+    fn xor(self, other: Self) -> Self;
 }
 
 macro_rules! lane {
@@ -89,6 +91,10 @@ macro_rules! lane {
             fn or(self, other: Self) -> Self {
                 self | other
             }
+            #[inline(always)]
+            fn xor(self, other: Self) -> Self {
+                self ^ other
+            }
         }
     };
 }
@@ -101,7 +107,7 @@ lane!(u128);
 /// Place in the vector of lane 0 in each row; the other lanes follow it. Over all rows, these are the multiples
 /// of the number of lanes, each once.
 #[inline(always)]
-fn first_index<L: Lane>(row: usize) -> usize {
+pub(super) fn first_index<L: Lane>(row: usize) -> usize {
     const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
     ORDER[row / 8] * 16 + row % 8 * 128
 }
@@ -176,7 +182,17 @@ fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
     assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
     assert_eq!(out.len(), VECTOR_ROWS, "a vector has its fixed length");
     if width == 0 {
-        out.fill(MaybeUninit::new(map(L::default())));
+        return out.fill(MaybeUninit::new(map(L::default())));
+    }
+    let mut lanes = [const { MaybeUninit::uninit() }; VECTOR_ROWS];
+    if L::unpack_lanes(width, packed, &mut lanes) {
+        let lanes = &lanes;
+        wide(move || {
+            for (out, lane) in out.iter_mut().zip(lanes) {
+                // SAFETY: `unpack_lanes` has written all lanes.
+                out.write(map(unsafe { lane.assume_init() }));
+            }
+        });
     } else {
         wide(move || unpack_rows(width, packed, out, map));
     }

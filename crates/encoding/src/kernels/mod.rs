@@ -3,15 +3,21 @@
 //! Each file wraps its unsafe lines in functions that are safe for any argument; the notes say why.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod bit_packing;
 mod instructions;
+mod keep;
 mod masks;
 mod positions;
+#[cfg(target_arch = "x86_64")]
+mod registers;
 mod views;
 mod wide;
 
 pub(crate) use bit_packing::{Lane, append_unpacked, extract, pack, packed_bytes, unpack};
 pub use instructions::Instructions;
+pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes};
 pub(crate) use positions::append_positions;
 pub(crate) use views::Views;

@@ -15,8 +15,8 @@ use arrow_buffer::{Buffer, ToByteSlice};
 use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
-use crate::kernels::{Lane, append_unpacked, extract, pack, packed_bytes, unpack, wide};
-use crate::lane_test::{LaneTest, filter_vectors};
+use crate::kernels::{Lane, Source, append_unpacked, extract, pack, packed_bytes, unpack, wide};
+use crate::lane_test::LaneTest;
 use crate::native::{Native, with_lane};
 use crate::{Bitmap, VECTOR_ROWS};
 
@@ -212,10 +212,10 @@ impl Packed {
     }
 
     fn filter_lanes<L: Lane>(&self, test: &LaneTest<L>, rows: Range<usize>, selection: &mut Bitmap) {
-        match test.constant() {
-            Some(true) => {}
-            Some(false) => selection.clear_range(rows),
-            None => filter_vectors(rows, selection, |vector| test.mask_packed(self.width, self.vector(vector))),
+        if self.width > 0 {
+            test.filter(Source::Packed { width: self.width, packed: self.data.typed_data() }, rows, selection);
+        } else if !test.admits(L::default()) {
+            selection.clear_range(rows);
         }
     }
 }

@@ -12,11 +12,11 @@ use std::ops::Range;
 use arrow_buffer::{Buffer, ToByteSlice};
 use taut_types::Test;
 
+use crate::Bitmap;
 use crate::head::{CorruptChunk, Parts, Writer};
-use crate::kernels::{Lane, wide};
-use crate::lane_test::{LaneTest, filter_vectors};
+use crate::kernels::{Lane, Source, wide};
+use crate::lane_test::LaneTest;
 use crate::native::{Native, with_native};
-use crate::{Bitmap, VECTOR_ROWS};
 
 /// Native integers side by side.
 #[derive(Clone, Debug)]
@@ -126,30 +126,7 @@ impl Plain {
 
     fn filter_lanes<N: Native, L: Lane>(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let test = LaneTest::<L>::new(test, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
-        match test.constant() {
-            Some(true) => {}
-            Some(false) => selection.clear_range(rows),
-            None if self.is_float => {
-                let values = self.values.typed_data::<N>();
-                let mut keys = [L::default(); VECTOR_ROWS];
-                filter_vectors(rows, selection, |vector| {
-                    let values = &values[vector * VECTOR_ROWS..];
-                    let target = &mut keys;
-                    wide(move || {
-                        for (key, value) in target.iter_mut().zip(values) {
-                            *key = L::from_i128(value.flipped().to_number());
-                        }
-                    });
-                    test.mask(&keys)
-                });
-            }
-            None => {
-                let lanes = self.values.typed_data::<L>();
-                filter_vectors(rows, selection, |vector| {
-                    let lanes = &lanes[vector * VECTOR_ROWS..];
-                    test.mask(&lanes[..lanes.len().min(VECTOR_ROWS)])
-                });
-            }
-        }
+        let lanes = self.values.typed_data();
+        test.filter(if self.is_float { Source::Floats(lanes) } else { Source::Plain(lanes) }, rows, selection);
     }
 }

@@ -1,0 +1,97 @@
+//! Tests on whole vectors, straight to bits: which rows of a selection stay.
+//!
+//! The loops are in `avx512.rs`. Where a machine or a lane type has none, [`Keep::keep`] says so, and the caller
+//! takes the long way, by one byte per row, which every machine can go.
+
+use std::mem::MaybeUninit;
+
+use crate::VECTOR_ROWS;
+use crate::kernels::MASK_WORDS;
+
+/// Where the lanes of vectors stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a, L> {
+    /// Packed vectors, one after the other, of at least one bit per number.
+    Packed {
+        /// Bits of a number.
+        width: usize,
+        /// The vectors.
+        packed: &'a [L],
+    },
+    /// The lanes themselves; the last vector may be shorter.
+    Plain(&'a [L]),
+    /// The bits of floating-point numbers, whose keys are the lanes; the last vector may be shorter.
+    Floats(&'a [L]),
+}
+
+/// A test that has loops of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Predicate<'a, L> {
+    /// `lane - low <= span`, modulo the lane.
+    Range {
+        /// The first lane that passes.
+        low: L,
+        /// How many lanes after it pass too.
+        span: L,
+    },
+    /// Any of these, of which there are 1 to [`FEW`].
+    Few(&'a [L]),
+    /// `lane - low`, modulo the lane, is the index of a 1 among bytes of 0 and 1.
+    Table {
+        /// The lane of the first byte.
+        low: L,
+        /// A byte per lane.
+        flags: &'a [u8],
+    },
+}
+
+/// Up to so many values are compared one after the other.
+pub(crate) const FEW: usize = 6;
+
+/// Bits of the rows of a vector.
+pub(crate) type VectorBits = [u64; MASK_WORDS];
+
+/// What a lane type can do with the instructions of this machine.
+pub(crate) trait Keep: Sized {
+    /// Clears the bits of lanes that fail the test, or with `negated` of those that pass; one array of bits per
+    /// vector. Bits past the last lane are undefined. Returns false where it has no loop for that, and has done
+    /// nothing.
+    ///
+    /// # Panics
+    /// When the source has fewer vectors than there are arrays of bits.
+    fn keep(_: &Source<Self>, _: &Predicate<Self>, _negated: bool, _: &mut [VectorBits]) -> bool {
+        false
+    }
+
+    /// Unpacks a vector. Returns false where it has no loop for that, and has done nothing; else all is written.
+    ///
+    /// # Panics
+    /// When the packed vector is cut off.
+    fn unpack_lanes(_width: usize, _packed: &[Self], _: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
+        false
+    }
+}
+
+impl Keep for u128 {}
+#[cfg(not(target_arch = "x86_64"))]
+mod others {
+    impl super::Keep for u8 {}
+    impl super::Keep for u16 {}
+    impl super::Keep for u32 {}
+    impl super::Keep for u64 {}
+}
+
+impl<'a, L> Source<'a, L> {
+    /// Some of the vectors.
+    pub(crate) fn vectors(&self, vectors: std::ops::Range<usize>) -> Self {
+        let rows = |lanes: &'a [L]| &lanes[vectors.start * VECTOR_ROWS..lanes.len().min(vectors.end * VECTOR_ROWS)];
+        match *self {
+            Self::Packed { width, packed } => {
+                let words = width * VECTOR_ROWS / (8 * size_of::<L>());
+                Self::Packed { width, packed: &packed[vectors.start * words..vectors.end * words] }
+            }
+            Self::Plain(lanes) => Self::Plain(rows(lanes)),
+            Self::Floats(bits) => Self::Floats(rows(bits)),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Tests on lanes against their definition, with every set of instructions.
+
+use super::*;
+use crate::kernels::{Instructions, pack};
+use crate::native::Native;
+use std::sync::Arc;
+use taut_types::Key;
+
+/// Every kind of test on small numbers around an origin, against its definition.
+fn check<L: Lane>(origin: i128, domain: (i128, i128)) {
+    let numbers: Vec<i128> = (domain.0..=domain.1).collect();
+    let lanes: Vec<L> = numbers.iter().map(|number| L::from_i128(number.wrapping_sub(origin))).collect();
+    let list =
+        |numbers: &[i128]| Test::OneOf(Arc::from(numbers.iter().map(|number| number + origin).collect::<Vec<_>>()));
+    let tests = [
+        Test::Range { low: origin + 3, high: origin + 9 },
+        Test::Range { low: i128::MIN, high: origin + 9 },
+        Test::Range { low: i128::MIN, high: i128::MAX },
+        Test::Range { low: origin + 1000, high: i128::MAX },
+        Test::Range { low: 5, high: 4 },
+        list(&[]),
+        list(&[4]),
+        list(&[4, 5, 6]),
+        list(&[-4000, 4, 7, 90_000]),
+        list(&[1, 3, 5, 7, 9, 11, 13]),
+        list(&[1, 3, 5, 7, 9, 11, 13, 900_000]),
+        Test::Null,
+    ];
+    for test in tests {
+        for negated in [false, true] {
+            let lane_test = LaneTest::<L>::new(&test, negated, domain, origin);
+            let mask = lane_test.mask(&lanes);
+            for (index, (number, lane)) in numbers.iter().zip(&lanes).enumerate() {
+                let expected = test.admits(&Key::Number(*number)) != negated;
+                assert_eq!(lane_test.admits(*lane), expected, "{test:?} negated {negated}: {number}");
+                assert_eq!(mask[index / 64] >> (index % 64) & 1 != 0, expected, "{test:?} {negated}: {number}");
+                assert!(lane_test.constant().is_none_or(|all| all == expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn lane_tests_agree_with_their_definition() {
+    check::<u8>(0, (0, 255));
+    check::<u8>(-7, (-7, 40));
+    check::<u16>(0, (-30, 300));
+    check::<u32>(i128::from(i64::MIN), (i128::from(i64::MIN), i128::from(i64::MIN) + 77));
+    check::<u64>(0, (-30, 300));
+    check::<u128>(-(1 << 100), (-(1 << 100), -(1 << 100) + 77));
+}
+
+#[test]
+fn flags_name_the_codes_that_pass() {
+    for flags in [vec![], vec![false; 3], vec![true; 5], vec![false, true, true, false], vec![true, false, true]] {
+        let test = LaneTest::<u8>::of_flags(flags.iter().copied());
+        for code in 0..=255_u8 {
+            assert_eq!(test.admits(code), flags.get(usize::from(code)).copied().unwrap_or(false), "{flags:?} {code}");
+        }
+    }
+}
+
+/// A test on lanes; whether it is turned round.
+type Case<L> = (Kind<L>, bool);
+
+/// Every kind of test around some lanes of a column.
+fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
+    let value = |index: usize| values[index * 37 % values.len()];
+    let (low, high) = (value(0).min(value(1)), value(0).max(value(1)));
+    let mut few: Vec<L> = (2..8).map(value).collect();
+    few.sort_unstable();
+    let flags = |length: usize| (0..length).map(|index| u8::from(index % 7 < 3)).collect::<Vec<u8>>();
+    let mut sorted: Vec<L> = few.iter().map(|value| value.minus(few[0])).collect();
+    sorted.dedup();
+    let mut kinds = vec![
+        Kind::Range { low, span: high.minus(low) },
+        Kind::Range { low: high, span: low.minus(high) },
+        Kind::Range { low: high, span: L::default() },
+        Kind::Range { low: L::MAX, span: L::from_u64(1) },
+        Kind::Table { low, flags: flags(9) },
+        Kind::Table { low: few[1], flags: flags(256) },
+        Kind::Table { low: few[1], flags: flags(1024) },
+        Kind::Table { low: L::MAX, flags: flags(1025) },
+        Kind::Sorted { low: few[0], distances: sorted },
+    ];
+    kinds.extend((1..=few.len()).map(|count| Kind::Few(few[..count].to_vec())));
+    kinds.into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)]).collect()
+}
+
+/// Rows of a selection before a test: some vectors in part, one not at all.
+fn before(rows: usize) -> Bitmap {
+    let mut selection = Bitmap::all_set(rows);
+    (0..rows).step_by(3).for_each(|row| selection.clear(row));
+    selection.clear_range(rows.min(1024)..rows.min(2048));
+    selection
+}
+
+/// All tests on a source of lanes that are known, on ranges of rows.
+fn check_source<L: Lane>(source: Source<L>, lanes: &[L], name: &str) {
+    let rows = lanes.len();
+    for (kind, negated) in cases(lanes) {
+        let test = LaneTest { kind, negated };
+        let passing: Vec<bool> = lanes.iter().map(|lane| test.admits(*lane)).collect();
+        for range in [0..rows, 5..rows, rows.min(1000)..rows.min(1030), rows / 2..rows - 1] {
+            let mut expected = before(rows);
+            range.clone().filter(|row| !passing[*row]).for_each(|row| expected.clear(row));
+            Instructions::each(|set| {
+                let mut selection = before(rows);
+                test.filter(source, range.clone(), &mut selection);
+                assert!(selection == expected, "{set:?}, {name}, {test:?} on {range:?}");
+            });
+        }
+    }
+}
+
+/// Random numbers of so many bits.
+fn random<L: Lane>(width: usize, rows: usize) -> Vec<L> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = L::from_u64(state ^ state >> 31);
+        // Every other number is small, so that tables have something to find.
+        let number = if state >> 40 & 1 == 0 { number } else { number.and(L::from_u64(0x3ff)) };
+        number.and(L::MAX.down(L::BITS - width))
+    };
+    (0..rows).map(|_| next()).collect()
+}
+
+fn check_packed<L: Lane>(widths: Range<usize>) {
+    let rows = 3 * VECTOR_ROWS + 100;
+    for width in widths {
+        let lanes: Vec<L> = random(width, rows.next_multiple_of(VECTOR_ROWS));
+        let mut packed = vec![L::default(); lanes.len() / VECTOR_ROWS * width * L::LANES];
+        for (packed, lanes) in packed.chunks_exact_mut(width * L::LANES).zip(lanes.as_chunks().0) {
+            pack(width, lanes, packed);
+        }
+        check_source(Source::Packed { width, packed: &packed }, &lanes[..rows], &format!("{width} of {}", L::BITS));
+    }
+}
+
+#[test]
+fn packed_lanes_of_every_width_agree_with_every_set_of_instructions() {
+    check_packed::<u8>(1..9);
+    check_packed::<u16>(1..17);
+    check_packed::<u32>(1..33);
+    check_packed::<u64>(1..65);
+}
+
+#[test]
+fn plain_lanes_agree_with_every_set_of_instructions() {
+    fn check<L: Lane>() {
+        for rows in [1, 63, 64, 1000, 1024, 1025, 3 * 1024, 4 * 1024 + 77] {
+            let lanes: Vec<L> = random(L::BITS, rows);
+            check_source(Source::Plain(&lanes), &lanes, "plain");
+        }
+    }
+    check::<u8>();
+    check::<u16>();
+    check::<u32>();
+    check::<u64>();
+    check::<u128>();
+}
+
+#[test]
+fn floating_point_agrees_with_every_set_of_instructions() {
+    for rows in [1, 1024, 2500] {
+        let bits: Vec<u32> = random(32, rows);
+        let keys: Vec<u32> = bits.iter().map(|bits| (*bits as i32).flipped() as u32).collect();
+        check_source(Source::Floats(&bits), &keys, "32 bits");
+        let bits: Vec<u64> = random(64, rows);
+        let keys: Vec<u64> = bits.iter().map(|bits| (*bits as i64).flipped() as u64).collect();
+        check_source(Source::Floats(&bits), &keys, "64 bits");
+    }
+}
+
+#[test]
+fn a_range_turned_round_is_a_range() {
+    for (low, high) in [(0, 0), (0, 254), (1, 255), (3, 9), (255, 255), (0, 255)] {
+        let test = LaneTest::<u8>::new(&Test::Range { low, high }, true, (0, 255), 0);
+        assert!((0..=255_u8).all(|lane| test.admits(lane) != (low..=high).contains(&i128::from(lane))), "{low} {high}");
+        assert!(!test.negated || test.constant() == Some(false));
+    }
+}
