@@ -6,6 +6,7 @@
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
+#   make bench-kernels  tests on columns by the loop: per width, in cache and beside the speed of memory
 
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/taut/target
@@ -26,7 +27,7 @@ BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
 
 .PHONY: demo build generator test test-storage test-rust test-differential test-python fuzz check rooms venv wheel \
-	release-wheel bench bench-tpch bench-lookup bench-width bench-python clean
+	release-wheel bench bench-tpch bench-lookup bench-width bench-python bench-kernels clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -124,6 +125,11 @@ bench-width: build venv
 bench-python: release-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
 	$(PYTHON_VENV)/bin/python bench/python.py $(BENCH)
+
+# Storage rooms only: needs neither DataFusion nor Python.
+bench-kernels:
+	$(CARGO) run --release --locked --package taut-encoding --example predicate_speed > bench/results/kernels.md.new
+	mv bench/results/kernels.md.new bench/results/kernels.md
 
 clean:
 	rm -rf fuzz/corpus fuzz/artifacts

@@ -112,8 +112,6 @@ fn columns(schema: &Schema) -> Vec<ColumnIndex> {
     (0..schema.len()).map(ColumnIndex::from).collect()
 }
 
-/// The encodings of numbers in order.
-const ORDERED: [Encoding; 4] = [Encoding::Delta, Encoding::RunLengthDelta, Encoding::Bitmap, Encoding::TwoByteDelta];
 /// More than two vectors.
 const ORDERED_ROWS: usize = 2_100;
 
