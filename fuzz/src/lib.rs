@@ -48,13 +48,16 @@ pub enum Shape {
     Runs,
     /// Any, some null.
     Noise,
+    /// Close together, but for one in fifty.
+    Outliers,
     /// None at all.
     Null,
 }
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Constant, Self::Sequence, Self::Tight, Self::Runs, Self::Noise, Self::Null];
+    pub const ALL: [Self; 7] =
+        [Self::Constant, Self::Sequence, Self::Tight, Self::Runs, Self::Noise, Self::Outliers, Self::Null];
 
     fn at(self, row: usize) -> Option<i64> {
         let row = row as i64;
@@ -64,6 +67,7 @@ impl Shape {
             Self::Tight => Some(row / 12 * 25 + row % 12 * 2 / 5),
             Self::Runs => Some(row / 37 % 5),
             Self::Noise => (row % 11 != 3).then(|| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> (row % 60)),
+            Self::Outliers => Some(if row % 50 == 7 { i64::MAX / (row + 1) } else { 500 - row * 7919 % 1000 }),
             Self::Null => None,
         }
     }

@@ -65,6 +65,18 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
         let encodings = encodings.map(|column| (*column, Encoding::Fsst)).collect();
         designs.push((name, TableDesign { layout, encodings, block_size: BLOCK_SIZE, ..TableDesign::default() }));
     }
+    for (name, numbers, floats, bytes) in [
+        ("column_patched_2", Encoding::Patched, Encoding::Alp, Encoding::Plain),
+        ("column_front_coded_2", Encoding::Plain, Encoding::Plain, Encoding::FrontCoded),
+    ] {
+        let encoding = |column: ColumnIndex| match schema.column(column).logical_type {
+            LogicalType::Real | LogicalType::Double => floats,
+            logical if logical.is_bytes() => bytes,
+            _ => numbers,
+        };
+        let encodings = columns.iter().map(|column| (*column, encoding(*column))).collect();
+        designs.push((name, TableDesign { encodings, block_size: BLOCK_SIZE, ..TableDesign::default() }));
+    }
     for (name, layout, compression) in [
         ("row_2", Layout::Row, Compression::Auto),
         ("packed_row_2", Layout::PackedRow, Compression::Auto),
@@ -160,8 +172,8 @@ fn blocks_of_today_are_those_of_the_golden_files() {
     let (schema, batch) = table();
     let mut changed = vec![];
     for (name, design) in designs(&schema) {
-        // What a compressor trains, and which encoding pays, may change; the old file must only be read.
-        let is_pinned = !name.contains("_fsst");
+        // What a compressor trains, which numbers are exceptions, and which encoding pays, may change; the old file must only be read.
+        let is_pinned = !name.contains("_fsst") && name != "column_patched_2";
         changed.extend(changed_file(name, is_pinned, &schema, &design, &batch));
     }
     let (schema, design, batch) = ordered_table();

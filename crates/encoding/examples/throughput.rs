@@ -8,7 +8,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, StringViewArray};
+use arrow_array::{
+    ArrayRef, Date32Array, Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array, StringViewArray,
+};
 use arrow_buffer::MutableBuffer;
 use taut_encoding::{Bitmap, Choice, Chunk, encode};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test, key_at};
@@ -44,6 +46,8 @@ fn cases() -> Vec<Case> {
         |value: &dyn Fn(usize) -> i64| Arc::new((0..ROWS).map(value).map(Some).collect::<Int64Array>()) as ArrayRef;
     let i32s =
         |value: &dyn Fn(usize) -> i32| Arc::new((0..ROWS).map(value).map(Some).collect::<Int32Array>()) as ArrayRef;
+    let doubles =
+        |value: &dyn Fn(usize) -> f64| Arc::new((0..ROWS).map(value).map(Some).collect::<Float64Array>()) as ArrayRef;
     let texts =
         |value: &dyn Fn(usize) -> String| Arc::new(StringViewArray::from_iter_values((0..ROWS).map(value))) as ArrayRef;
     let decimals = |value: &dyn Fn(usize) -> i128| {
@@ -68,6 +72,12 @@ fn cases() -> Vec<Case> {
         .flat_map(|order| std::iter::repeat_n(order / 8 * 32 + order % 8, 1 + random(order as usize) as usize % 7))
         .take(ROWS)
         .collect();
+    // A hundredth of the numbers are far above the others.
+    let outliers = |row: usize| (random(row) % 1000 + if row % 100 == 7 { random(row) >> 30 } else { 0 }) as i64;
+    let price = |row: usize| (random(row) % 100_000) as f64 / 100.0;
+    let fraction = |row: usize| (random(row) >> 11) as f64 / (1_u64 << 53) as f64;
+    let url = |row: usize| format!("https://example.org/category/{:03}/item/{:08}", row / 500, row * 37);
+    let path = |row: usize| format!("/usr/share/doc/package-{}/{:x}.txt", row / 90, random(row) as u32);
     let case = |name, logical, array, choice| Case { name, logical, array, choice };
     let forced = Choice::Forced;
     vec![
@@ -92,10 +102,19 @@ fn cases() -> Vec<Case> {
             Arc::new((0..ROWS).map(|row| Some(8000 + (random(row) % 2526) as i32)).collect::<Date32Array>()),
             Choice::Auto,
         ),
+        case("outliers auto", LogicalType::BigInt, i64s(&outliers), Choice::Auto),
+        case("outliers unpatched", LogicalType::BigInt, i64s(&outliers), forced(Encoding::FrameOfReference)),
+        case("outliers plain", LogicalType::BigInt, i64s(&outliers), Choice::Plain),
+        case("outliers i32 auto", LogicalType::Integer, i32s(&|row| outliers(row) as i32 / 64), Choice::Auto),
+        case("double price auto", LogicalType::Double, doubles(&price), Choice::Auto),
+        case("double price packed", LogicalType::Double, doubles(&price), forced(Encoding::FrameOfReference)),
+        case("double price plain", LogicalType::Double, doubles(&price), Choice::Plain),
+        case("double fraction auto", LogicalType::Double, doubles(&fraction), Choice::Auto),
+        case("double fraction patched", LogicalType::Double, doubles(&fraction), forced(Encoding::Patched)),
         case(
-            "double",
-            LogicalType::Double,
-            Arc::new((0..ROWS).map(|row| Some((random(row) % 100_000) as f64 / 100.0)).collect::<Float64Array>()),
+            "real price auto",
+            LogicalType::Real,
+            Arc::new((0..ROWS).map(|row| Some(price(row) as f32)).collect::<Float32Array>()),
             Choice::Auto,
         ),
         case("ordered: ascending noise", LogicalType::BigInt, i64s(&noise), Choice::Auto),
@@ -189,6 +208,12 @@ fn cases() -> Vec<Case> {
         case("text comment auto", LogicalType::Varchar, texts(&comment), Choice::Auto),
         case("text comment plain", LogicalType::Varchar, texts(&comment), Choice::Plain),
         case("text comment fsst", LogicalType::Varchar, texts(&comment), forced(Encoding::Fsst)),
+        case("url auto", LogicalType::Varchar, texts(&url), Choice::Auto),
+        case("url fsst", LogicalType::Varchar, texts(&url), forced(Encoding::Fsst)),
+        case("url plain", LogicalType::Varchar, texts(&url), Choice::Plain),
+        case("path auto", LogicalType::Varchar, texts(&path), Choice::Auto),
+        case("path front_coded", LogicalType::Varchar, texts(&path), forced(Encoding::FrontCoded)),
+        case("path plain", LogicalType::Varchar, texts(&path), Choice::Plain),
         case(
             "text short plain",
             LogicalType::Varchar,
@@ -240,7 +265,7 @@ fn test_for(case: &Case, percent: usize) -> ColumnTest {
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     println!(
-        "{:<24} {:<34} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "{:<24} {:<44} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
         "column", "encoding", "B/value", "encode", "parse us", "decode", "decode8k", "gather1%", "filter1%", "filter"
     );
     for case in cases().into_iter().filter(|case| case.name.contains(&wanted)) {
@@ -267,7 +292,7 @@ fn main() {
             })
         });
         println!(
-            "{:<24} {:<34} {size:>7.2} {encoded:>8.0} {parsed:>8.2} {whole:>8.0} {batch:>9.0} {gathered:>9.0} {narrow:>9.0} {filtered:>8.0}",
+            "{:<24} {:<44} {size:>7.2} {encoded:>8.0} {parsed:>8.2} {whole:>8.0} {batch:>9.0} {gathered:>9.0} {narrow:>9.0} {filtered:>8.0}",
             case.name,
             chunk.description()
         );

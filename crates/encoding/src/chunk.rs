@@ -217,10 +217,8 @@ impl Chunk {
         match &self.values {
             Values::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
             Values::Bytes(bytes) => Some(bytes.entries()?.into_array(None)),
-            Values::Numbers(numbers @ (Numbers::Constant(_) | Numbers::Dictionary(_))) => {
-                Some(array_of(self.logical, &Entries(numbers), None))
-            }
-            Values::Numbers(_) => None,
+            Values::Numbers(numbers) if !numbers.has_entries() => None,
+            Values::Numbers(numbers) => Some(array_of(self.logical, &Entries(numbers), None)),
         }
     }
 

@@ -8,12 +8,15 @@
 //! 3       1     plain_bytes    bytes of a plain number: 1, 2, 4, 8, 16; 0 for text and bytes
 //! 4       4     rows           1 ..= 65,536
 //! 8       4     nulls          0 ..= rows
-//! 12      4     entries        of a dictionary; symbols of fsst; bits of a word or run (`run_words`, run_length_delta)
+//! 12      4     entries        of a dictionary; symbols of fsst; exceptions of patched and alp; bits of a word or run
+//!                              (`run_words`, run_length_delta)
 //! 16      16    base           of packed numbers; the number of a constant; the least step (delta, run_length_delta)
 //! 32      4     runs           of run_length; words of runs
 //! 36      4     heap_bytes     of text and bytes; of a bitmap
-//! 40      4     decoded_bytes  of fsst: bytes of all values together
-//! 44      20    reserved       zero
+//! 40      4     decoded_bytes  of fsst and front_coded: bytes of all values together
+//! 44      1     exponent       of alp
+//! 45      1     factor         of alp
+//! 46      18    reserved       zero
 //! 64      ...   parts          validity (where nulls > 0 and not all rows are null), then those of the encoding
 //! ```
 //!
@@ -58,6 +61,8 @@ pub(crate) struct Head {
     pub(crate) runs: usize,
     pub(crate) heap_bytes: usize,
     pub(crate) decoded_bytes: usize,
+    pub(crate) exponent: usize,
+    pub(crate) factor: usize,
 }
 
 impl Head {
@@ -75,6 +80,8 @@ impl Head {
             runs: 0,
             heap_bytes: 0,
             decoded_bytes: 0,
+            exponent: 0,
+            factor: 0,
         }
     }
 
@@ -105,8 +112,10 @@ impl Head {
             runs: word(32),
             heap_bytes: word(36),
             decoded_bytes: word(40),
+            exponent: head[44].into(),
+            factor: head[45].into(),
         };
-        let reserved = bytes[44..HEAD_BYTES].iter().all(|byte| *byte == 0);
+        let reserved = bytes[46..HEAD_BYTES].iter().all(|byte| *byte == 0);
         let checks = [
             (2, head.width <= 64, "a width of 0 to 64 bits"),
             (3, head.plain_bytes == plain_bytes, "the plain width of the type"),
@@ -116,7 +125,7 @@ impl Head {
             (32, head.runs <= head.rows, "no more runs than rows"),
             (36, head.heap_bytes <= i32::MAX as usize, "a heap of less than 2 GiB"),
             (40, head.decoded_bytes <= i32::MAX as usize, "less than 2 GiB of values"),
-            (44, reserved, "reserved bytes to be zero"),
+            (46, reserved, "reserved bytes to be zero"),
         ];
         match checks.into_iter().find(|(_, is_good, _)| !is_good) {
             Some((at, _, expected)) => Err(corrupt(at, expected)),
@@ -126,11 +135,14 @@ impl Head {
 
     fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
-        // Every narrowing is safe: widths are at most 64, counts at most 65,536, and heaps were held below 2 GiB.
+        // Every narrowing is safe: widths and exponents are at most 64, counts at most 65,536, and heaps were held
+        // below 2 GiB.
         bytes[0] = self.encoding as u8;
         bytes[1] = self.inner.map_or(0, |inner| inner as u8);
         bytes[2] = self.width as u8;
         bytes[3] = self.plain_bytes as u8;
+        bytes[44] = self.exponent as u8;
+        bytes[45] = self.factor as u8;
         bytes[16..32].copy_from_slice(&self.base.to_le_bytes());
         let words = [
             (4, self.rows),
@@ -258,7 +270,7 @@ mod tests {
             [(0, 99), (1, 99), (2, 65), (3, 4), (4, 8), (8, 10), (14, 9), (32, 10), (39, 128), (43, 255), (63, 1)];
         for (at, value) in cases {
             let field = if at < 4 { at } else { at / 4 * 4 };
-            assert_eq!(check(at, value), field.min(44), "byte {at}");
+            assert_eq!(check(at, value), field.min(46), "byte {at}");
         }
         assert_eq!(Head::parse(&Buffer::from(vec![0; 63]), 8, 9).unwrap_err().at, 0);
         assert!(Head::parse(&chunk().into(), 8, 10).is_err());

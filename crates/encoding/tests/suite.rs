@@ -320,6 +320,58 @@ fn damage(column: &Column, random: &mut StdRng) {
 }
 
 #[test]
+fn a_chunk_without_nulls_has_no_null_mask() {
+    // 1,024 numbers of 10 bits, or of 8 bytes: the head and nothing else, whether or not the array has a mask.
+    let numbers = || (0..1024).map(|row| row * 7919 % 1024);
+    let bare = arrow_array::Int64Array::from_iter_values(numbers());
+    let masked = arrow_array::Int64Array::new(bare.values().clone(), Some(arrow_buffer::NullBuffer::new_valid(1024)));
+    for array in [&(std::sync::Arc::new(bare) as ArrayRef), &(std::sync::Arc::new(masked) as ArrayRef)] {
+        assert_eq!(encode(array, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64 + 1280);
+        assert_eq!(encode(array, LogicalType::BigInt, Choice::Plain).unwrap().len(), 64 + 8192);
+    }
+    // One null costs a bit per row, and no row at all is paid for where all are null.
+    let one_null: ArrayRef = std::sync::Arc::new(
+        numbers().map(|number| (number != 7).then_some(number)).collect::<arrow_array::Int64Array>(),
+    );
+    assert_eq!(encode(&one_null, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64 + 128 + 1280);
+    let nulls = arrow_array::new_null_array(&LogicalType::BigInt.arrow(), 1024);
+    assert_eq!(encode(&nulls, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64);
+}
+
+#[test]
+fn text_that_shares_its_beginnings_is_front_coded() {
+    let encoding = |text: &dyn Fn(usize) -> String| {
+        let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values((0..9000).map(text)));
+        let bytes = encode(&array, LogicalType::Varchar, Choice::Auto).unwrap();
+        let plain = encode(&array, LogicalType::Varchar, Choice::Plain).unwrap();
+        assert!(bytes.len() <= plain.len());
+        Chunk::parse(bytes.into(), LogicalType::Varchar, 9000).unwrap().encoding()
+    };
+    assert_eq!(encoding(&|row| format!("https://example.org/articles/2026/{:08}", row * 7)), Encoding::FrontCoded);
+    // What differs at the front shares nothing: symbols are smaller.
+    let mixed = |row: usize| row.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    assert_eq!(encoding(&|row| format!("{}/https://example.org/articles", mixed(row))), Encoding::Fsst);
+}
+
+#[test]
+fn front_coded_text_that_is_none_spoils_no_value_past_the_next_whole_one() {
+    let texts: Vec<String> = (0..2000).map(|row| format!("some text {row:04}")).collect();
+    let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values(&texts));
+    let mut bytes = encode(&array, LogicalType::Varchar, Choice::Forced(Encoding::FrontCoded)).unwrap();
+    let at = bytes.windows(14).position(|window| window == b"some text 0032").unwrap();
+    bytes[at] = 0xff;
+    let chunk = Chunk::parse(bytes.into(), LogicalType::Varchar, texts.len()).unwrap();
+    assert!(chunk.check().is_err());
+    for (first, values) in [(0, chunk.decode(0..2000)), (30, chunk.gather(&(30..60).collect::<Vec<u32>>()))] {
+        for (row, text) in texts.iter().enumerate().take(60).skip(30) {
+            let expected = if (32..48).contains(&row) { "" } else { text };
+            let found = key_at(&values, LogicalType::Varchar, row - first).unwrap();
+            assert_eq!(found.bytes(), Some(expected.as_bytes()), "row {row}");
+        }
+    }
+}
+
+#[test]
 fn text_that_is_none_is_found_and_reads_as_empty() {
     let texts: Vec<String> = (0..2000).map(|row| format!("{:03} some text that repeats itself", row % 300)).collect();
     let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values(&texts));

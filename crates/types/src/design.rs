@@ -139,11 +139,17 @@ pub enum Encoding {
     Bitmap = 10,
     /// Distances from the least number, two bytes each.
     TwoByteDelta = 11,
+    /// Distances from a low number in as few bits as most need, and the others as they are.
+    Patched = 12,
+    /// Text and bytes by what each shares with the value before.
+    FrontCoded = 13,
+    /// Floating point as decimal integers, bit-packed, and what is none as it is.
+    Alp = 14,
 }
 
 impl Encoding {
     /// All encodings.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Plain,
         Self::BitPacked,
         Self::FrameOfReference,
@@ -155,6 +161,9 @@ impl Encoding {
         Self::RunLengthDelta,
         Self::Bitmap,
         Self::TwoByteDelta,
+        Self::Patched,
+        Self::FrontCoded,
+        Self::Alp,
     ];
 
     /// The name in `encoding='column=name'` and in system tables.
@@ -171,6 +180,9 @@ impl Encoding {
             Self::RunLengthDelta => "run_length_delta",
             Self::Bitmap => "bitmap",
             Self::TwoByteDelta => "two_byte_delta",
+            Self::Patched => "patched",
+            Self::FrontCoded => "front_coded",
+            Self::Alp => "alp",
         }
     }
 
@@ -186,10 +198,11 @@ impl Encoding {
     pub fn is_allowed(self, logical_type: LogicalType, kind: GroupKind) -> bool {
         let fits_type = match self {
             Self::Plain | Self::Dictionary | Self::RunLength => true,
-            Self::BitPacked | Self::FrameOfReference => !logical_type.is_bytes(),
-            Self::Fsst => logical_type.is_bytes(),
+            Self::BitPacked | Self::FrameOfReference | Self::Patched => !logical_type.is_bytes(),
+            Self::Fsst | Self::FrontCoded => logical_type.is_bytes(),
             Self::Constant => false,
             Self::Delta | Self::RunLengthDelta | Self::Bitmap | Self::TwoByteDelta => !logical_type.is_bytes(),
+            Self::Alp => matches!(logical_type, LogicalType::Real | LogicalType::Double),
         };
         let fits_group = match kind {
             GroupKind::Column => true,

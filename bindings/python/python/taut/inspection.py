@@ -16,6 +16,7 @@ _COLORS = {
     "plain": "#b0b0b0", "constant": "#e4e4e4", "bit_packed": "#4c78a8", "frame_of_reference": "#72a5d8",
     "dictionary": "#f58518", "run_length": "#54a24b", "fsst": "#b279a2",
     "delta": "#439894", "run_length_delta": "#88d27a", "bitmap": "#83bcb6", "two_byte_delta": "#9ecae9",
+    "patched": "#9d755d", "alp": "#bab0ac", "front_coded": "#d67195",
 }  # fmt: skip
 _OTHER_COLOR = "#9d755d"
 

@@ -5,6 +5,7 @@
 
 mod choose;
 mod dictionary;
+mod front_coded;
 mod fsst;
 mod strings;
 mod test;
@@ -23,6 +24,7 @@ use crate::kernels::Views;
 
 use choose::Plan;
 use dictionary::Dictionary;
+use front_coded::FrontCoded;
 use fsst::Fsst;
 use strings::Strings;
 use test::BytesTest;
@@ -38,6 +40,8 @@ pub(crate) enum Bytes {
     Dictionary(Dictionary),
     /// Compressed.
     Fsst(Fsst),
+    /// By what they share.
+    FrontCoded(FrontCoded),
 }
 
 /// Encodes strings, not all of which are null; `head` says the rows and nulls, `writer` has taken the validity.
@@ -77,6 +81,12 @@ pub(crate) fn encode(
                 return Err(EncodeError::Impossible { encoding: Encoding::Fsst, reason });
             }
         }
+        Plan::FrontCoded(lengths) => {
+            if !front_coded::write(array, &lengths, &mut head, &mut writer) {
+                let reason = "the values and repetitions under nulls are longer than 2 GiB";
+                return Err(EncodeError::Impossible { encoding: Encoding::FrontCoded, reason });
+            }
+        }
     }
     Ok(writer.finish(head))
 }
@@ -89,12 +99,15 @@ impl Bytes {
             Encoding::Plain => Self::Plain(Strings::parse(head, is_text, head.rows, parts)?),
             Encoding::Dictionary | Encoding::RunLength => Self::Dictionary(Dictionary::parse(head, is_text, parts)?),
             Encoding::Fsst => Self::Fsst(Fsst::parse(head, is_text, parts)?),
+            Encoding::FrontCoded => Self::FrontCoded(FrontCoded::parse(head, is_text, parts)?),
             Encoding::BitPacked
             | Encoding::FrameOfReference
             | Encoding::Delta
             | Encoding::RunLengthDelta
             | Encoding::Bitmap
-            | Encoding::TwoByteDelta => {
+            | Encoding::TwoByteDelta
+            | Encoding::Patched
+            | Encoding::Alp => {
                 return Err(CorruptChunk { at: 0, expected: "an encoding of text and bytes" });
             }
         })
@@ -107,6 +120,7 @@ impl Bytes {
             Self::Plain(_) => "plain".to_owned(),
             Self::Dictionary(dictionary) => dictionary.description(),
             Self::Fsst(_) => "fsst".to_owned(),
+            Self::FrontCoded(_) => "front_coded".to_owned(),
         }
     }
 
@@ -117,6 +131,7 @@ impl Bytes {
             Self::Plain(strings) => strings.views(rows).0,
             Self::Dictionary(dictionary) => dictionary.views(rows),
             Self::Fsst(fsst) => fsst.views(rows).0,
+            Self::FrontCoded(strings) => strings.views(rows).0,
         }
     }
 
@@ -127,6 +142,7 @@ impl Bytes {
             Self::Plain(strings) => strings.views_at(positions),
             Self::Dictionary(dictionary) => dictionary.views_at(positions),
             Self::Fsst(fsst) => fsst.views_at(positions),
+            Self::FrontCoded(strings) => strings.views_at(positions),
         }
     }
 
@@ -141,6 +157,7 @@ impl Bytes {
             Self::Plain(strings) => strings.filter(test, negated, rows, selection),
             Self::Dictionary(dictionary) => dictionary.filter(test, negated, rows, selection),
             Self::Fsst(fsst) => fsst.filter(test, negated, rows, selection),
+            Self::FrontCoded(strings) => strings.filter(test, negated, rows, selection),
         }
     }
 
@@ -168,6 +185,7 @@ impl Bytes {
             Self::Plain(strings) => strings.get(row).into(),
             Self::Dictionary(dictionary) => dictionary.value(row).into(),
             Self::Fsst(fsst) => fsst.value(row).into(),
+            Self::FrontCoded(strings) => strings.value(row).into(),
         }
     }
 
@@ -177,7 +195,7 @@ impl Bytes {
             Self::Constant(strings) if BytesTest::new(test).admits(strings.get(0)) => Some(vec![0..1]),
             Self::Constant(_) => Some(vec![]),
             Self::Dictionary(dictionary) => Some(dictionary.codes_that_pass(test)),
-            Self::Plain(_) | Self::Fsst(_) => None,
+            Self::Plain(_) | Self::Fsst(_) | Self::FrontCoded(_) => None,
         }
     }
 
@@ -187,6 +205,7 @@ impl Bytes {
             Self::Constant(strings) | Self::Plain(strings) => strings.views(0..strings.len()).1,
             Self::Dictionary(dictionary) => dictionary.entries().views(0..dictionary.entries().len()).1,
             Self::Fsst(fsst) => fsst.views(0..rows).1,
+            Self::FrontCoded(strings) => strings.views(0..rows).1,
         }
     }
 
@@ -197,6 +216,7 @@ impl Bytes {
             Self::Constant(_) | Self::Dictionary(_) => view,
             Self::Plain(strings) => view + strings.heap_bytes() / rows.max(1),
             Self::Fsst(fsst) => view + fsst.row_bytes(),
+            Self::FrontCoded(strings) => view + strings.row_bytes(),
         }
     }
 }

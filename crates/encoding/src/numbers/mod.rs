@@ -3,13 +3,16 @@
 //! One file per encoding, each with its byte picture, `write`, and a view with `parse`, `append` (a range),
 //! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of them.
 
+mod alp;
 mod bitmap;
 mod bounds;
 mod choose;
 mod delta;
 mod dictionary;
+mod exceptions;
 mod order;
 pub(crate) mod packed;
+mod patched;
 mod plain;
 mod run_length;
 mod run_length_delta;
@@ -28,11 +31,13 @@ use crate::lane_test::LaneTest;
 use crate::native::Native;
 use crate::{Bitmap, distinct, search};
 
+use alp::{Alp, Decimals};
 use bitmap::SetBits;
-use choose::Profile;
+use choose::{Found, Profile};
 use delta::{Delta, Steps};
 use dictionary::Dictionary;
 use packed::Packed;
+use patched::Patched;
 use plain::Plain;
 use run_length::RunLength;
 use run_length_delta::RunLengthDelta;
@@ -59,6 +64,10 @@ pub(crate) enum Numbers {
     SetBits(SetBits),
     /// Distances of two bytes.
     TwoByteDelta(TwoByteDelta),
+    /// Packed, with exceptions.
+    Patched(Patched),
+    /// Decimal integers, with exceptions.
+    Alp(Alp),
 }
 
 /// Encodes numbers; `head` says the rows, nulls and plain width, `writer` has taken the validity.
@@ -70,9 +79,9 @@ pub(crate) fn encode<N: Native>(
     mut writer: Writer,
 ) -> Result<Vec<u8>, EncodeError> {
     let profile = Profile::of(values);
-    let mut found = None;
+    let mut found = Found::default();
     head.encoding = match choice {
-        Choice::Auto => profile.choose(values, head.plain_bytes, &mut found),
+        Choice::Auto => profile.choose(values, head.plain_bytes, is_float, &mut found),
         Choice::Plain => Encoding::Plain,
         Choice::Forced(encoding) => encoding,
     };
@@ -91,13 +100,24 @@ pub(crate) fn encode<N: Native>(
             packed::write(values, base, width, &mut writer);
         }
         Encoding::Dictionary => {
-            let Some(distinct) = found.or_else(|| distinct::of_numbers(values, values.len())) else {
+            let Some(distinct) = found.distinct.or_else(|| distinct::of_numbers(values, values.len())) else {
                 return Err(impossible("there are too many distinct values"));
             };
             dictionary::write(&distinct, &mut head, &mut writer);
         }
         Encoding::RunLength => run_length::write(values, (profile.min, profile.max), &mut head, &mut writer),
-        Encoding::Fsst => return Err(impossible("it is for text and bytes")),
+        Encoding::Fsst | Encoding::FrontCoded => return Err(impossible("it is for text and bytes")),
+        Encoding::Patched => {
+            let window = found.window.unwrap_or_else(|| profile.window(values, head.plain_bytes));
+            patched::write(values, window, &mut head, &mut writer);
+        }
+        Encoding::Alp if !is_float => return Err(impossible("it is for floating point")),
+        Encoding::Alp => {
+            let Some(decimals) = found.decimals.or_else(|| Decimals::of(values, head.plain_bytes, usize::MAX)) else {
+                return Err(impossible("no exponent is better than another"));
+            };
+            alp::write(values, &decimals, &mut head, &mut writer);
+        }
         Encoding::Delta => {
             let steps = Steps::of(values, profile.spread());
             let Some((steps, width)) = steps.and_then(|steps| Some((steps, steps.width()?))) else {
@@ -139,11 +159,15 @@ impl Numbers {
             }
             Encoding::Dictionary => Self::Dictionary(Dictionary::parse(head, parts)?),
             Encoding::RunLength => Self::RunLength(RunLength::parse(head, parts)?),
-            Encoding::Fsst => return Err(CorruptChunk { at: 0, expected: "an encoding of numbers" }),
             Encoding::Delta => Self::Delta(Delta::parse(head, parts)?),
             Encoding::RunLengthDelta => Self::RunLengthDelta(RunLengthDelta::parse(head, parts)?),
             Encoding::Bitmap => Self::SetBits(SetBits::parse(head, parts)?),
             Encoding::TwoByteDelta => Self::TwoByteDelta(TwoByteDelta::parse(head, parts)?),
+            Encoding::Patched => Self::Patched(Patched::parse(head, parts)?),
+            Encoding::Alp if is_float => Self::Alp(Alp::parse(head, parts)?),
+            Encoding::Fsst | Encoding::FrontCoded | Encoding::Alp => {
+                return Err(CorruptChunk { at: 0, expected: "an encoding of numbers" });
+            }
         })
     }
 
@@ -160,6 +184,8 @@ impl Numbers {
             Self::RunLengthDelta(runs) => runs.description(),
             Self::SetBits(bits) => bits.description(),
             Self::TwoByteDelta(_) => "two_byte_delta".to_owned(),
+            Self::Patched(patched) => patched.description(),
+            Self::Alp(alp) => alp.description(),
         }
     }
 
@@ -187,6 +213,8 @@ impl Numbers {
             Self::RunLengthDelta(runs) => runs.append(rows, &mut numbers),
             Self::SetBits(bits) => bits.append(rows, &mut numbers),
             Self::TwoByteDelta(delta) => delta.append(rows, &mut numbers),
+            Self::Patched(patched) => patched.append(rows, &mut numbers),
+            Self::Alp(alp) => alp.append(rows, &mut numbers),
         }
         numbers
     }
@@ -207,6 +235,8 @@ impl Numbers {
             Self::RunLengthDelta(runs) => runs.append_at(positions, &mut numbers),
             Self::SetBits(bits) => bits.append_at(positions, &mut numbers),
             Self::TwoByteDelta(delta) => delta.append_at(positions, &mut numbers),
+            Self::Patched(patched) => patched.append_at(positions, &mut numbers),
+            Self::Alp(alp) => alp.append_at(positions, &mut numbers),
         }
         numbers
     }
@@ -221,6 +251,7 @@ impl Numbers {
             Self::Dictionary(dictionary) => search::numbers(test, rows, |row| dictionary.value(row)),
             Self::RunLength(runs) => search::numbers(test, rows, |row| runs.value(row)),
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => None,
+            Self::Patched(_) | Self::Alp(_) => None,
         }
     }
 
@@ -241,7 +272,14 @@ impl Numbers {
             Self::RunLengthDelta(runs) => runs.filter(test, negated, rows, selection),
             Self::SetBits(bits) => bits.filter(test, negated, rows, selection),
             Self::TwoByteDelta(delta) => delta.filter(test, negated, rows, selection),
+            Self::Patched(patched) => patched.filter(test, negated, rows, selection),
+            Self::Alp(alp) => alp.filter(test, negated, rows, selection),
         }
+    }
+
+    /// Whether the distinct numbers are known.
+    pub(crate) fn has_entries(&self) -> bool {
+        matches!(self, Self::Constant(_) | Self::Dictionary(_))
     }
 
     /// The distinct numbers, where there is a dictionary; floating point as keys.

@@ -15,8 +15,8 @@ use arrow_buffer::{Buffer, ToByteSlice};
 use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
-use crate::kernels::{Lane, Source, append_unpacked, extract, pack, packed_bytes, unpack, wide};
-use crate::lane_test::LaneTest;
+use crate::kernels::{Lane, MASK_WORDS, Source, append_unpacked, extract, pack, packed_bytes, unpack, wide};
+use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::{Native, with_lane};
 use crate::{Bitmap, VECTOR_ROWS};
 
@@ -88,14 +88,19 @@ impl Packed {
 
     /// Appends the numbers of a range.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
-        out.reserve(rows.len());
         let base = O::from_number(self.base);
         if let Some(base) = self.base_of_widened::<O>() {
-            let map = move |distance: u64| O::from_number(base.wrapping_add(distance as i64).into());
-            with_lane!(self.width, L => self.append_lanes::<L, O>(rows, out, move |lane| map(lane.to_u64())));
+            self.append_mapped(rows, out, move |distance| O::from_number(base.wrapping_add(distance as i64).into()));
         } else {
-            with_lane!(self.width, L => self.append_lanes::<L, O>(rows, out, move |lane| base.plus(lane.to_u64())));
+            self.append_mapped(rows, out, move |distance| base.plus(distance));
         }
+    }
+
+    /// Appends what `map` makes of the distances of a range.
+    #[inline]
+    pub(crate) fn append_mapped<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>, map: impl Fn(u64) -> O + Copy) {
+        out.reserve(rows.len());
+        with_lane!(self.width, L => self.append_lanes::<L, O>(rows, out, move |lane| map(lane.to_u64())));
     }
 
     /// The base, where numbers are widened to 128 bits but can be computed in 64, which is faster.
@@ -198,6 +203,26 @@ impl Packed {
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         with_lane!(self.width, L => {
             self.filter_lanes(&LaneTest::<L>::new(test, negated, self.domain(), self.base), rows, selection);
+        });
+    }
+
+    /// Clears the rows of a range that fail a test, after `correct` has changed the mask of each vector as it likes.
+    pub(crate) fn filter_corrected(
+        &self,
+        test: &Test,
+        negated: bool,
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+        mut correct: impl FnMut(usize, &mut [u64; MASK_WORDS]),
+    ) {
+        with_lane!(self.width, L => {
+            let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
+            let constant = test.constant().map(|passes| [if passes { u64::MAX } else { 0 }; MASK_WORDS]);
+            filter_vectors(rows, selection, |vector| {
+                let mut mask = constant.unwrap_or_else(|| test.mask_packed(self.width, self.vector(vector)));
+                correct(vector, &mut mask);
+                mask
+            });
         });
     }
 

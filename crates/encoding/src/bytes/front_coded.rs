@@ -1,0 +1,261 @@
+//! Text and bytes by what each shares with the value before: encoding `front_coded`.
+//!
+//! ```text
+//! part: ceil(rows / 16) * 4   u32 each: where the bytes of each sixteenth value, which is whole, begin in the heap
+//! part: packed                per row, how many bytes it shares with the value before; as in `numbers/packed.rs`
+//! part: packed                per row, how many bytes of its own follow them, in the same width
+//! part: heap_bytes            these bytes, end to end
+//!
+//! "https://a.org/1", "https://a.org/2", "https://b.org/"   heap: "https://a.org/1" "2" "b.org/"
+//! ```
+//!
+//! For sorted values, and such as share long beginnings with their neighbours: URLs, paths, keys that count. One
+//! long value widens the lengths of all. A value is rebuilt from the whole one before it, in at most 16 steps, which
+//! a range pays once. A null repeats the value before, and is empty where it would have to be whole: it costs nothing
+//! but its lengths.
+
+use std::ops::Range;
+
+use arrow_array::{Array, BinaryViewArray};
+use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
+use taut_types::Test;
+
+use crate::bytes::test::BytesTest;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::Views;
+use crate::numbers::packed::{self, Packed};
+use crate::{Bitmap, VECTOR_ROWS};
+
+/// Every so many values, one is whole.
+pub(crate) const RESTART_ROWS: usize = 16;
+
+/// Strings by what they share.
+#[derive(Clone, Debug)]
+pub(crate) struct FrontCoded {
+    starts: ScalarBuffer<u32>,
+    shared: Packed,
+    own: Packed,
+    heap: Buffer,
+    is_text: bool,
+    rows: usize,
+    /// Bytes of all values together, which no reading of them exceeds.
+    decoded_bytes: usize,
+}
+
+/// What each value of a column shares with the one before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lengths {
+    shared: Vec<i32>,
+    own: Vec<i32>,
+}
+
+impl Lengths {
+    /// The lengths of these rows, each of which follows the one before it in a chunk of them.
+    pub(crate) fn of(array: &BinaryViewArray, rows: Range<usize>) -> Self {
+        let mut lengths = Self { shared: Vec::with_capacity(rows.len()), own: Vec::with_capacity(rows.len()) };
+        let mut before: &[u8] = &[];
+        for (index, row) in rows.enumerate() {
+            before = if index.is_multiple_of(RESTART_ROWS) { &[] } else { before };
+            let value = if array.is_valid(row) { array.value(row) } else { before };
+            let shared = shared_bytes(before, value);
+            // Values of a chunk have less than 2 GiB.
+            lengths.shared.push(shared as i32);
+            lengths.own.push((value.len() - shared) as i32);
+            before = value;
+        }
+        lengths
+    }
+
+    /// Bytes that are not shared.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.own.iter().map(|own| *own as usize).sum()
+    }
+
+    /// Bytes of the values, those repeated under nulls included.
+    pub(crate) fn decoded_bytes(&self) -> usize {
+        self.shared.iter().chain(&self.own).map(|length| *length as usize).sum()
+    }
+
+    fn width(&self) -> usize {
+        let longest = self.shared.iter().chain(&self.own).copied().max().unwrap_or(0);
+        packed::width_of(0, longest).unwrap_or(31)
+    }
+
+    /// Bytes of the parts for these lengths, without padding.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        let rows = self.own.len();
+        let lengths = 2 * rows.next_multiple_of(VECTOR_ROWS) * self.width() / 8;
+        4 * rows.div_ceil(RESTART_ROWS) + lengths + self.own_bytes()
+    }
+}
+
+/// How many bytes two values begin with in common.
+fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
+    let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
+    let words = left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
+    let rest = left[8 * words..].iter().zip(&right[8 * words..]);
+    8 * words + rest.take_while(|(left, right)| left == right).count()
+}
+
+/// Writes the parts of values whose lengths are given; sets what the head says. Returns whether that was possible:
+/// with the nulls filled, the values must stay below 2 GiB.
+pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head, writer: &mut Writer) -> bool {
+    let decoded_bytes = lengths.decoded_bytes();
+    if decoded_bytes > i32::MAX as usize {
+        return false;
+    }
+    let mut heap = Vec::with_capacity(lengths.own_bytes());
+    let mut starts: Vec<u32> = Vec::with_capacity(array.len().div_ceil(RESTART_ROWS));
+    let mut before: &[u8] = &[];
+    for row in 0..array.len() {
+        if row.is_multiple_of(RESTART_ROWS) {
+            starts.push(heap.len() as u32);
+            before = &[];
+        }
+        let value = if array.is_valid(row) { array.value(row) } else { before };
+        heap.extend_from_slice(&value[lengths.shared[row] as usize..]);
+        before = value;
+    }
+    (head.width, head.heap_bytes, head.decoded_bytes) = (lengths.width(), heap.len(), decoded_bytes);
+    writer.part(starts.as_slice().to_byte_slice());
+    packed::write(&lengths.shared, 0, head.width, writer);
+    packed::write(&lengths.own, 0, head.width, writer);
+    writer.part(&heap);
+    true
+}
+
+impl FrontCoded {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.width > 31 {
+            return Err(CorruptChunk { at: 2, expected: "lengths of at most 31 bits" });
+        }
+        if head.decoded_bytes > RESTART_ROWS * head.heap_bytes {
+            return Err(CorruptChunk { at: 40, expected: "at most 16 bytes of values per byte of the heap" });
+        }
+        let starts = parts.take(4 * head.rows.div_ceil(RESTART_ROWS), "starts of whole values")?;
+        let shared = Packed::parse(parts, 0, head.width, head.rows)?;
+        let own = Packed::parse(parts, 0, head.width, head.rows)?;
+        let heap = parts.take(head.heap_bytes, "bytes of values")?;
+        let starts = ScalarBuffer::from(starts);
+        Ok(Self { starts, shared, own, heap, is_text, rows: head.rows, decoded_bytes: head.decoded_bytes })
+    }
+
+    /// Decoded bytes of a row, about.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.decoded_bytes.div_ceil(self.rows.max(1))
+    }
+
+    /// The strings of a range, and whether all of them are good.
+    pub(crate) fn views(&self, rows: Range<usize>) -> (Views, bool) {
+        self.rebuild(rows)
+    }
+
+    /// The strings of ascending positions.
+    pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
+        self.rebuild(positions.iter().map(|row| *row as usize)).0
+    }
+
+    fn rebuild(&self, rows: impl ExactSizeIterator<Item = usize>) -> (Views, bool) {
+        let count = rows.len();
+        let mut heap = Vec::with_capacity(count * (self.row_bytes() + 1));
+        let mut ends: Vec<u32> = Vec::with_capacity(count);
+        let mut cursor = Cursor::new(self);
+        let (mut left, mut last, mut is_good) = (self.decoded_bytes, None, true);
+        for row in rows {
+            let value = cursor.value(row);
+            // Rows have no more bytes than all of them, unless lengths are hostile: then what is rebuilt must end.
+            let bytes = if last == Some(row) { 0 } else { value.len() };
+            match left.checked_sub(bytes) {
+                Some(rest) => {
+                    left = rest;
+                    heap.extend_from_slice(value);
+                }
+                None => is_good = false,
+            }
+            last = Some(row);
+            ends.push(u32::try_from(heap.len()).unwrap_or(u32::MAX));
+        }
+        let mut views = Views::new(heap.into(), self.is_text, count);
+        is_good &= views.append(0, &ends);
+        (views, is_good && cursor.is_good)
+    }
+
+    /// One string.
+    pub(crate) fn value(&self, row: usize) -> Vec<u8> {
+        Cursor::new(self).value(row).to_vec()
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let test = BytesTest::new(test);
+        let mut cursor = Cursor::new(self);
+        selection.retain(rows, |row| test.admits(cursor.value(row)) != negated);
+    }
+}
+
+/// Rebuilds values of ascending rows.
+struct Cursor<'a> {
+    strings: &'a FrontCoded,
+    /// The vector whose lengths are unpacked.
+    vector: Option<usize>,
+    shared: Vec<i32>,
+    own: Vec<i32>,
+    /// The row after that of the value.
+    next: usize,
+    /// Where the bytes of the next row begin in the heap.
+    at: usize,
+    value: Vec<u8>,
+    /// Whether all lengths were possible.
+    is_good: bool,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(strings: &'a FrontCoded) -> Self {
+        let (shared, own) = (Vec::with_capacity(VECTOR_ROWS), Vec::with_capacity(VECTOR_ROWS));
+        Self { strings, vector: None, shared, own, next: 0, at: 0, value: vec![], is_good: true }
+    }
+
+    /// The value of a row that is not before the last one asked for.
+    #[inline]
+    fn value(&mut self, row: usize) -> &[u8] {
+        let vector = row / VECTOR_ROWS;
+        if self.vector != Some(vector) {
+            self.unpack(vector);
+        }
+        let restart = row - row % RESTART_ROWS;
+        if self.next <= restart {
+            self.next = restart;
+            self.at = self.strings.starts[restart / RESTART_ROWS] as usize;
+            self.value.clear();
+        }
+        while self.next <= row {
+            self.step();
+        }
+        &self.value
+    }
+
+    fn unpack(&mut self, vector: usize) {
+        let first = vector * VECTOR_ROWS;
+        let rows = first..self.strings.rows.min(first + VECTOR_ROWS);
+        self.shared.clear();
+        self.own.clear();
+        self.strings.shared.append(rows.clone(), &mut self.shared);
+        self.strings.own.append(rows, &mut self.own);
+        self.vector = Some(vector);
+    }
+
+    /// From the value of a row to that of the next, in the same vector.
+    #[inline]
+    fn step(&mut self) {
+        let place = self.next % VECTOR_ROWS;
+        // `parse` admits lengths of at most 31 bits.
+        let (shared, own) = (self.shared[place] as usize, self.own[place] as usize);
+        let bytes = self.strings.heap.get(self.at..self.at + own);
+        self.is_good &= bytes.is_some() && shared <= self.value.len();
+        self.value.truncate(shared);
+        self.value.extend_from_slice(bytes.unwrap_or_default());
+        self.at += own;
+        self.next += 1;
+    }
+}

@@ -1,0 +1,316 @@
+//! Floating point as decimal integers: encoding `alp` (Afroozeh, Kuffó, Boncz: Adaptive Lossless floating-Point
+//! compression, 2023).
+//!
+//! ```text
+//! part: integers less `base` in `width` bits, as in `packed.rs`; base and integers lie within 2^51 of zero
+//! parts: exceptions by their keys, as in `exceptions.rs`; the head's `entries` counts them
+//!
+//! value = integer * 10^factor * 10^-exponent, each product rounded to a double, at last to a real
+//! ```
+//!
+//! Most floating point was a decimal number once: 1234.56 is 123456 of exponent 2. But the double next to 10^-2
+//! is none, and a product with it often misses the last bit; that next to 10^-14 misses it seldom, where integers
+//! have two digits more than are stored, of which `factor` counts the zeros: 123456 of exponent 14, factor 12.
+//! What does not come back bit for bit is an exception: a NaN, an infinity, minus zero, a value of many digits.
+//!
+//! Reals are computed as doubles, which leaves them hardly any exceptions. Values grow with their integers, so
+//! that a range of values is a range of integers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use taut_types::{Test, f32_from_key, f32_to_key, f64_from_key, f64_to_key};
+
+use crate::Bitmap;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::lane_test::LaneTest;
+use crate::native::Native;
+use crate::numbers::exceptions::{self, Exceptions, Window};
+use crate::numbers::packed::{self, Packed};
+
+/// Powers of ten, from that of zero on: the nearest doubles, here and in every file.
+const POWERS: [f64; 19] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
+const INVERSES: [f64; 19] = [
+    1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
+    1e-18,
+];
+/// 1.5 * 2^52. Between 2^52 and 2^53 doubles are the integers, so that adding this rounds, and the bits of the sum
+/// are those of this plus the integer.
+const ROUNDING: f64 = 6_755_399_441_055_744.0;
+/// Integers of values lie within this of zero: half of what may be read, as a window may reach past its values.
+const WRITTEN_MAX: f64 = (1_u64 << 50) as f64;
+const READ_MAX: i128 = 1 << 51;
+/// Values on which exponent and factor are tried.
+const SAMPLE_ROWS: usize = 128;
+
+/// What values are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scale {
+    exponent: usize,
+    factor: usize,
+    /// Whether values are reals.
+    is_real: bool,
+}
+
+impl Scale {
+    /// The double of an integer near zero.
+    #[inline(always)]
+    fn double(self, integer: i64) -> f64 {
+        let integer = f64::from_bits(ROUNDING.to_bits().wrapping_add_signed(integer)) - ROUNDING;
+        integer * POWERS[self.factor] * INVERSES[self.exponent]
+    }
+
+    /// The key of an integer near zero.
+    #[inline(always)]
+    fn key(self, integer: i64) -> i64 {
+        let value = self.double(integer);
+        if self.is_real { f32_to_key(value as f32).into() } else { f64_to_key(value) }
+    }
+
+    /// The integer of a key, if it leads back.
+    #[inline(always)]
+    fn integer(self, key: i64) -> Option<i64> {
+        // A key of a real has 32 bits.
+        let value = if self.is_real { f32_from_key(key as i32).into() } else { f64_from_key(key) };
+        let rounded = value * POWERS[self.exponent] * INVERSES[self.factor] + ROUNDING - ROUNDING;
+        let integer = rounded as i64;
+        (rounded.abs() < WRITTEN_MAX && self.key(integer) == key).then_some(integer)
+    }
+}
+
+/// The integers of values.
+#[derive(Clone, Debug)]
+pub(crate) struct Decimals {
+    scale: Scale,
+    window: Window<i64>,
+    integers: Vec<i64>,
+    /// Rows whose value has no integer, or one outside the window.
+    exceptions: Vec<u16>,
+}
+
+impl Decimals {
+    /// The integers of at least one key, by the exponent and factor that are best for a sample; `None` where the
+    /// sample takes more than `bits_max` bits per row.
+    pub(crate) fn of<N: Native>(keys: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
+        // Keys have 64 bits at most.
+        let key = |key: &N| key.to_number() as i64;
+        let step = keys.len().div_ceil(SAMPLE_ROWS);
+        let sample: Vec<i64> = keys.iter().step_by(step).map(key).collect();
+        let scale = best_scale(&sample, plain_bytes, bits_max)?;
+        let mut sample: Vec<i64> = sample.into_iter().filter_map(|key| scale.integer(key)).collect();
+        let found: Vec<Option<i64>> = keys.iter().map(|value| scale.integer(key(value))).collect();
+        let integers = || found.iter().copied().flatten();
+        let bounds = (integers().min().unwrap_or(0), integers().max().unwrap_or(0));
+        if sample.is_empty() {
+            sample.push(bounds.0);
+        }
+        let window = Window::of_sample(&mut sample, bounds, plain_bytes);
+        let is_outside = |integer: &Option<i64>| integer.is_none_or(|integer| !window.holds(integer));
+        // A chunk has at most 2^16 rows.
+        let outside = found.iter().enumerate().filter(|(_, integer)| is_outside(integer)).map(|(row, _)| row as u16);
+        let exceptions = outside.collect();
+        let packed = |integer: Option<i64>| integer.filter(|integer| window.holds(*integer)).unwrap_or(window.base);
+        Some(Self { scale, window, integers: found.iter().copied().map(packed).collect(), exceptions })
+    }
+
+    /// Bits of all rows.
+    pub(crate) fn bits(&self, plain_bytes: usize) -> usize {
+        self.window.bits(self.integers.len(), self.exceptions.len(), plain_bytes)
+    }
+}
+
+/// Exponent and factor by which a sample takes fewest bits, if those are not more than `bits_max` per row.
+fn best_scale(sample: &[i64], plain_bytes: usize, bits_max: usize) -> Option<Scale> {
+    let exception_bits = exceptions::bits(plain_bytes);
+    let mut best = (sample.len().saturating_mul(bits_max).saturating_add(1), None);
+    for exponent in (0..POWERS.len()).rev() {
+        for factor in 0..=exponent {
+            let scale = Scale { exponent, factor, is_real: plain_bytes == 4 };
+            let (mut min, mut max, mut bits) = (i64::MAX, i64::MIN, 0);
+            for key in sample {
+                match scale.integer(*key) {
+                    Some(integer) => (min, max) = (min.min(integer), max.max(integer)),
+                    None => bits += exception_bits,
+                }
+                if bits >= best.0 {
+                    break;
+                }
+            }
+            bits += sample.len() * packed::width_of(min.min(max), max).unwrap_or(0);
+            if bits < best.0 {
+                best = (bits, Some(scale));
+            }
+        }
+    }
+    best.1
+}
+
+/// Values of integers, and exceptions.
+#[derive(Clone, Debug)]
+pub(crate) struct Alp {
+    scale: Scale,
+    integers: Packed,
+    exceptions: Exceptions,
+}
+
+/// Writes the parts of values by their integers; sets what the head says.
+pub(crate) fn write<N: Native>(keys: &[N], decimals: &Decimals, head: &mut Head, writer: &mut Writer) {
+    let Decimals { scale, window, integers, exceptions } = decimals;
+    (head.base, head.width) = (window.base.into(), window.width);
+    (head.exponent, head.factor) = (scale.exponent, scale.factor);
+    packed::write(integers, window.base, window.width, writer);
+    exceptions::write(keys, exceptions, head, writer);
+}
+
+impl Alp {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        if head.exponent >= POWERS.len() || head.factor > head.exponent {
+            return Err(CorruptChunk { at: 44, expected: "an exponent of at most 18, and a factor of at most that" });
+        }
+        let integers = Packed::parse(parts, head.base, head.width, head.rows)?;
+        let (low, high) = integers.domain();
+        if low < -READ_MAX || high > READ_MAX {
+            return Err(CorruptChunk { at: 16, expected: "integers within 2^51 of zero" });
+        }
+        let scale = Scale { exponent: head.exponent, factor: head.factor, is_real: head.plain_bytes == 4 };
+        Ok(Self { scale, integers, exceptions: Exceptions::parse(head, parts)? })
+    }
+
+    /// The encodings as a person reads them.
+    pub(crate) fn description(&self) -> String {
+        let Scale { exponent, factor, .. } = self.scale;
+        let (width, exceptions) = (self.integers.width(), self.exceptions.len());
+        format!("alp({exponent}-{factor}) of patched({width}) with {exceptions} exceptions")
+    }
+
+    /// Appends the keys of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        let start = out.len();
+        // `parse` has seen that integers are small.
+        let (scale, base) = (self.scale, self.integers.base() as i64);
+        let integer = move |distance: u64| base.wrapping_add(distance as i64);
+        // Decided here, and not for each value.
+        if scale.is_real {
+            let key = move |distance| O::from_number(f32_to_key(scale.double(integer(distance)) as f32).into());
+            self.integers.append_mapped(rows.clone(), out, key);
+        } else {
+            let key = move |distance| O::from_number(f64_to_key(scale.double(integer(distance))).into());
+            self.integers.append_mapped(rows.clone(), out, key);
+        }
+        self.exceptions.correct(rows, &mut out[start..]);
+    }
+
+    /// Appends the keys at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        let start = out.len();
+        let mut integers: Vec<i64> = Vec::with_capacity(positions.len());
+        self.integers.append_at(positions, &mut integers);
+        out.extend(integers.into_iter().map(|integer| O::from_number(self.scale.key(integer).into())));
+        self.exceptions.correct_at(positions, &mut out[start..]);
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let keys = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
+        let correct = |vector, mask: &mut _| self.exceptions.correct_mask(&keys, vector, mask);
+        self.integers.filter_corrected(&self.test_on_integers(test), negated, rows, selection, correct);
+    }
+
+    /// The test on integers that says the same as a test on keys: rounding keeps the order of products with a
+    /// positive number, so that keys never fall as integers grow; and a key that is written has one integer.
+    fn test_on_integers(&self, test: &Test) -> Test {
+        match test {
+            Test::Range { low, high } => {
+                let end = high.checked_add(1).map_or(self.integers.domain().1 + 1, |end| self.lower_bound(end));
+                Test::Range { low: self.lower_bound(*low), high: end - 1 }
+            }
+            Test::OneOf(keys) => {
+                let integer = |key: &i128| {
+                    let is_key = !self.scale.is_real || i32::try_from(*key).is_ok();
+                    let key = i64::try_from(*key).ok().filter(|_| is_key)?;
+                    self.scale.integer(key).map(i128::from)
+                };
+                let mut integers: Vec<i128> = keys.iter().filter_map(integer).collect();
+                integers.sort_unstable();
+                integers.dedup();
+                Test::OneOf(integers.into())
+            }
+            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Test::OneOf(Arc::from([])),
+        }
+    }
+
+    /// The least integer, of those that can be read, whose key is not less than this one; else one more than the
+    /// greatest.
+    fn lower_bound(&self, key: i128) -> i128 {
+        let (mut low, high) = self.integers.domain();
+        let mut end = high + 1;
+        while low < end {
+            // Not `midpoint`, which rounds towards zero and so may stay at the end.
+            let middle = low + (end - low) / 2;
+            // `parse` has seen that integers are small.
+            if i128::from(self.scale.key(middle as i64)) < key { low = middle + 1 } else { end = middle }
+        }
+        low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_come_back_bit_for_bit_or_are_exceptions() {
+        let scale = |is_real| Scale { exponent: 14, factor: 12, is_real };
+        for cents in -100_000..100_000_i64 {
+            let key = f64_to_key(cents as f64 / 100.0);
+            assert!(scale(false).integer(key).is_none_or(|integer| scale(false).key(integer) == key), "{cents}");
+            let key = f32_to_key((cents as f64 / 100.0) as f32).into();
+            assert_eq!(scale(true).integer(key), Some(cents));
+        }
+        let none = [f64::NAN, -f64::NAN, -0.0, f64::INFINITY, f64::NEG_INFINITY, 5e-324, f64::MAX, 0.123, 1e300];
+        for value in none {
+            assert_eq!(scale(false).integer(f64_to_key(value)), None, "{value}");
+        }
+        assert_eq!(scale(false).integer(f64_to_key(f64::from_bits(0x7ff8_0000_0000_1234))), None);
+        assert_eq!(scale(false).integer(f64_to_key(0.0)), Some(0));
+    }
+
+    #[test]
+    fn bounds_are_found_on_both_sides_of_zero() {
+        let keys: Vec<i64> = (-700..300).map(|tenths| f64_to_key(f64::from(tenths) / 10.0)).collect();
+        let decimals = Decimals::of(&keys, 8, usize::MAX).unwrap();
+        let mut writer = Writer::with_capacity(0);
+        let mut head = Head { plain_bytes: 8, rows: keys.len(), ..Head::new(taut_types::Encoding::Alp) };
+        write(&keys, &decimals, &mut head, &mut writer);
+        let (head, mut parts) = Head::parse(&writer.finish(head).into(), 8, keys.len()).unwrap();
+        let alp = Alp::parse(&head, &mut parts).unwrap();
+        for (row, key) in keys.iter().enumerate() {
+            let found = alp.lower_bound((*key).into()) as i64;
+            assert_eq!(
+                (alp.scale.key(found), alp.lower_bound(i128::from(*key) + 1) as i64),
+                (*key, found + 1),
+                "{row}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_never_fall_as_integers_grow() {
+        let mut state = 1_u64;
+        for exponent in 0..POWERS.len() {
+            for factor in 0..=exponent {
+                for is_real in [false, true] {
+                    let scale = Scale { exponent, factor, is_real };
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let first = (state >> 12) as i64 - (1 << 51);
+                    for start in [-50, first.clamp(-(1 << 51), (1 << 51) - 100), -(1 << 51), (1 << 51) - 100] {
+                        let keys: Vec<i64> = (start..=start + 100).map(|integer| scale.key(integer)).collect();
+                        assert!(keys.is_sorted(), "{scale:?} from {start}");
+                    }
+                }
+            }
+        }
+    }
+}

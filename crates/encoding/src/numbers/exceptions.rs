@@ -1,0 +1,186 @@
+//! Numbers that do not fit the packed ones among which they stand: exceptions of `patched` and `alp`.
+//!
+//! ```text
+//! part: entries * 2             u16 each: the rows of the exceptions, ascending
+//! part: entries * plain_bytes   their numbers; floating point as keys
+//! ```
+//!
+//! In their rows the packed numbers have distance zero, which nobody looks at. Exceptions are found by binary
+//! search; rows that do not ascend give wrong numbers, never any outside the rows asked for.
+
+use std::ops::Range;
+
+use arrow_buffer::{ScalarBuffer, ToByteSlice};
+
+use crate::VECTOR_ROWS;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::{MASK_WORDS, wide};
+use crate::lane_test::LaneTest;
+use crate::native::Native;
+use crate::numbers::packed::width_of;
+use crate::numbers::plain::{self, Plain};
+
+/// Bits of an exception besides its number.
+const ROW_BITS: usize = 16;
+
+/// Bits of an exception.
+pub(crate) fn bits(plain_bytes: usize) -> usize {
+    ROW_BITS + 8 * plain_bytes
+}
+
+/// Rows and their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Exceptions {
+    rows: ScalarBuffer<u16>,
+    numbers: Plain,
+}
+
+/// Writes the parts of the exceptions at these rows; sets what the head says.
+pub(crate) fn write<N: Native>(values: &[N], rows: &[u16], head: &mut Head, writer: &mut Writer) {
+    let numbers: Vec<N> = rows.iter().map(|row| values[usize::from(*row)]).collect();
+    head.entries = rows.len();
+    writer.part(rows.to_byte_slice());
+    plain::write(&numbers, head.plain_bytes, false, writer);
+}
+
+impl Exceptions {
+    /// Takes the exceptions that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let rows = ScalarBuffer::from(parts.take(2 * head.entries, "rows of exceptions")?);
+        Ok(Self { rows, numbers: Plain::parse(parts, head.plain_bytes, false, head.entries)? })
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Those in a range of rows, each by its place in the range.
+    fn within(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, i128)> {
+        let first = self.rows.partition_point(|row| usize::from(*row) < rows.start);
+        let these = self.rows[first..].iter().take_while(move |row| usize::from(**row) < rows.end).enumerate();
+        these.filter_map(move |(index, row)| {
+            Some((usize::from(*row).checked_sub(rows.start)?, self.numbers.value(first + index)))
+        })
+    }
+
+    /// Puts the exceptions of a range in their places among its numbers.
+    pub(crate) fn correct<O: Native>(&self, rows: Range<usize>, numbers: &mut [O]) {
+        for (place, number) in self.within(rows) {
+            if let Some(target) = numbers.get_mut(place) {
+                *target = O::from_number(number);
+            }
+        }
+    }
+
+    /// Puts the exceptions at ascending positions in their places among the numbers of the positions.
+    pub(crate) fn correct_at<O: Native>(&self, positions: &[u32], numbers: &mut [O]) {
+        let mut next = 0;
+        for (row, target) in positions.iter().zip(numbers) {
+            // Few rows are passed from one position to the next.
+            while self.rows.get(next).is_some_and(|exception| u32::from(*exception) < *row) {
+                next += 1;
+            }
+            if self.rows.get(next).is_some_and(|exception| u32::from(*exception) == *row) {
+                *target = O::from_number(self.numbers.value(next));
+            }
+        }
+    }
+
+    /// Sets the bits of the exceptions of a vector by a test on them.
+    pub(crate) fn correct_mask(&self, test: &LaneTest<u128>, vector: usize, mask: &mut [u64; MASK_WORDS]) {
+        let first = vector * VECTOR_ROWS;
+        for (place, number) in self.within(first..first + VECTOR_ROWS) {
+            let bit = 1 << (place % 64);
+            if test.admits(number as u128) {
+                mask[place / 64] |= bit;
+            } else {
+                mask[place / 64] &= !bit;
+            }
+        }
+    }
+}
+
+/// The numbers that are packed: from `base` as many as fit the width. All others are exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window<N> {
+    pub(crate) base: N,
+    /// The last number in it.
+    pub(crate) top: N,
+    pub(crate) width: usize,
+}
+
+impl<N: Native> Window<N> {
+    /// The window that takes fewest bits for a sample, which is sorted by this; it reaches to the end of all
+    /// numbers, `min` and `max`, where its width allows.
+    pub(crate) fn of_sample(sample: &mut [N], (min, max): (N, N), plain_bytes: usize) -> Self {
+        sample.sort_unstable();
+        let rows = sample.len();
+        // Any share of exceptions may be the best; an eighth saves nothing any more.
+        let shares = (3..=9).map(|shift| rows >> shift).chain([0]);
+        let cost = |(width, left_out): (usize, usize)| rows * width + left_out * bits(plain_bytes);
+        let narrowest = |left_out: usize| {
+            let spans = sample.windows(rows - left_out).enumerate();
+            let widths = spans.filter_map(|(start, kept)| Some((width_of(kept[0], *kept.last()?)?, start)));
+            widths.min().map(|(width, start)| (width, left_out, start))
+        };
+        let best = shares.filter_map(narrowest).min_by_key(|(width, left_out, _)| cost((*width, *left_out)));
+        let Some((width, left_out, start)) = best else { return Self { base: min, top: min, width: 0 } };
+        let (low, high) = (sample[start].to_number(), sample[start + rows - left_out - 1].to_number());
+        let reach = if width == 0 { 0 } else { i128::from(u64::MAX >> (64 - width)) };
+        let slack = reach - (high - low);
+        let (min, max) = (min.to_number(), max.to_number());
+        let base = if low.saturating_sub(min) <= slack {
+            min
+        } else if max.saturating_sub(high) <= slack {
+            max - reach
+        } else {
+            low - slack / 2
+        };
+        let top = base.saturating_add(reach).min(N::MAX.to_number());
+        Self { base: N::from_number(base), top: N::from_number(top), width }
+    }
+
+    /// How many numbers are outside.
+    pub(crate) fn outside(self, values: &[N]) -> usize {
+        wide(move || {
+            // Counted in parts, so that the count fits the lanes of a vector.
+            let outside = |part: &[N]| part.iter().map(|value| u8::from(!self.holds(*value))).sum::<u8>();
+            values.chunks(128).map(|part| usize::from(outside(part))).sum()
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn holds(self, value: N) -> bool {
+        (value >= self.base) & (value <= self.top)
+    }
+
+    /// Bits of a number of rows, some of which are exceptions, the last vector padded.
+    pub(crate) fn bits(self, rows: usize, exceptions: usize, plain_bytes: usize) -> usize {
+        rows.next_multiple_of(VECTOR_ROWS) * self.width + exceptions * bits(plain_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_leave_outliers_on_both_sides_out() {
+        let window = |values: &[i64]| {
+            let bounds = (values.iter().copied().min().unwrap(), values.iter().copied().max().unwrap());
+            Window::of_sample(&mut values.to_vec(), bounds, 8)
+        };
+        let core: Vec<i64> = (1000..2000).collect();
+        let with = |others: &[i64]| window(&[&core[..], others].concat());
+        assert_eq!(with(&[]), Window { base: 1000, top: 2023, width: 10 });
+        assert_eq!(with(&[i64::MAX]), Window { base: 1000, top: 2023, width: 10 });
+        assert_eq!(with(&[i64::MIN]), Window { base: 976, top: 1999, width: 10 });
+        assert_eq!(with(&[i64::MIN, i64::MAX]), Window { base: 988, top: 2011, width: 10 });
+        assert_eq!(with(&[i64::MIN, i64::MAX]).outside(&[987, 988, 2011, 2012]), 2);
+        // Far apart, all of them: one number is packed, the others are exceptions.
+        assert_eq!(window(&[i64::MIN, i64::MAX]).width, 64);
+        let wide = Window::of_sample(&mut [i128::MIN, 0, i128::MAX], (i128::MIN, i128::MAX), 16);
+        assert_eq!((wide.base, wide.width), (i128::MIN, 0));
+    }
+}

@@ -1,0 +1,73 @@
+//! Most numbers packed, the others as they are: encoding `patched` (PFOR: Zukowski and others, 2006).
+//!
+//! ```text
+//! part: distances from `base` in `width` bits, as in `packed.rs`
+//! parts: exceptions, as in `exceptions.rs`; the head's `entries` counts them
+//! ```
+//!
+//! `base` is a low number, not the least: numbers below it are exceptions like those too far above. For columns
+//! with a few outliers, which would widen every number of `frame_of_reference`. Not where every tenth number is
+//! one: an exception takes as much as the plain number and its row.
+
+use std::ops::Range;
+
+use taut_types::Test;
+
+use crate::Bitmap;
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::lane_test::LaneTest;
+use crate::native::Native;
+use crate::numbers::exceptions::{self, Exceptions, Window};
+use crate::numbers::packed::{self, Packed};
+
+/// Packed numbers, and exceptions.
+#[derive(Clone, Debug)]
+pub(crate) struct Patched {
+    packed: Packed,
+    exceptions: Exceptions,
+}
+
+/// Writes the parts of numbers, packed where they are in the window; sets what the head says.
+pub(crate) fn write<N: Native>(values: &[N], window: Window<N>, head: &mut Head, writer: &mut Writer) {
+    let packed: Vec<N> = values.iter().map(|value| if window.holds(*value) { *value } else { window.base }).collect();
+    // A chunk has at most 2^16 rows.
+    let outside = values.iter().enumerate().filter(|(_, value)| !window.holds(**value));
+    let rows: Vec<u16> = outside.map(|(row, _)| row as u16).collect();
+    (head.base, head.width) = (window.base.to_number(), window.width);
+    packed::write(&packed, window.base, window.width, writer);
+    exceptions::write(values, &rows, head, writer);
+}
+
+impl Patched {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let packed = Packed::parse(parts, head.base, head.width, head.rows)?;
+        Ok(Self { packed, exceptions: Exceptions::parse(head, parts)? })
+    }
+
+    /// The encoding as a person reads it.
+    pub(crate) fn description(&self) -> String {
+        format!("patched({}) with {} exceptions", self.packed.width(), self.exceptions.len())
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        let start = out.len();
+        self.packed.append(rows.clone(), out);
+        self.exceptions.correct(rows, &mut out[start..]);
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        let start = out.len();
+        self.packed.append_at(positions, out);
+        self.exceptions.correct_at(positions, &mut out[start..]);
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let numbers = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
+        let correct = |vector, mask: &mut _| self.exceptions.correct_mask(&numbers, vector, mask);
+        self.packed.filter_corrected(test, negated, rows, selection, correct);
+    }
+}
