@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_stream::try_stream;
+use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -91,6 +93,51 @@ impl<'a> Conditions<'a> {
     }
 }
 
+/// Batches on their way out. Those of segments in which few rows pass are joined: handing a batch on, to another thread
+/// as often as not, costs more than copying some rows.
+struct Gathered {
+    /// `None` without columns, where rows are only counted.
+    coalescer: Option<BatchCoalescer>,
+    ready: Option<RecordBatch>,
+    /// Batches of more rows go out as they are.
+    rows_max: usize,
+}
+
+impl Gathered {
+    /// Joins batches of less than half of `batch_rows`, up to that many.
+    fn new(schema: &SchemaRef, batch_rows: usize) -> Self {
+        let rows_max = batch_rows / 2;
+        let coalescer = BatchCoalescer::new(Arc::clone(schema), batch_rows.max(1));
+        let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(rows_max));
+        Self { coalescer: (!schema.fields().is_empty()).then_some(coalescer), ready: None, rows_max }
+    }
+
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        match &mut self.coalescer {
+            Some(coalescer) => {
+                if batch.num_rows() > self.rows_max {
+                    // Else it would be cut up to fill what waits, and so would all batches behind it.
+                    coalescer.finish_buffered_batch()?;
+                }
+                coalescer.push_batch(batch)?;
+            }
+            None => self.ready = Some(batch),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.coalescer.as_mut().map_or(Ok(()), BatchCoalescer::finish_buffered_batch)?)
+    }
+
+    fn next(&mut self) -> Option<RecordBatch> {
+        match &mut self.coalescer {
+            Some(coalescer) => coalescer.next_completed_batch(),
+            None => self.ready.take(),
+        }
+    }
+}
+
 /// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
 pub fn open(
     source: &ScanSource,
@@ -108,6 +155,7 @@ pub fn open(
         let mut conditions = Conditions::new(&source)?;
         let mut wanted = source.limit.unwrap_or(usize::MAX);
         let mut current: Option<(usize, Option<OpenBlock>)> = None;
+        let mut gathered = Gathered::new(&source.output, batch_rows);
         while wanted > 0 && let Some(morsel) = queue.take() {
             conditions.refresh()?;
             let timer = metrics.baseline.elapsed_compute().clone();
@@ -140,11 +188,18 @@ pub fn open(
                     .map_err(|error| external(block, error))?;
                 let batch = RecordBatch::try_new_with_options(Arc::clone(&source.output), arrays, &options)?;
                 metrics.baseline.record_output(batch.num_rows());
-                running.stop();
-                yield batch;
-                running.restart();
+                gathered.push(batch)?;
+                while let Some(batch) = gathered.next() {
+                    running.stop();
+                    yield batch;
+                    running.restart();
+                }
             }
             metrics.publish(morsel.block);
+        }
+        gathered.finish()?;
+        while let Some(batch) = gathered.next() {
+            yield batch;
         }
     };
     Box::pin(RecordBatchStreamAdapter::new(schema, stream))
