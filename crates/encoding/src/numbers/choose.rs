@@ -90,7 +90,7 @@ impl<N: Native> Profile<N> {
 
     /// The encoding of fewest bits per row, held against what decoding costs: packed numbers decode as fast as
     /// memory, runs and dictionaries must be half as large to be taken, and plain is kept unless packing saves
-    /// a fifth. Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary:
+    /// an eighth. Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary:
     /// one exception in a hundred rows costs less than the narrower lanes gain, but decimals cost two products,
     /// which leaves them three quarters of the speed of packed numbers. Leaves behind what it had to find.
     fn choose_by_values(&self, values: &[N], plain_bytes: usize, is_float: bool, found: &mut Found<N>) -> Encoding {
@@ -101,7 +101,7 @@ impl<N: Native> Profile<N> {
         let plain_bits = 8 * plain_bytes;
         // The last vector of packed numbers is padded, which decides where there are few rows.
         let padded = rows.next_multiple_of(VECTOR_ROWS);
-        let packed_bits = width_of(self.min, self.max).filter(|width| padded * width * 5 <= rows * plain_bits * 4);
+        let packed_bits = width_of(self.min, self.max).filter(|width| padded * width * 8 <= rows * plain_bits * 7);
         let best_bits = packed_bits.unwrap_or(plain_bits);
         let value_bits = width_of(self.min, self.max).unwrap_or(plain_bits).min(plain_bits);
         if self.runs * RUN_ROWS_MIN <= rows && self.runs * (16 + value_bits) * 2 <= rows * best_bits {
