@@ -1,5 +1,7 @@
 //! A parsed chunk: what can be asked of an encoded column, whatever its encoding.
 
+mod aggregate;
+
 use std::ops::Range;
 
 use arrow_array::ArrayRef;
@@ -13,6 +15,8 @@ use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
 use crate::numbers::Numbers;
 use crate::search;
+
+pub use aggregate::NullableNumbers;
 
 /// An encoded column of a segment, ready to be read. Clones share the bytes.
 ///

@@ -118,6 +118,22 @@ impl Codes {
         }
     }
 
+    /// Visits the codes of a range run by run; a packed code is a run of its own.
+    pub(crate) fn visit_runs(&self, rows: Range<usize>, mut visit: impl FnMut(u16, Range<usize>)) {
+        match self {
+            Self::Packed(packed) => {
+                let mut row = rows.start;
+                packed.visit_codes(rows, |codes| {
+                    for code in codes {
+                        visit(*code, row..row + 1);
+                        row += 1;
+                    }
+                });
+            }
+            Self::Runs(ends, packed) => visit_runs(ends, packed, rows, visit),
+        }
+    }
+
     /// The codes at ascending positions.
     pub(crate) fn at(&self, positions: &[u32]) -> Vec<u16> {
         let mut codes: Vec<i32> = Vec::with_capacity(positions.len());

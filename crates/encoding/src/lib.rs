@@ -36,7 +36,7 @@ mod run_ends;
 mod search;
 
 pub use bitmap::Bitmap;
-pub use chunk::Chunk;
+pub use chunk::{Chunk, NullableNumbers};
 pub use encode::{Choice, EncodeError, encode};
 pub use head::CorruptChunk;
 pub use kernels::Instructions;

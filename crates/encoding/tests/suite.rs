@@ -7,7 +7,7 @@ use arrow_buffer::{BooleanBuffer, Buffer};
 use arrow_select::take::take;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Instructions, encode};
+use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Instructions, NullableNumbers, encode};
 use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, Key, LogicalType, Test, key_at};
 
@@ -199,6 +199,59 @@ fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: 
     }
 }
 
+/// Codes: rows of one code have one value, and runs say the same as codes.
+fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
+    let rows = model.rows.len();
+    let Some(count) = chunk.code_count() else {
+        assert!(chunk.codes_of(0..rows).is_none() && chunk.codes_at(&[]).is_none());
+        return;
+    };
+    let mut values = vec![None; count];
+    let mut check = |row: usize, code: u16| {
+        let value = model.value(row, COLUMN[0]);
+        assert_eq!(*values[usize::from(code)].get_or_insert(value), value, "row {row}, {}", chunk.description());
+    };
+    for range in ranges(rows, random) {
+        let codes = chunk.codes_of(range.clone()).unwrap();
+        assert_eq!(codes.len(), range.len());
+        range.clone().zip(&codes).for_each(|(row, code)| check(row, *code));
+        if let Some(runs) = chunk.code_runs(range.clone()) {
+            let mut row = range.start;
+            for (code, end) in runs {
+                assert!(row < end && end <= range.end);
+                codes[row - range.start..end - range.start].iter().for_each(|found| assert_eq!(*found, code));
+                row = end;
+            }
+            assert_eq!(row, range.end);
+        }
+    }
+    let positions: Vec<u32> = (0..rows as u32).filter(|_| random.random_bool(0.3)).collect();
+    let codes = chunk.codes_at(&positions).unwrap();
+    assert_eq!(codes.len(), positions.len());
+    positions.iter().zip(codes).for_each(|(row, code)| check(*row as usize, code));
+}
+
+/// Numbers in 64 bits: the low bits of the keys.
+fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
+    let rows = column.array.len();
+    let has_numbers = !column.logical.is_bytes() && !matches!(column.logical, LogicalType::Real | LogicalType::Double);
+    let check = |positions: &[u32], found: Option<NullableNumbers>| {
+        assert_eq!(found.is_some(), has_numbers);
+        let Some((numbers, nulls)) = found else { return };
+        assert_eq!(numbers.len(), positions.len());
+        for (index, position) in positions.iter().enumerate() {
+            let expected = column.model.value(*position as usize, COLUMN[0]).and_then(taut_types::Key::number);
+            let found = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(index)).then_some(numbers[index]);
+            assert_eq!(found, expected.map(|number| number as i64), "{}, row {position}", column.name);
+        }
+    };
+    for range in ranges(rows, random) {
+        check(&(range.start as u32..range.end as u32).collect::<Vec<_>>(), chunk.numbers(range));
+    }
+    let positions: Vec<u32> = (0..rows as u32).filter(|_| random.random_bool(0.3)).collect();
+    check(&positions, chunk.numbers_at(&positions));
+}
+
 #[test]
 fn every_encoding_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(11);
@@ -228,6 +281,8 @@ fn every_encoding_agrees_with_the_model() {
             check_filters(&chunk, column, random);
             check_searches(&chunk, column, random);
             check_dictionary(&chunk, logical, &column.model, random);
+            check_codes(&chunk, &column.model, random);
+            check_numbers(&chunk, column, random);
         }
     };
     for table in tables(11) {

@@ -86,6 +86,11 @@ impl RunLength {
         Ok(Self { ends, values })
     }
 
+    /// Where the runs end.
+    pub(crate) fn ends(&self) -> &RunEnds {
+        &self.ends
+    }
+
     /// The encodings as a person reads them.
     pub(crate) fn description(&self) -> String {
         match &self.values {

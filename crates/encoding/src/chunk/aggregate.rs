@@ -1,0 +1,205 @@
+//! What an aggregation asks of a chunk: a small code in place of a value, runs in place of rows, and numbers in 64 bits
+//! whatever the width of their type.
+//!
+//! ```text
+//! encoding     code of a row                    codes
+//! constant     0                                1
+//! dictionary   its entry                        entries
+//! run_length   its run (text: its entry)        runs
+//! any, null    the last one                     one more
+//! ```
+//!
+//! Rows of one code have one value; two codes may stand for the same value, as those of two runs do. Where there are no
+//! codes, a group is better found by the number itself.
+
+use std::ops::Range;
+
+use arrow_buffer::NullBuffer;
+use taut_types::LogicalType;
+
+use super::{Chunk, Values};
+use crate::bytes::Bytes;
+use crate::codes::Codes;
+use crate::numbers::Numbers;
+use crate::run_ends::RunEnds;
+
+/// Codes have 16 bits.
+const CODES_MAX: usize = 1 << 16;
+
+/// Numbers, and which of them are null; under null there is any number.
+pub type NullableNumbers = (Vec<i64>, Option<NullBuffer>);
+
+/// Where the codes of a chunk come from, nulls aside.
+enum Source<'a> {
+    /// All rows have the same.
+    Constant,
+    /// Codes of a dictionary with so many entries.
+    Codes(&'a Codes, usize),
+    /// The number of the run.
+    Runs(&'a RunEnds),
+}
+
+impl Source<'_> {
+    fn count(&self) -> usize {
+        match self {
+            Self::Constant => 1,
+            Self::Codes(_, entries) => *entries,
+            Self::Runs(ends) => ends.len(),
+        }
+    }
+}
+
+impl Chunk {
+    fn code_source(&self) -> Option<Source<'_>> {
+        match &self.values {
+            Values::Null | Values::Numbers(Numbers::Constant(_)) | Values::Bytes(Bytes::Constant(_)) => {
+                Some(Source::Constant)
+            }
+            Values::Numbers(Numbers::Dictionary(dictionary)) => {
+                Some(Source::Codes(dictionary.codes(), dictionary.entries().len()))
+            }
+            Values::Bytes(Bytes::Dictionary(dictionary)) => {
+                Some(Source::Codes(dictionary.codes(), dictionary.entries().len()))
+            }
+            Values::Numbers(Numbers::RunLength(runs)) => Some(Source::Runs(runs.ends())),
+            _ => None,
+        }
+    }
+
+    /// How many codes there are, with that of null, where rows have codes.
+    pub fn code_count(&self) -> Option<usize> {
+        let count = self.code_source()?.count() + usize::from(self.nulls > 0);
+        (count <= CODES_MAX).then_some(count)
+    }
+
+    /// The codes of a range of rows, each below [`Chunk::code_count`]; `None` where there are none.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn codes_of(&self, rows: Range<usize>) -> Option<Vec<u16>> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let (count, source) = (self.code_count()?, self.code_source()?);
+        let mut codes = Vec::with_capacity(rows.len());
+        match source {
+            Source::Constant => codes.resize(rows.len(), 0),
+            Source::Codes(packed, _) => packed.visit(rows.clone(), |part| codes.extend_from_slice(part)),
+            Source::Runs(ends) => ends.visit(rows.clone(), |run, part| {
+                // Runs are no more than codes can be.
+                codes.resize(codes.len() + part.len(), run as u16);
+            }),
+        }
+        self.finish_codes(count, &mut codes, |row| rows.start + row);
+        Some(codes)
+    }
+
+    /// The codes at ascending positions, as [`Chunk::codes_of`].
+    ///
+    /// # Panics
+    /// When a position lies outside.
+    pub fn codes_at(&self, positions: &[u32]) -> Option<Vec<u16>> {
+        let last = positions.last().map_or(0, |last| *last as usize + 1);
+        assert!(last <= self.rows, "row {last} of {}", self.rows);
+        let (count, source) = (self.code_count()?, self.code_source()?);
+        let mut codes = match source {
+            Source::Constant => vec![0; positions.len()],
+            Source::Codes(packed, _) => packed.at(positions),
+            Source::Runs(ends) => {
+                let mut codes = Vec::with_capacity(positions.len());
+                // Runs are no more than codes can be.
+                ends.visit_at(positions, |run| codes.push(run as u16));
+                codes
+            }
+        };
+        self.finish_codes(count, &mut codes, |row| positions[row] as usize);
+        Some(codes)
+    }
+
+    /// Gives null its code, and damaged codes one that exists.
+    fn finish_codes(&self, count: usize, codes: &mut [u16], position: impl Fn(usize) -> usize) {
+        // At most 65,536 codes, at least one.
+        let last = (count - 1) as u16;
+        if self.nulls == self.rows {
+            return codes.fill(last);
+        }
+        let greatest = last - u16::from(self.nulls > 0);
+        codes.iter_mut().for_each(|code| *code = (*code).min(greatest));
+        if let Some(validity) = &self.validity {
+            for (row, code) in codes.iter_mut().enumerate() {
+                if !validity.value(position(row)) {
+                    *code = last;
+                }
+            }
+        }
+    }
+
+    /// The runs of a range of rows: the code of each, and the row behind its last. `None` where rows are not in runs, or
+    /// some are null and others not.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn code_runs(&self, rows: Range<usize>) -> Option<Vec<(u16, usize)>> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let (count, source) = (self.code_count()?, self.code_source()?);
+        if self.validity.is_some() || rows.is_empty() {
+            return None;
+        }
+        // At most 65,536 codes, at least one.
+        let last = (count - 1) as u16;
+        let mut runs = vec![];
+        match source {
+            Source::Constant => runs.push((last, rows.end)),
+            Source::Codes(Codes::Packed(_), _) => return None,
+            Source::Codes(codes, _) => codes.visit_runs(rows, |code, part| runs.push((code.min(last), part.end))),
+            Source::Runs(ends) => ends.visit(rows, |run, part| runs.push((run as u16, part.end))),
+        }
+        Some(runs)
+    }
+
+    /// The numbers of a range of rows as they are stored (unscaled decimals, days, microseconds), in their low 64 bits;
+    /// `None` for text, bytes and floating point.
+    ///
+    /// # Panics
+    /// When the range reaches outside.
+    pub fn numbers(&self, rows: Range<usize>) -> Option<NullableNumbers> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let numbers = match self.exact_numbers()? {
+            Some(numbers) => numbers.decode::<i64>(rows.clone()),
+            None => vec![0; rows.len()],
+        };
+        let nulls = match &self.validity {
+            Some(validity) => Some(NullBuffer::new(validity.slice(rows.start, rows.len()))),
+            None if self.nulls > 0 => Some(NullBuffer::new_null(rows.len())),
+            None => None,
+        };
+        Some((numbers, nulls.filter(|nulls| nulls.null_count() > 0)))
+    }
+
+    /// The numbers at ascending positions, as [`Chunk::numbers`].
+    ///
+    /// # Panics
+    /// When a position lies outside.
+    pub fn numbers_at(&self, positions: &[u32]) -> Option<NullableNumbers> {
+        let last = positions.last().map_or(0, |last| *last as usize + 1);
+        assert!(last <= self.rows, "row {last} of {}", self.rows);
+        let numbers = match self.exact_numbers()? {
+            Some(numbers) => numbers.gather::<i64>(positions),
+            None => vec![0; positions.len()],
+        };
+        let nulls = match &self.validity {
+            Some(validity) => Some(NullBuffer::from_iter(positions.iter().map(|row| validity.value(*row as usize)))),
+            None if self.nulls > 0 => Some(NullBuffer::new_null(positions.len())),
+            None => None,
+        };
+        Some((numbers, nulls.filter(|nulls| nulls.null_count() > 0)))
+    }
+
+    /// The numbers of a column that holds some; the inner `None` says that all are null.
+    fn exact_numbers(&self) -> Option<Option<&Numbers>> {
+        match &self.values {
+            _ if self.logical.is_bytes() || matches!(self.logical, LogicalType::Real | LogicalType::Double) => None,
+            Values::Null => Some(None),
+            Values::Numbers(numbers) => Some(Some(numbers)),
+            Values::Bytes(_) => None,
+        }
+    }
+}
