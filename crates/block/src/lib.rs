@@ -57,9 +57,10 @@ pub use error::{BlockError, BuildError, CorruptBlock, SectionError};
 pub use order::TestHistory;
 pub use report::{AccessPaths, ScanReport};
 pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};
-pub use segment::SegmentReader;
+pub use segment::{NumberSummary, SegmentReader};
 pub use selection::Selection;
 pub use statistics::ColumnSummary;
+pub use taut_encoding::NullableNumbers;
 
 /// The most rows of a segment: positions in a segment fit 16 bits, counts 32.
 pub const SEGMENT_ROWS: usize = 65_536;

@@ -5,6 +5,8 @@
 //! rows for its cost first), then row tests run on what is left, once per entry where the column has a dictionary. `project` decodes consecutive rows, and gathers
 //! others. Pieces are opened when first needed and kept while the reader lives.
 
+mod aggregate;
+
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, new_null_array};
@@ -19,6 +21,8 @@ use crate::order::{TestHistory, expected_share, rank};
 use crate::selection::Rows;
 use crate::statistics::ColumnSummary;
 use crate::{AccessPaths, Block, BlockError, ScanReport, Sections, Selection};
+
+pub use aggregate::NumberSummary;
 
 /// Rows that a row test is evaluated on at a time.
 const ROW_TEST_ROWS: usize = 8192;

@@ -39,6 +39,19 @@ impl Selection {
         self.len() == 0
     }
 
+    /// The row of the segment that is the `index`-th selected one.
+    ///
+    /// # Panics
+    /// When fewer are selected.
+    pub fn position(&self, index: usize) -> u32 {
+        match self {
+            // A segment has at most 65,536 rows.
+            Self::All(_) => index as u32,
+            Self::Range(range) => range.start + index as u32,
+            Self::Positions(positions) => positions[index],
+        }
+    }
+
     /// The selected rows as positions.
     pub fn positions(&self) -> Vec<u32> {
         match self {

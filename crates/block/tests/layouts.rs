@@ -135,6 +135,39 @@ fn check_statistics(name: &str, block: &Block, sections: &InMemory, image: &Bloc
     }
 }
 
+/// Numbers and codes of the selected rows of a case, which begin with row `start` of the model.
+fn check_aggregation(model: &Model, start: usize, selection: &Selection, reader: &mut SegmentReader<'_>) {
+    let positions: Vec<usize> = (0..selection.len()).map(|index| start + selection.position(index) as usize).collect();
+    for index in 0..model.schema.len() {
+        let column = ColumnIndex::from(index);
+        let value = |position: &usize| model.value(*position, column);
+        if let Some((numbers, nulls)) = reader.numbers(selection, 0..positions.len(), column).unwrap() {
+            let summary = reader.number_summary(column).unwrap().unwrap();
+            for (row, position) in positions.iter().enumerate() {
+                let expected = value(position).and_then(Key::number);
+                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+                assert_eq!(is_valid.then_some(numbers[row]), expected.map(|number| number as i64), "{column:?}");
+                let bounds = summary.bounds.map(|(low, high)| low..=high);
+                assert!(expected.is_none_or(|number| bounds.is_some_and(|bounds| bounds.contains(&number))));
+                assert!(expected.is_some() || summary.nulls > 0);
+            }
+        }
+        let count = reader.code_count(column).unwrap();
+        let Some(codes) = reader.codes(selection, 0..positions.len(), column).unwrap() else {
+            assert_eq!(count, None);
+            continue;
+        };
+        let mut values = vec![None; count.unwrap()];
+        for (code, position) in codes.iter().zip(&positions) {
+            assert_eq!(*values[usize::from(*code)].get_or_insert(value(position)), value(position), "{column:?}");
+        }
+        if let Some(runs) = reader.code_runs(selection, 0..positions.len(), column).unwrap() {
+            let unrolled = runs.iter().flat_map(|(code, rows)| std::iter::repeat_n(*code, *rows));
+            assert!(unrolled.eq(codes), "{column:?}");
+        }
+    }
+}
+
 fn check_positions(
     model: &Model,
     start: usize,
@@ -199,6 +232,9 @@ fn check_case(
         (0..random.random_range(1..4)).map(|_| random.random_range(0..model.schema.len()).into()).collect();
     let arrays = reader.project(&selection, low..high, &columns, &mut report).unwrap();
     agree(model, &expected[low..high], &columns, &arrays);
+    if random.random_bool(0.05) {
+        check_aggregation(model, start, &selection, &mut reader);
+    }
 }
 
 /// A block that gets its indexes afterwards is the one that was built with them, and one that loses them is the one

@@ -1,0 +1,158 @@
+//! Reading one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and what zones know.
+//!
+//! Only columns that are stored alone have codes and runs; numbers come from every format, by way of arrays where the
+//! bytes do not lend themselves.
+
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef};
+use taut_encoding::NullableNumbers;
+use taut_types::{ColumnIndex, LogicalType};
+
+use super::SegmentReader;
+use crate::groups::Piece;
+use crate::selection::Rows;
+use crate::{BlockError, Selection};
+
+/// What the statistics of a segment say about a column of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberSummary {
+    /// How many rows are null.
+    pub nulls: u64,
+    /// Least and greatest number of the rows that are not null.
+    pub bounds: Option<(i128, i128)>,
+}
+
+impl SegmentReader<'_> {
+    /// Rows of the segment.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many codes a column has in this segment, with that of null; `None` where it has none.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    pub fn code_count(&mut self, column: ColumnIndex) -> Result<Option<usize>, BlockError> {
+        Ok(match self.piece(column)?.0 {
+            Piece::Column(piece) => piece.chunk.code_count(),
+            Piece::Packed(_) | Piece::Slotted(_) => None,
+        })
+    }
+
+    /// The codes of the `rows.start`-th to `rows.end`-th selected rows, each below [`SegmentReader::code_count`].
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    ///
+    /// # Panics
+    /// When the selection has fewer rows, or is not one of this segment.
+    pub fn codes(
+        &mut self,
+        selection: &Selection,
+        rows: Range<usize>,
+        column: ColumnIndex,
+    ) -> Result<Option<Vec<u16>>, BlockError> {
+        Ok(match (self.piece(column)?.0, selection.slice(rows)) {
+            (Piece::Column(piece), Rows::Range(rows)) => piece.chunk.codes_of(rows),
+            (Piece::Column(piece), Rows::Positions(positions)) => piece.chunk.codes_at(positions),
+            _ => None,
+        })
+    }
+
+    /// The runs of the `rows.start`-th to `rows.end`-th selected rows: the code of each, and how many rows it has.
+    /// `None` where these rows are not consecutive, or not stored in runs.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    ///
+    /// # Panics
+    /// When the selection has fewer rows, or is not one of this segment.
+    pub fn code_runs(
+        &mut self,
+        selection: &Selection,
+        rows: Range<usize>,
+        column: ColumnIndex,
+    ) -> Result<Option<Vec<(u16, usize)>>, BlockError> {
+        let (Piece::Column(piece), Rows::Range(rows)) = (self.piece(column)?.0, selection.slice(rows)) else {
+            return Ok(None);
+        };
+        let mut start = rows.start;
+        let length = |(code, end): (u16, usize)| (code, end - std::mem::replace(&mut start, end));
+        Ok(piece.chunk.code_runs(rows).map(|runs| runs.into_iter().map(length).collect()))
+    }
+
+    /// The numbers of the `rows.start`-th to `rows.end`-th selected rows, in their low 64 bits; `None` where the column
+    /// is text, bytes or floating point.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    ///
+    /// # Panics
+    /// When the selection has fewer rows, or is not one of this segment.
+    pub fn numbers(
+        &mut self,
+        selection: &Selection,
+        rows: Range<usize>,
+        column: ColumnIndex,
+    ) -> Result<Option<NullableNumbers>, BlockError> {
+        let logical = self.block.column_type(column);
+        let rows = selection.slice(rows);
+        match (self.piece(column)?, &rows) {
+            ((Piece::Column(piece), _), Rows::Range(rows)) => Ok(piece.chunk.numbers(rows.clone())),
+            ((Piece::Column(piece), _), Rows::Positions(positions)) => Ok(piece.chunk.numbers_at(positions)),
+            ((piece, place), rows) => {
+                Ok(piece.read(&[place], rows)?.first().and_then(|array| numbers_of(array, logical)))
+            }
+        }
+    }
+
+    /// What zones know about a column of numbers; `None` for text, bytes and floating point.
+    ///
+    /// # Errors
+    /// When statistics cannot be read or parsed.
+    pub fn number_summary(&self, column: ColumnIndex) -> Result<Option<NumberSummary>, BlockError> {
+        let logical = self.block.column_type(column);
+        if logical.is_bytes() || matches!(logical, LogicalType::Real | LogicalType::Double) {
+            return Ok(None);
+        }
+        let summary = self.block.summary(self.sections, column)?;
+        let known = summary.segment(self.segment);
+        let mut bounds: Option<(i128, i128)> = None;
+        for zone in known.zones.zones() {
+            let Some((low, high)) = &zone.bounds else { continue };
+            let (Some(low), Some(high)) = (low.number(), high.as_ref().and_then(taut_types::Key::number)) else {
+                return Ok(None);
+            };
+            bounds = Some(bounds.map_or((low, high), |(least, greatest)| (least.min(low), greatest.max(high))));
+        }
+        Ok(Some(NumberSummary { nulls: known.nulls, bounds }))
+    }
+}
+
+/// The numbers of an array, in their low 64 bits.
+fn numbers_of(array: &ArrayRef, logical: LogicalType) -> Option<NullableNumbers> {
+    let numbers = match logical {
+        LogicalType::Boolean => array.as_boolean().values().iter().map(i64::from).collect(),
+        LogicalType::SmallInt => {
+            array.as_primitive::<Int16Type>().values().iter().map(|value| i64::from(*value)).collect()
+        }
+        LogicalType::Integer => {
+            array.as_primitive::<Int32Type>().values().iter().map(|value| i64::from(*value)).collect()
+        }
+        LogicalType::Date => {
+            array.as_primitive::<Date32Type>().values().iter().map(|value| i64::from(*value)).collect()
+        }
+        LogicalType::BigInt => array.as_primitive::<Int64Type>().values().to_vec(),
+        LogicalType::Timestamp | LogicalType::TimestampTz => {
+            array.as_primitive::<TimestampMicrosecondType>().values().to_vec()
+        }
+        LogicalType::Decimal { .. } => {
+            array.as_primitive::<Decimal128Type>().values().iter().map(|value| *value as i64).collect()
+        }
+        LogicalType::Real | LogicalType::Double | LogicalType::Varchar | LogicalType::Bytea => return None,
+    };
+    Some((numbers, array.nulls().filter(|nulls| nulls.null_count() > 0).cloned()))
+}
