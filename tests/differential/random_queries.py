@@ -105,6 +105,7 @@ class Column:
     def __init__(self, name, kind, rng, rows):
         self.name, self.kind = name, kind
         self.values = self._values(rng, rows)
+        self.is_few = len(set(self.values)) <= max(20, rows // 50)
         self.sample = [value for value in dict.fromkeys(self.values[:2000]) if value is not None] or [kind.make(rng)]
 
     def _values(self, rng, rows):
@@ -142,7 +143,7 @@ class Table:
     def __init__(self, name, rng, rows):
         self.name, self.rows = name, rows
         self.columns = [Column("id", KINDS[3], random.Random(0), 0)]
-        self.columns[0].values = list(range(rows))
+        self.columns[0].values, self.columns[0].is_few = list(range(rows)), False
         self.columns[0].sample = [0, rows // 2, rows, 65535, 65536]
         for index in range(rng.randint(3, 9)):
             self.columns.append(Column(f"c{index}", rng.choice(KINDS), rng, rows))
@@ -259,7 +260,9 @@ def query(first, second, rng):
     if form == 3:
         return f"SELECT {aggregates(first, rng)} FROM {first.name}{where(first, rng)}", False
     if form == 4:
-        keys = rng.sample(first.columns, rng.randint(1, 2))
+        # Groups of many rows are found otherwise than groups of few.
+        few = [column for column in first.columns if column.is_few]
+        keys = rng.sample(few, rng.randint(1, min(3, len(few)))) if few and rng.random() < 0.7 else rng.sample(first.columns, rng.randint(1, 2))
         names = ", ".join(f"{key.name} AS g{place}" for place, key in enumerate(keys))
         by = ", ".join(key.name for key in keys)
         having = rng.choice(["", "", " HAVING count(*) > 2"])
