@@ -2,16 +2,31 @@
 
 use std::sync::Arc;
 
-use datafusion::common::config::Dialect;
+use datafusion::common::config::{ConfigExtension, Dialect};
+use datafusion::common::extensions_options;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
-use crate::rules::{FloatingPoint, JoinOrder};
+use crate::rules::{AggregateInScan, FloatingPoint, JoinOrder};
+
+extensions_options! {
+    /// Settings of a session that are Taut's own. None changes an answer.
+    pub struct TautOptions {
+        /// Whether scans compute partial aggregations on codes, runs and 64-bit numbers.
+        pub aggregate_in_scan: bool, default = true
+    }
+}
+
+impl ConfigExtension for TautOptions {
+    const PREFIX: &'static str = "taut";
+}
 
 /// Up to this size, divided by the threads, one thread builds the hash table of a join for all. It then idles the
 /// others for a moment, but saves them from exchanging every row of the larger side: the fewer threads there are, the
@@ -52,6 +67,7 @@ impl Engine {
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, PUBLIC);
         let options = config.options_mut();
+        options.extensions.insert(TautOptions::default());
         options.sql_parser.dialect = Dialect::PostgreSQL;
         // 0.05 is the decimal it looks like, so that comparisons with decimal columns are exact.
         options.sql_parser.parse_float_as_decimal = true;
@@ -68,6 +84,7 @@ impl Engine {
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_analyzer_rules(analyzer_rules())
             .with_optimizer_rules(optimizer_rules())
+            .with_physical_optimizer_rules(physical_rules())
             .build();
         SessionContext::new_with_state(state)
     }
@@ -86,5 +103,13 @@ fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send 
     let mut rules = Optimizer::new().rules;
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(JoinOrder));
+    rules
+}
+
+/// The engine's rules with ours last before the check of the whole.
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(before, Arc::new(AggregateInScan));
     rules
 }

@@ -1,9 +1,12 @@
-//! Planning rules: estimates from the catalog's statistics, the join order they give, and how types meet.
+//! Planning rules: estimates from the catalog's statistics, the join order they give, how types meet, and which
+//! aggregations scans compute.
 
+mod aggregate;
 mod estimate;
 mod floating_point;
 mod join_order;
 
+pub use aggregate::AggregateInScan;
 pub use estimate::selectivity;
 pub use floating_point::FloatingPoint;
 pub use join_order::JoinOrder;

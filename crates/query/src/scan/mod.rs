@@ -10,11 +10,13 @@
 //!                                     taut_block::Block   decides how; says what it chose
 //! ```
 
+mod aggregate;
 mod metrics;
 mod order;
 mod predicate;
 mod source;
 mod stream;
 
+pub use aggregate::TautAggregateExec;
 pub use predicate::{key_of, map_columns};
 pub use source::{ScanSource, rows_of};

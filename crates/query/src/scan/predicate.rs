@@ -315,13 +315,7 @@ struct ExpressionTest {
 
 impl ExpressionTest {
     fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
-        let mut places: Vec<usize> = collect_columns(expression).iter().map(Column::index).collect();
-        places.sort_unstable();
-        let schema = Arc::new(arrow.project(&places)?);
-        let expression = map_columns(expression, |column| {
-            let place = places.binary_search(&column.index()).ok()?;
-            Some(Column::new(column.name(), place))
-        })?;
+        let (expression, places, schema) = over_own_columns(expression, arrow)?;
         Ok(Self { columns: places.into_iter().map(ColumnIndex::from).collect(), expression, schema })
     }
 }
@@ -346,6 +340,21 @@ impl RowTest for ExpressionTest {
             Err(error) => Err(ArrowError::ExternalError(Box::new(error))),
         }
     }
+}
+
+/// An expression over the columns of a table as one over a batch of those that it names, with these and their fields.
+pub fn over_own_columns(
+    expression: &Arc<dyn PhysicalExpr>,
+    arrow: &SchemaRef,
+) -> Result<(Arc<dyn PhysicalExpr>, Vec<usize>, SchemaRef)> {
+    let mut places: Vec<usize> = collect_columns(expression).iter().map(Column::index).collect();
+    places.sort_unstable();
+    let schema = Arc::new(arrow.project(&places)?);
+    let expression = map_columns(expression, |column| {
+        let place = places.binary_search(&column.index()).ok()?;
+        Some(Column::new(column.name(), place))
+    })?;
+    Ok((expression, places, schema))
 }
 
 /// An expression with every column replaced; dynamic filters keep their connection to who fills them.

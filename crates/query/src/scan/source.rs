@@ -86,6 +86,17 @@ impl ScanSource {
         &self.table
     }
 
+    /// Whether any partition may read any segment, and all of them are read.
+    pub(super) fn is_unordered(&self) -> bool {
+        matches!(self.work, Work::Shared) && self.limit.is_none() && self.ordering.is_none()
+    }
+
+    /// A column of the output as a column of the table.
+    pub(super) fn table_column(&self, column: &Column) -> Option<Column> {
+        let place = *self.columns.get(column.index())?;
+        Some(Column::new(self.table.arrow().field(place).name(), place))
+    }
+
     fn fmt_details(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let table = self.table.stored();
         write!(
@@ -224,10 +235,7 @@ impl DataSource for ScanSource {
         for filter in &filters {
             // A dynamic filter is an offer, which whoever made it does not rely on.
             answers.push(if is_dynamic(filter) { PushedDown::No } else { PushedDown::Yes });
-            let mapped = map_columns(filter, |column| {
-                let place = *self.columns.get(column.index())?;
-                Some(Column::new(self.table.arrow().field(place).name(), place))
-            })?;
+            let mapped = map_columns(filter, |column| self.table_column(column))?;
             source.filters.push(mapped);
         }
         if answers.iter().any(|answer| matches!(answer, PushedDown::Yes)) {

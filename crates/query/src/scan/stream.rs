@@ -25,10 +25,10 @@ use crate::progress::ScanProgress;
 
 /// A segment of a block: what a partition reads at a time.
 #[derive(Clone, Copy, Debug)]
-struct Morsel {
+pub(super) struct Morsel {
     /// Place among the table's blocks.
-    block: usize,
-    segment: usize,
+    pub block: usize,
+    pub segment: usize,
 }
 
 /// The segments that are left, in order. Partitions that share a queue take from it until it is empty, so that none
@@ -53,22 +53,22 @@ impl WorkQueue {
         Self::new(table, 0..table.blocks.len())
     }
 
-    fn take(&self) -> Option<Morsel> {
+    pub(super) fn take(&self) -> Option<Morsel> {
         self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
     }
 }
 
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.
-struct Conditions<'a> {
+pub(super) struct Conditions<'a> {
     source: &'a ScanSource,
     tracking: Option<DynamicFilterTracking>,
-    predicate: Predicate,
+    pub predicate: Predicate,
     /// What the tests of this predicate did so far.
-    history: TestHistory,
+    pub history: TestHistory,
 }
 
 impl<'a> Conditions<'a> {
-    fn new(source: &'a ScanSource) -> Result<Self> {
+    pub fn new(source: &'a ScanSource) -> Result<Self> {
         let and = |left: Arc<dyn PhysicalExpr>, right| Arc::new(BinaryExpr::new(left, Operator::And, right)) as _;
         let tracking = source.filters.iter().cloned().reduce(and).map(|all| DynamicFilterTracking::classify(&all));
         let mut conditions =
@@ -84,7 +84,8 @@ impl<'a> Conditions<'a> {
         Ok(())
     }
 
-    fn refresh(&mut self) -> Result<()> {
+    /// Brings the predicate up to date.
+    pub fn refresh(&mut self) -> Result<()> {
         let watcher = self.tracking.as_mut().and_then(DynamicFilterTracking::watcher);
         if watcher.is_some_and(|watcher| watcher.changed()) {
             self.translate()?;
@@ -196,6 +197,9 @@ pub fn open(
                 }
             }
             metrics.publish(morsel.block);
+            running.stop();
+            // Segments may come one after the other with nothing to hand on: whoever cancels has a chance in between.
+            tokio::task::yield_now().await;
         }
         gathered.finish()?;
         while let Some(batch) = gathered.next() {
@@ -206,7 +210,7 @@ pub fn open(
 }
 
 /// Rows of a segment, as if those of its block had as many each. They are added up before their block is opened.
-fn rows_of(table: &Table, morsel: Morsel) -> u64 {
+pub(super) fn rows_of(table: &Table, morsel: Morsel) -> u64 {
     let entry = table.blocks[morsel.block].entry();
     let (segment, segments) = (morsel.segment as u64, entry.segments.max(1));
     let before = |segment: u64| (u128::from(entry.rows) * u128::from(segment) / u128::from(segments)) as u64;
@@ -214,7 +218,7 @@ fn rows_of(table: &Table, morsel: Morsel) -> u64 {
 }
 
 /// Opens a block in which rows may pass; `None` for one in which none can.
-fn open_block(
+pub(super) fn open_block(
     file: &Arc<BlockFile>,
     predicate: &Predicate,
     metrics: &mut ScanMetrics,
@@ -231,7 +235,7 @@ fn open_block(
     Ok(may_match.then_some(block))
 }
 
-fn external(block: &OpenBlock, error: BlockError) -> DataFusionError {
+pub(super) fn external(block: &OpenBlock, error: BlockError) -> DataFusionError {
     match error {
         BlockError::Test(error) => DataFusionError::from(error),
         other => DataFusionError::External(Box::new(block.locate(other))),

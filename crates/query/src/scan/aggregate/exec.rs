@@ -1,0 +1,160 @@
+//! The operator, as plans show it.
+
+use std::fmt::{self, Formatter};
+use std::sync::{Arc, OnceLock};
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties};
+
+use super::super::source::ScanSource;
+use super::super::stream::WorkQueue;
+use super::keys::TABLE_INDEXES_MAX;
+use super::plan::{AggregatePlan, Found, find, groups_estimate};
+use super::stream;
+
+/// More groups than this are left to the engine, if that is how many there are about.
+const GROUPS_MAX: f64 = (TABLE_INDEXES_MAX / 8) as f64;
+/// So many groups are never too many.
+const GROUPS_FEW: f64 = 4096.0;
+/// Groups of so many rows each, on average, are worth being looked up once per segment.
+const GROUP_ROWS_MIN: f64 = 8.0;
+
+/// A partial aggregation that reads the segments of a table itself.
+#[derive(Debug)]
+pub struct TautAggregateExec {
+    /// What it stands for.
+    replaced: Arc<AggregateExec>,
+    plan: Arc<AggregatePlan>,
+    /// What is scanned, and how; it is read here and never opened.
+    scan: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    /// The segments that are left, for all partitions.
+    queue: OnceLock<Arc<WorkQueue>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl TautAggregateExec {
+    /// What a plan's root may be replaced by: this operator, with the final aggregation above it where the root was both.
+    ///
+    /// # Errors
+    /// When the engine cannot make the final aggregation.
+    pub fn replacing(root: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(aggregate) = root.downcast_ref::<AggregateExec>() else { return Ok(None) };
+        let Some(Found { plan, scan }) = find(aggregate) else { return Ok(None) };
+        let Some(source) = source_of(&scan) else { return Ok(None) };
+        let groups = groups_estimate(source.table(), &plan.keys);
+        let many = GROUPS_FEW.max(source.table().rows() as f64 / GROUP_ROWS_MIN).min(GROUPS_MAX);
+        if !plan.keys.is_empty() && groups > many {
+            return Ok(None);
+        }
+        if *aggregate.mode() == AggregateMode::Partial {
+            return Ok(Some(Arc::new(Self::new(Arc::new(aggregate.clone()), Arc::new(plan), scan))));
+        }
+        let partial = Arc::new(AggregateExec::try_new(
+            AggregateMode::Partial,
+            aggregate.group_expr().clone(),
+            aggregate.aggr_expr().to_vec(),
+            aggregate.filter_expr().to_vec(),
+            Arc::clone(aggregate.input()),
+            aggregate.input_schema(),
+        )?);
+        let mode = match aggregate.mode() {
+            AggregateMode::Single => AggregateMode::Final,
+            _ => AggregateMode::FinalPartitioned,
+        };
+        let replacement = AggregateExec::try_new(
+            mode,
+            aggregate.group_expr().as_final(),
+            aggregate.aggr_expr().to_vec(),
+            aggregate.filter_expr().to_vec(),
+            Arc::new(Self::new(partial, Arc::new(plan), scan)),
+            aggregate.input_schema(),
+        )?;
+        let is_same = replacement.schema() == aggregate.schema();
+        Ok(is_same.then(|| Arc::new(replacement) as Arc<dyn ExecutionPlan>))
+    }
+
+    fn new(replaced: Arc<AggregateExec>, plan: Arc<AggregatePlan>, scan: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = Arc::clone(replaced.properties());
+        let metrics = ExecutionPlanMetricsSet::new();
+        Self { replaced, plan, scan, properties, queue: OnceLock::new(), metrics }
+    }
+}
+
+fn source_of(scan: &Arc<dyn ExecutionPlan>) -> Option<&ScanSource> {
+    scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<ScanSource>()
+}
+
+impl DisplayAs for TautAggregateExec {
+    fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let keys = self.replaced.group_expr().expr().iter();
+        let keys: Vec<String> = keys.map(|(expression, name)| named(&expression.to_string(), name)).collect();
+        let functions: Vec<&str> = self.replaced.aggr_expr().iter().map(|function| function.name()).collect();
+        let (keys, functions) = (keys.join(", "), functions.join(", "));
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(formatter, "TautAggregate: gby=[{keys}], aggr=[{functions}]")
+            }
+            DisplayFormatType::TreeRender => {
+                if !keys.is_empty() {
+                    writeln!(formatter, "group_by={keys}")?;
+                }
+                writeln!(formatter, "aggr={functions}")
+            }
+        }
+    }
+}
+
+fn named(expression: &str, name: &str) -> String {
+    format!("{expression} as {name}")
+}
+
+impl ExecutionPlan for TautAggregateExec {
+    fn name(&self) -> &str {
+        "TautAggregate"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.scan]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.pop()) {
+            (Some(scan), None) if source_of(&scan).is_some() => {
+                Ok(Arc::new(Self::new(Arc::clone(&self.replaced), Arc::clone(&self.plan), scan)))
+            }
+            _ => internal_err!("an aggregation of Taut has one input, a scan"),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.replaced.apply_expressions(visit)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(source) = source_of(&self.scan) else { return internal_err!("an aggregation of Taut reads a scan") };
+        let queue = self.queue.get_or_init(|| Arc::new(WorkQueue::all(source.table().stored())));
+        let metrics = (&self.metrics, partition);
+        Ok(stream::open(Arc::clone(&self.plan), source, Arc::clone(queue), metrics, context))
+    }
+}

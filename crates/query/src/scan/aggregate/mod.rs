@@ -1,0 +1,24 @@
+//! Aggregation inside the scan: on codes, runs and 64-bit numbers instead of decoded rows.
+//!
+//! ```text
+//! AggregateExec(Final)                        stays as it is
+//!   TautAggregate                             the same groups and partial states as AggregateExec(Partial)
+//!     │ takes segments from the WorkQueue, as a scan does
+//!     │ keys      row -> group                codes of dictionaries and runs, distances of numbers, or hashed values
+//!     │ segment   arguments of each batch     `arithmetic` in 64 bits, or the engine's expressions on arrays
+//!     │ states    groups and arguments        `sums`, or the engine's own accumulators
+//!     DataSourceExec(ScanSource)              what is read, and its conditions; never opened itself
+//! ```
+//!
+//! It is not for groups that are about as many as rows: those are the engine's, which knows when to give up.
+
+mod arithmetic;
+mod exec;
+mod keys;
+mod plan;
+mod segment;
+mod states;
+mod stream;
+mod sums;
+
+pub use exec::TautAggregateExec;

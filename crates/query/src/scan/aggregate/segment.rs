@@ -1,0 +1,142 @@
+//! One segment: how its rows find their groups, how arguments are computed, and batch by batch into the states.
+
+use std::ops::Range;
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::Result;
+use taut_block::{NullableNumbers, ScanReport, SegmentReader, Selection};
+
+use super::arithmetic::Bounds;
+use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
+use super::plan::{AggregatePlan, Input};
+use super::states::{States, Values};
+
+/// Rows of a batch: a few vectors of them stay in the cache of a processor.
+const BATCH_ROWS: usize = 4096;
+
+/// How many segments were answered in which way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SegmentCounts {
+    /// Keys were codes or distances.
+    pub indexed: usize,
+    /// At least one batch had its keys in runs.
+    pub in_runs: usize,
+    /// Keys were values.
+    pub hashed: usize,
+    /// All arguments were computed in 64 bits.
+    pub narrow: usize,
+    /// Some argument was computed by the engine on arrays.
+    pub decoded: usize,
+}
+
+/// What is decided once for a segment.
+struct Decided {
+    /// By column of the arithmetic.
+    bounds: Vec<Option<Bounds>>,
+    /// The parts that are computed in 64 bits.
+    wanted: Vec<bool>,
+    /// By column of the arithmetic: whether it is read.
+    is_read: Vec<bool>,
+    /// By argument: whether it is computed in 64 bits.
+    is_narrow: Vec<bool>,
+}
+
+/// Takes the selected rows of a segment in.
+pub fn aggregate(
+    plan: &AggregatePlan,
+    reader: &mut SegmentReader<'_>,
+    selection: &Selection,
+    (keys, states): (&mut Keys, &mut States),
+    (report, counts): (&mut ScanReport, &mut SegmentCounts),
+) -> Result<(), Failure> {
+    let way = keys.begin_segment(reader)?;
+    let decided = decide(plan, reader)?;
+    match way {
+        SegmentKeys::None => {}
+        SegmentKeys::Indexed { .. } => counts.indexed += 1,
+        SegmentKeys::Hashed => counts.hashed += 1,
+    }
+    if !plan.inputs.is_empty() {
+        let is_narrow = decided.is_narrow.iter().all(|is_narrow| *is_narrow);
+        *(if is_narrow { &mut counts.narrow } else { &mut counts.decoded }) += 1;
+    }
+    let mut groups = BatchGroups::default();
+    let (mut row, mut in_runs) = (0, false);
+    while row < selection.len() {
+        let rows = row..selection.len().min(row + BATCH_ROWS);
+        row = rows.end;
+        keys.find(&way, reader, (selection, rows.clone()), &mut groups, report)?;
+        in_runs |= way != SegmentKeys::None && groups.is_in_runs();
+        update(plan, &decided, reader, (selection, rows), (&groups, keys.count()), states, report)?;
+    }
+    counts.in_runs += usize::from(in_runs);
+    Ok(())
+}
+
+fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, Failure> {
+    let mut columns = Vec::with_capacity(plan.arithmetic.columns.len());
+    for column in &plan.arithmetic.columns {
+        // Where all rows are null, any number does.
+        columns.push(reader.number_summary(*column)?.map(|known| known.bounds.unwrap_or((0, 0))));
+    }
+    let bounds = plan.arithmetic.bounds(&columns);
+    let is_narrow: Vec<bool> =
+        plan.inputs.iter().map(|input| input.node.is_some_and(|node| bounds[node].is_some())).collect();
+    let narrow = plan.inputs.iter().zip(&is_narrow).filter(|(_, is_narrow)| **is_narrow);
+    let nodes: Vec<usize> = narrow.filter_map(|(input, _)| input.node).collect();
+    let mut is_read = vec![false; columns.len()];
+    for node in &nodes {
+        plan.arithmetic.columns_of(*node).into_iter().for_each(|place| is_read[place] = true);
+    }
+    Ok(Decided { bounds, wanted: plan.arithmetic.wanted(nodes.into_iter()), is_read, is_narrow })
+}
+
+fn update(
+    plan: &AggregatePlan,
+    decided: &Decided,
+    reader: &mut SegmentReader<'_>,
+    (selection, rows): (&Selection, Range<usize>),
+    (groups, group_count): (&BatchGroups, usize),
+    states: &mut States,
+    report: &mut ScanReport,
+) -> Result<(), Failure> {
+    let mut columns: Vec<NullableNumbers> = Vec::with_capacity(plan.arithmetic.columns.len());
+    for (column, is_read) in plan.arithmetic.columns.iter().zip(&decided.is_read) {
+        let numbers = if *is_read { reader.numbers(selection, rows.clone(), *column)? } else { None };
+        report.bytes_decoded += numbers.as_ref().map_or(0, |(numbers, _)| size_of_val(numbers.as_slice()) as u64);
+        columns.push(numbers.unwrap_or_default());
+    }
+    let slices: Vec<&[i64]> = columns.iter().map(|(numbers, _)| numbers.as_slice()).collect();
+    let numbers = plan.arithmetic.evaluate(&slices, &decided.wanted);
+    let mut values = Vec::with_capacity(plan.inputs.len());
+    for (input, is_narrow) in plan.inputs.iter().zip(&decided.is_narrow) {
+        values.push(match (input.node, is_narrow) {
+            (Some(node), true) => {
+                let places = plan.arithmetic.columns_of(node).into_iter();
+                let nulls =
+                    places.fold(None, |nulls, place| NullBuffer::union(nulls.as_ref(), columns[place].1.as_ref()));
+                let bounds = decided.bounds[node].unwrap_or_default();
+                Values::Numbers { numbers: numbers[node].clone(), nulls, bounds }
+            }
+            _ => Values::Array(evaluate(input, reader, (selection, rows.clone()), report)?),
+        });
+    }
+    Ok(states.update(groups, group_count, &values)?)
+}
+
+/// An argument as the engine computes it.
+fn evaluate(
+    input: &Input,
+    reader: &mut SegmentReader<'_>,
+    (selection, rows): (&Selection, Range<usize>),
+    report: &mut ScanReport,
+) -> Result<ArrayRef, Failure> {
+    let count = rows.len();
+    let arrays = reader.project(selection, rows, &input.columns, report)?;
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    let batch = RecordBatch::try_new_with_options(input.schema.clone(), arrays, &options)
+        .map_err(datafusion::common::DataFusionError::from)?;
+    Ok(input.expression.evaluate(&batch)?.into_array(count)?)
+}

@@ -1,0 +1,330 @@
+//! The partial states of all groups of a partition.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray, UInt64Array,
+};
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
+
+use super::arithmetic::{Bounds, Numbers};
+use super::keys::BatchGroups;
+use super::plan::{AggregatePlan, Function};
+use super::sums::{Extremes, Groups, Lanes, Sums};
+
+/// The values of an argument for the rows of a batch.
+#[derive(Clone, Debug)]
+pub enum Values<'a> {
+    /// Within bounds of 64 bits; null where `nulls` says so.
+    Numbers {
+        numbers: Numbers<'a>,
+        nulls: Option<NullBuffer>,
+        bounds: Bounds,
+    },
+    Array(ArrayRef),
+}
+
+impl Values<'_> {
+    fn nulls(&self) -> Option<NullBuffer> {
+        match self {
+            Self::Numbers { nulls, .. } => nulls.clone(),
+            Self::Array(array) => array.logical_nulls().filter(|nulls| nulls.null_count() > 0),
+        }
+    }
+}
+
+/// What is known of one argument, by group.
+#[derive(Debug, Default)]
+struct InputState {
+    is_counted: bool,
+    sums: Option<Sums>,
+    least: Option<Extremes>,
+    greatest: Option<Extremes>,
+    /// Rows in which it is null; as long as the groups in which it ever was.
+    nulls: Vec<i64>,
+}
+
+/// A function that the engine computes.
+enum EngineState {
+    Grouped(Box<dyn GroupsAccumulator>),
+    Single(Box<dyn Accumulator>),
+}
+
+/// The states of all groups.
+pub struct States {
+    plan: Arc<AggregatePlan>,
+    /// Rows of each group.
+    rows: Lanes,
+    inputs: Vec<InputState>,
+    /// By function; `None` for those that are computed here.
+    engine: Vec<Option<EngineState>>,
+}
+
+impl States {
+    /// No group yet.
+    pub fn new(plan: Arc<AggregatePlan>) -> Result<Self> {
+        let mut inputs: Vec<InputState> = plan.inputs.iter().map(|_| InputState::default()).collect();
+        for function in &plan.functions {
+            match function {
+                Function::CountRows | Function::Engine { .. } => {}
+                Function::Count { input } => inputs[*input].is_counted = true,
+                Function::Sum { input, .. } | Function::Average { input, .. } => {
+                    (inputs[*input].is_counted, inputs[*input].sums) = (true, Some(Sums::default()));
+                }
+                Function::Extreme { input, is_greatest, .. } => {
+                    let state = &mut inputs[*input];
+                    state.is_counted = true;
+                    let side = if *is_greatest { &mut state.greatest } else { &mut state.least };
+                    *side = Some(Extremes::new(*is_greatest));
+                }
+            }
+        }
+        let is_grouped = !plan.keys.is_empty();
+        let engine = plan.functions.iter().map(|function| match function {
+            Function::Engine { function, .. } if is_grouped => {
+                Ok(Some(EngineState::Grouped(function.create_groups_accumulator()?)))
+            }
+            Function::Engine { function, .. } => Ok(Some(EngineState::Single(function.create_accumulator()?))),
+            _ => Ok(None),
+        });
+        let engine = engine.collect::<Result<_>>()?;
+        Ok(Self { plan, rows: Lanes::default(), inputs, engine })
+    }
+
+    /// Takes in the rows of a batch; `values` are by argument.
+    pub fn update(&mut self, groups: &BatchGroups, group_count: usize, values: &[Values<'_>]) -> Result<()> {
+        self.rows.resize(group_count);
+        match groups.get() {
+            Groups::Rows(rows) => self.rows.count_rows(rows),
+            Groups::Runs(runs) => runs.iter().for_each(|(group, rows)| self.rows.add(*group as usize, *rows as i64)),
+        }
+        for (state, values) in self.inputs.iter_mut().zip(values) {
+            if state.is_counted {
+                state.update(groups.get(), group_count, values)?;
+            }
+        }
+        let mut indices = None;
+        for (function, engine) in self.plan.functions.iter().zip(&mut self.engine) {
+            let (Some(engine), Function::Engine { inputs, condition, .. }) = (engine, function) else { continue };
+            let arrays = inputs.iter().map(|input| array_of(&values[*input])).collect::<Result<Vec<_>>>()?;
+            match engine {
+                EngineState::Single(accumulator) => accumulator.update_batch(&arrays)?,
+                EngineState::Grouped(accumulator) => {
+                    let indices = indices.get_or_insert_with(|| groups.indices());
+                    let condition = condition.map(|condition| condition_of(&values[condition])).transpose()?;
+                    accumulator.update_batch(&arrays, indices, condition.as_ref(), group_count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The states of so many groups, in the order of the schema behind the keys; they begin anew.
+    pub fn take(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
+        let rows: Vec<i64> = (0..group_count).map(|group| self.rows.sum(group)).collect();
+        self.rows = Lanes::default();
+        let taken: Vec<Taken> = self.inputs.iter_mut().map(|input| input.take(&rows)).collect();
+        let mut arrays: Vec<ArrayRef> = Vec::new();
+        for (function, engine) in self.plan.functions.iter().zip(&mut self.engine) {
+            match function {
+                Function::CountRows => arrays.push(Arc::new(Int64Array::from(rows.clone()))),
+                Function::Count { input } => arrays.push(Arc::new(Int64Array::from(taken[*input].counts.clone()))),
+                Function::Sum { input, data_type } => {
+                    arrays.push(numbers_array(&taken[*input].sums, taken[*input].valid(), data_type)?);
+                }
+                Function::Average { input, data_type } => {
+                    let Taken { counts, sums, .. } = &taken[*input];
+                    let valid = taken[*input].valid();
+                    let counts = counts.iter().map(|count| count.unsigned_abs()).collect::<Vec<_>>();
+                    arrays.push(Arc::new(UInt64Array::new(counts.into(), valid.clone())));
+                    arrays.push(numbers_array(sums, valid, data_type)?);
+                }
+                Function::Extreme { input, is_greatest, data_type } => {
+                    let Taken { least, greatest, .. } = &taken[*input];
+                    let found = if *is_greatest { greatest } else { least };
+                    arrays.push(numbers_array(found, taken[*input].valid(), data_type)?);
+                }
+                Function::Engine { function, .. } => match engine {
+                    Some(EngineState::Grouped(accumulator)) => arrays.extend(accumulator.state(EmitTo::All)?),
+                    Some(EngineState::Single(accumulator)) => {
+                        for value in accumulator.state()? {
+                            arrays.push(value.to_array()?);
+                        }
+                        *engine = Some(EngineState::Single(function.create_accumulator()?));
+                    }
+                    None => return internal_err!("{} has no state", function.name()),
+                },
+            }
+        }
+        Ok(arrays)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        let engine = self.engine.iter().flatten().map(|state| match state {
+            EngineState::Grouped(accumulator) => accumulator.size(),
+            EngineState::Single(accumulator) => accumulator.size(),
+        });
+        self.rows.bytes() + self.inputs.iter().map(InputState::bytes).sum::<usize>() + engine.sum::<usize>()
+    }
+}
+
+/// What an argument came to, by group.
+struct Taken {
+    /// Rows in which it was not null.
+    counts: Vec<i64>,
+    sums: Vec<i128>,
+    least: Vec<i128>,
+    greatest: Vec<i128>,
+}
+
+impl Taken {
+    /// A group in which it was always null has no sum, average or extreme.
+    fn valid(&self) -> Option<NullBuffer> {
+        let nulls = NullBuffer::from_iter(self.counts.iter().map(|count| *count > 0));
+        (nulls.null_count() > 0).then_some(nulls)
+    }
+}
+
+impl InputState {
+    fn update(&mut self, groups: Groups<'_>, group_count: usize, values: &Values<'_>) -> Result<()> {
+        let nulls = values.nulls();
+        if let Some(nulls) = &nulls {
+            self.nulls.resize(group_count.max(self.nulls.len()), 0);
+            groups.runs(|group, rows| self.nulls[group] += rows.filter(|row| nulls.is_null(*row)).count() as i64);
+        }
+        match values {
+            Values::Numbers { numbers, bounds, .. } => {
+                self.add_numbers(groups, group_count, numbers, nulls.as_ref(), *bounds);
+            }
+            Values::Array(array) => {
+                if self.sums.is_some() || self.least.is_some() || self.greatest.is_some() {
+                    let numbers = wide_numbers(array)?;
+                    self.add_wide(groups, group_count, &numbers, nulls.as_ref());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_numbers(
+        &mut self,
+        groups: Groups<'_>,
+        group_count: usize,
+        numbers: &Numbers<'_>,
+        nulls: Option<&NullBuffer>,
+        (low, high): Bounds,
+    ) {
+        if let Some(sums) = &mut self.sums {
+            // Bounds have at most 64 bits.
+            let magnitude = low.unsigned_abs().max(high.unsigned_abs()) as u64;
+            match (numbers, nulls) {
+                (Numbers::Constant(number), None) => sums.add_constant(groups, group_count, *number),
+                (numbers, None) => sums.add(groups, group_count, numbers.slice().unwrap_or_default(), magnitude),
+                (numbers, Some(nulls)) => {
+                    let numbers =
+                        nulls.iter().enumerate().map(|(row, is_valid)| if is_valid { numbers.at(row) } else { 0 });
+                    sums.add(groups, group_count, &numbers.collect::<Vec<_>>(), magnitude);
+                }
+            }
+        }
+        let rows = match groups {
+            Groups::Rows(groups) => groups.len(),
+            Groups::Runs(runs) => runs.iter().map(|(_, rows)| rows).sum(),
+        };
+        for extremes in self.least.iter_mut().chain(&mut self.greatest) {
+            let number =
+                |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row)).then(|| i128::from(numbers.at(row)));
+            extremes.add(groups, group_count, (0..rows).map(number));
+        }
+    }
+
+    fn add_wide(&mut self, groups: Groups<'_>, group_count: usize, numbers: &[i128], nulls: Option<&NullBuffer>) {
+        let number = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row)).then(|| numbers[row]);
+        if let Some(sums) = &mut self.sums {
+            sums.add_wide(groups, group_count, (0..numbers.len()).map(|row| number(row).unwrap_or(0)));
+        }
+        for extremes in self.least.iter_mut().chain(&mut self.greatest) {
+            extremes.add(groups, group_count, (0..numbers.len()).map(number));
+        }
+    }
+
+    fn take(&mut self, rows: &[i64]) -> Taken {
+        let nulls = std::mem::take(&mut self.nulls);
+        let count = |(group, rows): (usize, &i64)| rows - nulls.get(group).copied().unwrap_or(0);
+        let groups = rows.len();
+        Taken {
+            counts: rows.iter().enumerate().map(count).collect(),
+            sums: self.sums.as_mut().map(|sums| sums.take(groups)).unwrap_or_default(),
+            least: self.least.as_mut().map(|least| least.take(groups)).unwrap_or_default(),
+            greatest: self.greatest.as_mut().map(|greatest| greatest.take(groups)).unwrap_or_default(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sums.as_ref().map_or(0, Sums::bytes)
+            + self.least.iter().chain(&self.greatest).map(Extremes::bytes).sum::<usize>()
+            + self.nulls.capacity() * size_of::<i64>()
+    }
+}
+
+fn array_of(values: &Values<'_>) -> Result<ArrayRef> {
+    match values {
+        Values::Array(array) => Ok(Arc::clone(array)),
+        Values::Numbers { .. } => internal_err!("an argument of the engine's is an array"),
+    }
+}
+
+fn condition_of(values: &Values<'_>) -> Result<BooleanArray> {
+    let array = array_of(values)?;
+    match array.as_boolean_opt() {
+        Some(flags) => Ok(flags.clone()),
+        None => internal_err!("a condition of type {}", array.data_type()),
+    }
+}
+
+/// The numbers of an array of integers, decimals, days or microseconds.
+fn wide_numbers(array: &ArrayRef) -> Result<Vec<i128>> {
+    fn widened<T: ArrowPrimitiveType>(array: &ArrayRef) -> Vec<i128>
+    where
+        T::Native: Into<i128>,
+    {
+        array.as_primitive::<T>().values().iter().map(|number| (*number).into()).collect()
+    }
+    Ok(match array.data_type() {
+        DataType::Int16 => widened::<Int16Type>(array),
+        DataType::Int32 => widened::<Int32Type>(array),
+        DataType::Int64 => widened::<Int64Type>(array),
+        DataType::Date32 => widened::<Date32Type>(array),
+        DataType::Timestamp(..) => widened::<TimestampMicrosecondType>(array),
+        DataType::Decimal128(..) => widened::<Decimal128Type>(array),
+        other => return internal_err!("numbers of type {other}"),
+    })
+}
+
+/// Numbers as an array of a type; those that do not fit wrap, as the engine's sums do.
+fn numbers_array(numbers: &[i128], nulls: Option<NullBuffer>, data_type: &DataType) -> Result<ArrayRef> {
+    fn array<T: ArrowPrimitiveType>(
+        numbers: &[i128],
+        nulls: Option<NullBuffer>,
+        data_type: &DataType,
+        narrow: impl Fn(i128) -> T::Native,
+    ) -> ArrayRef {
+        let numbers: Vec<T::Native> = numbers.iter().map(|number| narrow(*number)).collect();
+        Arc::new(PrimitiveArray::<T>::new(numbers.into(), nulls).with_data_type(data_type.clone()))
+    }
+    Ok(match data_type {
+        DataType::Int16 => array::<Int16Type>(numbers, nulls, data_type, |number| number as i16),
+        DataType::Int32 => array::<Int32Type>(numbers, nulls, data_type, |number| number as i32),
+        DataType::Int64 => array::<Int64Type>(numbers, nulls, data_type, |number| number as i64),
+        DataType::Date32 => array::<Date32Type>(numbers, nulls, data_type, |number| number as i32),
+        DataType::Timestamp(..) => array::<TimestampMicrosecondType>(numbers, nulls, data_type, |number| number as i64),
+        DataType::Decimal128(..) => array::<Decimal128Type>(numbers, nulls, data_type, |number| number),
+        other => return internal_err!("a partial state of type {other}"),
+    })
+}

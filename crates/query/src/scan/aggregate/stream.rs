@@ -1,0 +1,170 @@
+//! The partial states of one partition.
+
+use std::sync::Arc;
+
+use async_stream::try_stream;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use taut_types::{ColumnIndex, Key, LogicalType};
+
+use super::super::metrics::ScanMetrics;
+use super::super::source::ScanSource;
+use super::super::stream::{Conditions, WorkQueue, external, open_block, rows_of};
+use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
+use super::plan::AggregatePlan;
+use super::segment::{SegmentCounts, aggregate};
+use super::states::States;
+use crate::progress::ScanProgress;
+
+/// The counters of one partition.
+struct Metrics {
+    baseline: BaselineMetrics,
+    counts: SegmentCounts,
+    shown: [Count; 5],
+}
+
+impl Metrics {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let names =
+            ["segments_by_codes", "segments_in_runs", "segments_by_hash", "segments_in_64_bits", "segments_decoded"];
+        Self {
+            baseline: BaselineMetrics::new(metrics, partition),
+            counts: SegmentCounts::default(),
+            shown: names.map(|name| MetricBuilder::new(metrics).counter(name, partition)),
+        }
+    }
+
+    fn publish(&mut self) {
+        let SegmentCounts { indexed, in_runs, hashed, narrow, decoded } = std::mem::take(&mut self.counts);
+        for (shown, count) in self.shown.iter().zip([indexed, in_runs, hashed, narrow, decoded]) {
+            shown.add(count);
+        }
+    }
+}
+
+/// Groups and states, and the memory that they take.
+struct Table {
+    plan: Arc<AggregatePlan>,
+    keys: Keys,
+    states: States,
+    reservation: MemoryReservation,
+    batch_rows: usize,
+}
+
+impl Table {
+    fn new(plan: Arc<AggregatePlan>, source: &ScanSource, context: &TaskContext) -> Result<Self> {
+        let parts = parts_of_table(&plan.keys, source);
+        let keys = Keys::new(plan.keys.clone(), Arc::clone(&plan.key_schema), parts)?;
+        let reservation = MemoryConsumer::new("TautAggregate").register(context.memory_pool());
+        let states = States::new(Arc::clone(&plan))?;
+        Ok(Self { plan, keys, states, reservation, batch_rows: context.session_config().batch_size() })
+    }
+
+    /// Whether there is memory for what it has become.
+    fn fits(&mut self) -> bool {
+        self.reservation.try_resize(self.keys.bytes() + self.states.bytes()).is_ok()
+    }
+
+    /// All groups and states; they begin anew.
+    fn take(&mut self) -> Result<Vec<RecordBatch>> {
+        let groups = self.keys.count();
+        if groups == 0 {
+            return Ok(Vec::new());
+        }
+        let mut arrays = self.keys.take()?;
+        arrays.extend(self.states.take(groups)?);
+        self.reservation.free();
+        let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(groups));
+        let all = RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)?;
+        let start = (0..groups).step_by(self.batch_rows.max(1));
+        Ok(start.map(|start| all.slice(start, self.batch_rows.min(groups - start))).collect())
+    }
+}
+
+/// How keys become indexes for the whole table, where all are numbers that lie close together.
+fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPart>> {
+    let (mut parts, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
+    for column in keys {
+        let known = source.table().stored().statistics.get(column.index())?;
+        let number = |key: &Option<Key>| key.as_ref().and_then(Key::number);
+        let logical_type = source.table().stored().schema.column(*column).logical_type;
+        if logical_type.is_bytes() || matches!(logical_type, LogicalType::Real | LogicalType::Double) {
+            return None;
+        }
+        let part = KeyPart::of_bounds((number(&known.min)?, number(&known.max)?))?;
+        indexes = indexes.saturating_mul(part.count());
+        parts.push(part);
+    }
+    // A table of indexes is not worth making for few rows.
+    let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
+    (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !parts.is_empty()).then_some(parts)
+}
+
+/// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
+pub fn open(
+    plan: Arc<AggregatePlan>,
+    source: &ScanSource,
+    queue: Arc<WorkQueue>,
+    (metrics, partition): (&ExecutionPlanMetricsSet, usize),
+    context: Arc<TaskContext>,
+) -> SendableRecordBatchStream {
+    let schema = Arc::clone(&plan.schema);
+    let source = source.clone();
+    let mut metrics = Metrics::new(metrics, partition);
+    let stream = try_stream! {
+        let progress = context.session_config().get_extension::<ScanProgress>();
+        let mut scan = ScanMetrics::new(&source.metrics, partition);
+        let mut conditions = Conditions::new(&source)?;
+        let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
+        let mut current = None;
+        while let Some(morsel) = queue.take() {
+            {
+                let elapsed = metrics.baseline.elapsed_compute().clone();
+                let _timer = elapsed.timer();
+                conditions.refresh()?;
+                if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
+                    let file = &source.table().stored().blocks[morsel.block];
+                    current = Some((morsel.block, open_block(file, &conditions.predicate, &mut scan, morsel.segment)?));
+                }
+                if let Some(progress) = &progress {
+                    progress.0.add(rows_of(source.table().stored(), morsel));
+                }
+                if let Some((_, Some(block))) = &current {
+                    let mut reader = block.block().open_segment(block, morsel.segment);
+                    let Conditions { predicate, history, .. } = &mut conditions;
+                    let selection = reader
+                        .filter_in_order(predicate, history, scan.report())
+                        .map_err(|error| external(block, error))?;
+                    scan.baseline.record_output(selection.len());
+                    let state = (&mut table.keys, &mut table.states);
+                    let done = aggregate(&plan, &mut reader, &selection, state, (scan.report(), &mut metrics.counts));
+                    done.map_err(|failure| match failure {
+                        Failure::Block(error) => external(block, error),
+                        Failure::Engine(error) => error,
+                    })?;
+                }
+                scan.publish(morsel.block);
+                metrics.publish();
+            }
+            if !table.fits() {
+                // The final aggregation merges states of a group that come more than once.
+                for batch in table.take()? {
+                    metrics.baseline.record_output(batch.num_rows());
+                    yield batch;
+                }
+            }
+            // A segment takes milliseconds: whoever cancels, or waits for this thread, has a chance in between.
+            tokio::task::yield_now().await;
+        }
+        for batch in table.take()? {
+            metrics.baseline.record_output(batch.num_rows());
+            yield batch;
+        }
+        metrics.baseline.done();
+    };
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream)) as SendableRecordBatchStream
+}

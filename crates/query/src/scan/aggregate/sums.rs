@@ -1,0 +1,296 @@
+//! Loops over numbers by group: sums, counts, least and greatest.
+//!
+//! A sum of 64-bit numbers stays in 64 bits as long as the bounds of what was added prove that it fits, and moves into
+//! 128 bits before it might not. Neighbouring rows are often of one group, and a processor waits for a number that it has
+//! just written: they go to four tables by turns.
+
+/// Which group each row of a batch belongs to.
+#[derive(Clone, Copy, Debug)]
+pub enum Groups<'a> {
+    /// The rows come in runs: a group, and how many rows in a row belong to it.
+    Runs(&'a [(u32, usize)]),
+    /// A group for each row.
+    Rows(&'a [u32]),
+}
+
+impl Groups<'_> {
+    /// Calls `visit` with each group and its rows, which are consecutive.
+    #[inline]
+    pub fn runs(self, mut visit: impl FnMut(usize, std::ops::Range<usize>)) {
+        match self {
+            Self::Runs(runs) => {
+                let mut start = 0;
+                for (group, rows) in runs {
+                    visit(*group as usize, start..start + rows);
+                    start += rows;
+                }
+            }
+            Self::Rows(groups) => {
+                groups.iter().enumerate().for_each(|(row, group)| visit(*group as usize, row..row + 1));
+            }
+        }
+    }
+}
+
+const LANES: usize = 4;
+/// With more groups than this, neighbouring rows seldom meet, and four tables would miss the cache.
+const LANED_GROUPS_MAX: usize = 4096;
+
+/// A 64-bit sum for each group, which wraps.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    lanes: [Vec<i64>; LANES],
+    groups: usize,
+}
+
+impl Lanes {
+    /// Makes room for so many groups.
+    pub fn resize(&mut self, groups: usize) {
+        if groups > LANED_GROUPS_MAX && self.groups <= LANED_GROUPS_MAX {
+            let [first, others @ ..] = &mut self.lanes;
+            for lane in others {
+                first.iter_mut().zip(lane.iter()).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+                *lane = Vec::new();
+            }
+        }
+        self.groups = self.groups.max(groups);
+        let lanes = if self.groups > LANED_GROUPS_MAX { 1 } else { LANES };
+        self.lanes[..lanes].iter_mut().for_each(|lane| lane.resize(self.groups, 0));
+    }
+
+    /// Adds a number for each row.
+    pub fn add_rows(&mut self, groups: &[u32], numbers: &[i64]) {
+        if self.groups > LANED_GROUPS_MAX {
+            let lane = &mut self.lanes[0];
+            for (group, number) in groups.iter().zip(numbers) {
+                let sum = &mut lane[*group as usize];
+                *sum = sum.wrapping_add(*number);
+            }
+            return;
+        }
+        let [a, b, c, d] = self.slices();
+        let add = |lane: &mut [i64], group: u32, number: i64| {
+            let sum = &mut lane[group as usize];
+            *sum = sum.wrapping_add(number);
+        };
+        let (groups, rest) = groups.as_chunks::<LANES>();
+        let (numbers, rest_numbers) = numbers.as_chunks::<LANES>();
+        for (groups, numbers) in groups.iter().zip(numbers) {
+            add(a, groups[0], numbers[0]);
+            add(b, groups[1], numbers[1]);
+            add(c, groups[2], numbers[2]);
+            add(d, groups[3], numbers[3]);
+        }
+        rest.iter().zip(rest_numbers).for_each(|(group, number)| add(a, *group, *number));
+    }
+
+    /// Adds one for each row.
+    pub fn count_rows(&mut self, groups: &[u32]) {
+        if self.groups > LANED_GROUPS_MAX {
+            let lane = &mut self.lanes[0];
+            groups.iter().for_each(|group| lane[*group as usize] += 1);
+            return;
+        }
+        let [a, b, c, d] = self.slices();
+        let (groups, rest) = groups.as_chunks::<LANES>();
+        for groups in groups {
+            a[groups[0] as usize] += 1;
+            b[groups[1] as usize] += 1;
+            c[groups[2] as usize] += 1;
+            d[groups[3] as usize] += 1;
+        }
+        rest.iter().for_each(|group| a[*group as usize] += 1);
+    }
+
+    /// Adds a number to a group.
+    pub fn add(&mut self, group: usize, number: i64) {
+        let sum = &mut self.lanes[0][group];
+        *sum = sum.wrapping_add(number);
+    }
+
+    fn slices(&mut self) -> [&mut [i64]; LANES] {
+        let groups = self.groups;
+        self.lanes.each_mut().map(|lane| &mut lane[..groups])
+    }
+
+    /// The sum of a group.
+    pub fn sum(&self, group: usize) -> i64 {
+        self.lanes.iter().filter_map(|lane| lane.get(group)).fold(0, |sum, part| sum.wrapping_add(*part))
+    }
+
+    fn clear(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.fill(0));
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.capacity() * size_of::<i64>()).sum()
+    }
+}
+
+/// An exact sum for each group, in 128 bits, which wraps as the engine's does.
+#[derive(Debug, Default)]
+pub struct Sums {
+    lanes: Lanes,
+    /// No sum in `lanes` is farther from zero than this.
+    greatest: u128,
+    totals: Vec<i128>,
+}
+
+impl Sums {
+    /// Adds numbers that are no farther from zero than `magnitude`.
+    pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: &[i64], magnitude: u64) {
+        let greatest = self.greatest + u128::from(magnitude) * numbers.len() as u128;
+        if greatest <= i64::MAX as u128 {
+            self.greatest = greatest;
+        } else {
+            self.flush();
+            let greatest = u128::from(magnitude) * numbers.len() as u128;
+            if greatest > i64::MAX as u128 {
+                return self.add_wide(groups, group_count, numbers.iter().map(|number| i128::from(*number)));
+            }
+            self.greatest = greatest;
+        }
+        self.lanes.resize(group_count);
+        match groups {
+            Groups::Rows(groups) => self.lanes.add_rows(groups, numbers),
+            Groups::Runs(_) => {
+                let sum = |numbers: &[i64]| numbers.iter().fold(0_i64, |sum, number| sum.wrapping_add(*number));
+                groups.runs(|group, rows| self.lanes.add(group, sum(&numbers[rows])));
+            }
+        }
+    }
+
+    /// Adds one number so many times for each run.
+    pub fn add_constant(&mut self, groups: Groups<'_>, group_count: usize, number: i64) {
+        self.resize(group_count);
+        groups.runs(|group, rows| {
+            let total = &mut self.totals[group];
+            *total = total.wrapping_add(i128::from(number) * rows.len() as i128);
+        });
+    }
+
+    /// Adds numbers of up to 128 bits.
+    pub fn add_wide(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = i128>) {
+        self.resize(group_count);
+        let mut numbers = numbers;
+        groups.runs(|group, rows| {
+            let total = &mut self.totals[group];
+            numbers.by_ref().take(rows.len()).for_each(|number| *total = total.wrapping_add(number));
+        });
+    }
+
+    fn resize(&mut self, groups: usize) {
+        let groups = groups.max(self.totals.len());
+        self.totals.resize(groups, 0);
+    }
+
+    fn flush(&mut self) {
+        self.resize(self.lanes.groups);
+        for (group, total) in self.totals.iter_mut().enumerate() {
+            *total = total.wrapping_add(i128::from(self.lanes.sum(group)));
+        }
+        self.lanes.clear();
+        self.greatest = 0;
+    }
+
+    /// The sums of so many groups; they begin anew.
+    pub fn take(&mut self, groups: usize) -> Vec<i128> {
+        self.flush();
+        self.resize(groups);
+        self.lanes = Lanes::default();
+        std::mem::take(&mut self.totals)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.lanes.bytes() + self.totals.capacity() * size_of::<i128>()
+    }
+}
+
+/// The least or greatest number of each group.
+#[derive(Debug)]
+pub struct Extremes {
+    is_greatest: bool,
+    found: Vec<i128>,
+}
+
+impl Extremes {
+    /// Nothing found yet.
+    pub fn new(is_greatest: bool) -> Self {
+        Self { is_greatest, found: Vec::new() }
+    }
+
+    /// Looks at numbers, one for each row that is `Some`.
+    pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = Option<i128>>) {
+        self.found.resize(group_count.max(self.found.len()), self.nothing());
+        let mut numbers = numbers;
+        let is_greatest = self.is_greatest;
+        groups.runs(|group, rows| {
+            let mut best = self.found[group];
+            for number in numbers.by_ref().take(rows.len()).flatten() {
+                best = if is_greatest { best.max(number) } else { best.min(number) };
+            }
+            self.found[group] = best;
+        });
+    }
+
+    fn nothing(&self) -> i128 {
+        if self.is_greatest { i128::MIN } else { i128::MAX }
+    }
+
+    /// What was found for so many groups; it begins anew.
+    pub fn take(&mut self, groups: usize) -> Vec<i128> {
+        self.found.resize(groups, self.nothing());
+        std::mem::take(&mut self.found)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.found.capacity() * size_of::<i128>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_exact_whatever_the_magnitude() {
+        for (magnitude, group_count) in [(3, 2), (i64::MAX as u64 / 100, 2), (i64::MAX as u64, 3), (1000, 5000)] {
+            let numbers: Vec<i64> =
+                (0..999_i64).map(|row| (row * 7919 - 400_000).clamp(-(magnitude as i64), magnitude as i64)).collect();
+            let groups: Vec<u32> = (0..999).map(|row| row * 31 % group_count).collect();
+            let runs: Vec<(u32, usize)> = (0..333).map(|run| (run % group_count, 3)).collect();
+            let mut sums = Sums::default();
+            let mut expected = vec![0_i128; group_count as usize];
+            for _ in 0..5 {
+                for groups in [Groups::Rows(&groups), Groups::Runs(&runs)] {
+                    sums.add(groups, group_count as usize, &numbers, magnitude);
+                    groups.runs(|group, rows| {
+                        expected[group] += numbers[rows].iter().map(|number| i128::from(*number)).sum::<i128>();
+                    });
+                }
+            }
+            assert_eq!(sums.take(group_count as usize), expected, "{magnitude}");
+            assert_eq!(sums.take(1), [0]);
+        }
+    }
+
+    #[test]
+    fn groups_may_grow_beyond_the_lanes() {
+        let mut counts = Lanes::default();
+        counts.resize(3);
+        counts.count_rows(&[0, 1, 2, 1, 1]);
+        counts.resize(LANED_GROUPS_MAX + 1);
+        counts.count_rows(&[1, 4096]);
+        assert_eq!([0, 1, 2, 4096].map(|group| counts.sum(group)), [1, 4, 1, 1]);
+    }
+
+    #[test]
+    fn extremes_skip_null() {
+        let mut least = Extremes::new(false);
+        least.add(Groups::Rows(&[0, 1, 0]), 2, [Some(5), None, Some(-3)].into_iter());
+        assert_eq!(least.take(2), [-3, i128::MAX]);
+    }
+}
