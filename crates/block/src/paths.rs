@@ -14,25 +14,24 @@ use crate::segment::{IndexUse, Planned, SegmentReader};
 use crate::{AccessPaths, BlockError, ScanReport};
 
 /// Nanoseconds that a search of an index takes, with finding its section.
-const SEARCH_COST: f64 = 400.0;
+const SEARCH_COST: f64 = 2000.0;
 /// Nanoseconds per key, or range of keys, that is searched for.
 const INTERVAL_COST: f64 = 60.0;
 /// Nanoseconds per row that an index leads to.
 const FOUND_ROW_COST: f64 = 1.3;
-/// An index is not even asked where a test is expected to let more than this share pass: visiting rows then costs more
-/// than testing them in any layout.
+/// An index is not even asked where a test is expected to let more than this share pass: visiting rows then costs about
+/// as much as testing them in any layout.
 const SHARE_MAX: f64 = 0.6;
 
-/// Nanoseconds that testing one row takes, about.
-fn test_cost(kind: GroupKind, test: &Test) -> f64 {
-    let is_bytes = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_));
-    match (kind, is_bytes) {
-        (GroupKind::Column, false) => 0.25,
-        (GroupKind::Column, true) => 1.0,
-        (GroupKind::PackedRows, false) => 1.8,
-        (GroupKind::PackedRows, true) => 4.0,
-        (GroupKind::SlottedRows, false) => 3.0,
-        (GroupKind::SlottedRows, true) => 6.0,
+/// Nanoseconds that testing one row takes, about: a number or a code, or else text.
+fn test_cost(kind: GroupKind, is_text: bool) -> f64 {
+    match (kind, is_text) {
+        (GroupKind::Column, false) => 0.15,
+        (GroupKind::Column, true) => 20.0,
+        (GroupKind::PackedRows, false) => 1.9,
+        (GroupKind::PackedRows, true) => 25.0,
+        (GroupKind::SlottedRows, false) => 5.0,
+        (GroupKind::SlottedRows, true) => 10.0,
     }
 }
 
@@ -144,10 +143,17 @@ impl SegmentReader<'_> {
             let Some(found) = self.search_index(&tree, planned[first].test, second.map(|at| planned[at].test))? else {
                 continue;
             };
-            let answered = std::iter::once(first).chain(second.filter(|_| found.second_is_exact.is_some()));
-            let scan_cost: f64 = answered.map(|at| self.scan_cost(&planned[at])).sum();
-            let index_cost =
-                SEARCH_COST + INTERVAL_COST * found.intervals() as f64 + FOUND_ROW_COST * found.rows as f64;
+            let found_rows = found.rows as f64;
+            let mut index_cost = SEARCH_COST + INTERVAL_COST * found.intervals() as f64 + FOUND_ROW_COST * found_rows;
+            let mut scan_cost = 0.0;
+            for (place, at, exact) in [(0, Some(first), Some(found.first_is_exact)), (1, second, found.second_is_exact)]
+            {
+                let (Some(at), Some(is_exact)) = (at, exact) else { continue };
+                let cost = self.test_cost(planned[at].test, tree.takes_codes(place));
+                scan_cost += planned[at].uncertain.rows() as f64 * cost;
+                // Rows found that only may pass are tested.
+                index_cost += if is_exact { 0.0 } else { found_rows * cost };
+            }
             if (index_cost < scan_cost || is_forced) && best.as_ref().is_none_or(|(cost, _)| index_cost < *cost) {
                 best = Some((index_cost, Choice { tree, found, first, second }));
             }
@@ -172,10 +178,10 @@ impl SegmentReader<'_> {
         Ok(tree.search(first, second))
     }
 
-    fn scan_cost(&self, planned: &Planned<'_>) -> f64 {
+    fn test_cost(&self, test: &ColumnTest, has_codes: bool) -> f64 {
         let header = &self.block.header;
-        let kind = header.kind(header.place(planned.test.column.index()).0);
-        planned.uncertain.rows() as f64 * test_cost(kind, &planned.test.test)
+        let is_text = matches!(test.test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
+        test_cost(header.kind(header.place(test.column.index()).0), is_text)
     }
 }
 
