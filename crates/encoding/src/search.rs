@@ -42,7 +42,8 @@ pub(crate) fn bytes<'a>(
                 Bound::Excluded(high) => below(high, start..rows.end),
                 Bound::Unbounded => rows.end,
             };
-            Some(vec![start..end])
+            let found = start..end;
+            Some(vec![found])
         }
         Test::BytesOneOf(list) => each(list, rows, |item, rows| {
             let start = below(item, rows.clone());

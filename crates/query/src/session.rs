@@ -13,6 +13,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{
     CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider, TableProvider,
 };
+use datafusion::common::config::ExecutionOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::MemTable;
@@ -401,6 +402,14 @@ async fn start_query(
     {
         let progress = ScanProgress(ProgressCounter::new(Progress::QUERY, Some(rows), callback));
         state.config_mut().set_extension(Arc::new(progress));
+    }
+    let config = state.config();
+    if config.options().execution.batch_size == ExecutionOptions::default().batch_size
+        && let Some(rows) = scan::batch_rows_of(&physical)
+    {
+        // Who sets a size has it.
+        let rows = rows.max(config.batch_size());
+        *state.config_mut() = config.clone().with_batch_size(rows);
     }
     Ok(execute_stream(physical, state.task_ctx())?)
 }

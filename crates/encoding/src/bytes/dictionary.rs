@@ -112,7 +112,10 @@ impl Dictionary {
     pub(crate) fn codes_that_pass(&self, test: &Test) -> Vec<Range<u32>> {
         // Codes are of at most 16 bits.
         match self.test_on_codes(test) {
-            Test::Range { low, high } if low <= high => vec![low as u32..high as u32 + 1],
+            Test::Range { low, high } if low <= high => {
+                let codes = low as u32..high as u32 + 1;
+                vec![codes]
+            }
             Test::OneOf(codes) => codes.iter().map(|code| *code as u32..*code as u32 + 1).collect(),
             _ => vec![],
         }

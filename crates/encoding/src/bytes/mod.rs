@@ -192,8 +192,10 @@ impl Bytes {
     /// The codes whose entries pass a test, where there is a dictionary.
     pub(crate) fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
         match self {
-            Self::Constant(strings) if BytesTest::new(test).admits(strings.get(0)) => Some(vec![0..1]),
-            Self::Constant(_) => Some(vec![]),
+            Self::Constant(strings) => {
+                let codes = 0..u32::from(BytesTest::new(test).admits(strings.get(0)));
+                Some(vec![codes])
+            }
             Self::Dictionary(dictionary) => Some(dictionary.codes_that_pass(test)),
             Self::Plain(_) | Self::Fsst(_) | Self::FrontCoded(_) => None,
         }

@@ -19,4 +19,4 @@ mod stream;
 
 pub use aggregate::TautAggregateExec;
 pub use predicate::{key_of, map_columns};
-pub use source::{ScanSource, rows_of};
+pub use source::{ScanSource, batch_rows_of, rows_of};

@@ -15,10 +15,13 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning, PhysicalExpr};
+use taut_block::SEGMENT_ROWS;
 
 use super::order::{SortedBlocks, satisfies};
 use super::predicate::map_columns;
@@ -127,6 +130,26 @@ pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     let own = plan.downcast_ref::<DataSourceExec>().and_then(|exec| exec.data_source().downcast_ref::<ScanSource>());
     let own = own.map_or(0, |scan| scan.table.rows());
     plan.children().into_iter().map(rows_of).sum::<u64>() + own
+}
+
+/// Bytes of a batch of a plan that only hands on what a scan reads, about.
+const BATCH_BYTES: f64 = 16_777_216.0;
+
+/// Rows of a batch that suit a plan which only hands on what a scan reads: whole segments, as long as rows are not wide.
+/// `None` for other plans, whose operators work on batches that fit the caches.
+pub fn batch_rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(exec) = plan.downcast_ref::<DataSourceExec>() {
+        let scan = exec.data_source().downcast_ref::<ScanSource>()?;
+        let row_bytes: f64 = scan.columns.iter().map(|column| scan.table.row_bytes(*column)).sum();
+        // Between one and a segment's rows.
+        return Some((BATCH_BYTES / row_bytes.max(1.0)).clamp(1.0, SEGMENT_ROWS as f64) as usize);
+    }
+    let hands_on =
+        plan.downcast_ref::<CoalescePartitionsExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
+    match plan.children().as_slice() {
+        [child] if hands_on => batch_rows_of(child),
+        _ => None,
+    }
 }
 
 impl DataSource for ScanSource {

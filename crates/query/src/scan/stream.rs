@@ -94,6 +94,9 @@ impl<'a> Conditions<'a> {
     }
 }
 
+/// Rows up to which batches are joined.
+const JOINED_ROWS: usize = 8192;
+
 /// Batches on their way out. Those of segments in which few rows pass are joined: handing a batch on, to another thread
 /// as often as not, costs more than copying some rows.
 struct Gathered {
@@ -105,10 +108,11 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Joins batches of less than half of `batch_rows`, up to that many.
+    /// Joins small batches, up to `batch_rows` or [`JOINED_ROWS`].
     fn new(schema: &SchemaRef, batch_rows: usize) -> Self {
-        let rows_max = batch_rows / 2;
-        let coalescer = BatchCoalescer::new(Arc::clone(schema), batch_rows.max(1));
+        let joined_rows = batch_rows.clamp(1, JOINED_ROWS);
+        let rows_max = joined_rows / 2;
+        let coalescer = BatchCoalescer::new(Arc::clone(schema), joined_rows);
         let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(rows_max));
         Self { coalescer: (!schema.fields().is_empty()).then_some(coalescer), ready: None, rows_max }
     }
