@@ -67,7 +67,10 @@ def sort_key(row):
         if is_number(value):
             return (2, float(f"{float(value):.6g}"), "")
         return (3, 0, str(value))
-    return [part(value) for value in row]
+    def exact(value):
+        return float(value) if is_number(value) and value == value else 0.0
+    # Rows that only further digits tell apart are told apart by them.
+    return [part(value) for value in row] + [exact(value) for value in row]
 
 
 def normal(rows):

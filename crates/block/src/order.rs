@@ -1,4 +1,4 @@
-//! In which order tests run: the one that rules out most rows for its cost first.
+//! In which order column tests run: the one that rules out most rows for its cost first.
 //!
 //! What a test is expected to rule out comes from the bounds of zones, and once it has run on some rows of the scan,
 //! from what it did rule out there: the order adapts from segment to segment.
@@ -14,12 +14,11 @@ const ROWS_MIN: f64 = 4096.0;
 /// Rows after which what was seen first begins to be forgotten.
 const ROWS_MAX: f64 = 1_048_576.0;
 
-/// What the tests of a predicate did so far in a scan. A new one fits any predicate; it must not be kept from one
+/// What the column tests of a predicate did so far in a scan. A new one fits any predicate; it must not be kept from one
 /// predicate to another.
 #[derive(Clone, Debug, Default)]
 pub struct TestHistory {
     columns: Vec<Seen>,
-    rows: Vec<Seen>,
 }
 
 /// How many rows a test ran on, and how many of them passed.
@@ -45,33 +44,16 @@ impl Seen {
 impl TestHistory {
     /// Notes that a column test ran on some rows, of which some passed.
     pub(crate) fn saw_column_test(&mut self, test: usize, rows: usize, passed: usize) {
-        note(&mut self.columns, test, rows, passed);
-    }
-
-    /// Notes that a row test ran on some rows, of which some passed.
-    pub(crate) fn saw_row_test(&mut self, test: usize, rows: usize, passed: usize) {
-        note(&mut self.rows, test, rows, passed);
+        if self.columns.len() <= test {
+            self.columns.resize(test + 1, Seen::default());
+        }
+        self.columns[test].add(rows, passed);
     }
 
     /// The share of rows that passed a column test.
     pub(crate) fn share(&self, test: usize) -> Option<f64> {
         self.columns.get(test).and_then(|seen| seen.share())
     }
-
-    /// So many row tests in the order in which they run: those that let fewest rows pass first, as far as is known.
-    pub(crate) fn order_of_row_tests(&self, tests: usize) -> Vec<usize> {
-        let share = |test: usize| self.rows.get(test).and_then(|seen| seen.share()).unwrap_or(1.0);
-        let mut order: Vec<usize> = (0..tests).collect();
-        order.sort_by(|left, right| share(*left).total_cmp(&share(*right)));
-        order
-    }
-}
-
-fn note(tests: &mut Vec<Seen>, test: usize, rows: usize, passed: usize) {
-    if tests.len() <= test {
-        tests.resize(test + 1, Seen::default());
-    }
-    tests[test].add(rows, passed);
 }
 
 /// Where a test stands in the order, given the share of rows that pass it; lower runs first.
@@ -112,7 +94,7 @@ fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
         (Test::OneOf(list), Some((max, min))) => list.len() as f64 / (max as f64 - min as f64 + 1.0),
         (Test::BytesRange { low, high }, _) if low == high => 0.05,
         (Test::BytesRange { .. }, _) => 0.3,
-        (Test::BytesOneOf(list), _) => 0.05 * list.len() as f64,
+        (Test::BytesOneOf(list), _) => (0.05 * list.len() as f64).min(0.5),
         (Test::Range { .. } | Test::OneOf(_), None) => 0.0,
     };
     let of_values = of_values.clamp(0.0, 1.0);

@@ -55,8 +55,9 @@ pub(crate) struct Planned<'t> {
     pub certain: RowRanges,
     /// Rows that are left and may pass or fail.
     pub uncertain: RowRanges,
-    /// The share of rows that is expected to pass.
+    /// The share of rows that is expected to pass, by the bounds of zones.
     pub share: f64,
+    rank: f64,
 }
 
 impl Planned<'_> {
@@ -176,10 +177,9 @@ impl<'a> SegmentReader<'a> {
                 return Ok(Selection::none());
             }
         }
-        for test in history.order_of_row_tests(predicate.row_tests.len()) {
-            let before = selection.count();
-            self.filter_rows(&predicate.row_tests[test], &ranges, &mut selection, report)?;
-            history.saw_row_test(test, before, selection.count());
+        // In the order in which they were written: one may fail on rows that those before it rule out.
+        for test in &predicate.row_tests {
+            self.filter_rows(test, &ranges, &mut selection, report)?;
         }
         Ok(Selection::of(&selection))
     }
@@ -221,6 +221,7 @@ impl<'a> SegmentReader<'a> {
                 certain: RowRanges::none(),
                 uncertain: ranges.clone(),
                 share: 0.0,
+                rank: 0.0,
             };
             return Ok(tests.iter().enumerate().map(planned).collect());
         }
@@ -241,11 +242,13 @@ impl<'a> SegmentReader<'a> {
             .map(|(place, (test, summary))| {
                 let zones = summary.zones(self.segment);
                 let certain = zones.certain(test);
-                let share = history.share(place).unwrap_or_else(|| expected_share(test, zones));
-                Planned { test, place, uncertain: ranges.without(&certain), certain, share }
+                let share = expected_share(test, zones);
+                // What passed so far did so among rows that other ways had left: it says nothing about an index.
+                let rank = rank(test, history.share(place).unwrap_or(share));
+                Planned { test, place, uncertain: ranges.without(&certain), certain, share, rank }
             })
             .collect();
-        planned.sort_by(|left, right| rank(left.test, left.share).total_cmp(&rank(right.test, right.share)));
+        planned.sort_by(|left, right| left.rank.total_cmp(&right.rank));
         Ok(planned)
     }
 

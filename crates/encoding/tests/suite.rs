@@ -58,6 +58,7 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
         (decimal(9), 0),
         (decimal(15), 1 << 40),
         (decimal(38), 10_i128.pow(37)),
+        (decimal(20), (1 << 63) - 1000),
         (decimal(38), -(1 << 64)),
     ] {
         for (name, step, run) in [

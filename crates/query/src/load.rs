@@ -35,12 +35,13 @@ use datafusion::physical_plan::{
 use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
 use taut_block::{BlockBuilder, Extent, rows_until_full};
-use taut_store::{NewBlock, RowOrder, Store, Table};
+use taut_store::{CommitError, NewBlock, RowOrder, Store, Table};
 use taut_types::{BlockSize, Schema, TableDesign};
 use tokio::sync::Semaphore;
 
 use crate::conform::Conform;
 use crate::progress::ProgressCounter;
+use crate::rewrite::rebuild_indexes;
 
 /// Plain bytes up to which the batches of a block are gathered, to be encoded beside those of other blocks. A larger
 /// block is encoded segment by segment as its rows arrive.
@@ -232,11 +233,12 @@ impl ExecutionPlan for InsertExec {
         let blocks_written = MetricBuilder::new(&self.metrics).counter("blocks_written", 0);
         let insert = async move {
             let progress = context.session_config().get_extension::<ProgressCounter>();
-            let blocks = write_blocks(&store, &target, input, context, progress.as_deref()).await?;
+            let blocks = write_blocks(&store, &target, input, Arc::clone(&context), progress.as_deref()).await?;
             let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
             bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
             blocks_written.add(blocks.len());
             commit(&store, &target, blocks)?;
+            complete_indexes(&store, &target, context.session_config().target_partitions()).await?;
             let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
             Ok(RecordBatch::try_new(count_schema(), vec![count])?)
         };
@@ -262,11 +264,26 @@ fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<()> {
             }
             Target::Sorted { table, design } => {
                 let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
-                edit.set_design(table.id, design.as_ref().clone())?;
+                // Indexes are not this statement's: another one may have changed them.
+                let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+                let indexes = newest.design.indexes.clone();
+                edit.set_design(table.id, TableDesign { indexes, ..design.as_ref().clone() })?;
                 edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
             }
         })
         .map_err(external)
+}
+
+/// Gives the new blocks the indexes that were created, and takes those that were dropped, while they were written.
+async fn complete_indexes(store: &Arc<Store>, target: &Target, threads: usize) -> Result<()> {
+    let (Target::Table(table) | Target::Sorted { table, .. }) = target else { return Ok(()) };
+    let newest = store.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
+    match newest {
+        Some(indexes) if indexes != target.design().indexes => {
+            rebuild_indexes(store, table.id, &indexes, threads, None).await.map_err(external)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes all rows of a plan as blocks, in order; a partition's blocks come before those of the next.

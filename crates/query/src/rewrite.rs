@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::{BlockImage, ScanReport};
-use taut_store::{BlockFile, BlockId, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
-use taut_types::{BlockSize, ColumnIndex, TableDesign};
+use taut_store::{BlockFile, BlockId, CommitError, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
+use taut_types::{BlockSize, ColumnIndex, IndexDesign, TableDesign};
 use tokio::sync::Semaphore;
 
 use crate::error::{QueryError, Result};
@@ -37,22 +37,43 @@ pub async fn rewrite_blocks(
     progress: Option<ProgressCounter>,
 ) -> Result<u64> {
     let id = table.id;
-    store.commit(|edit| edit.set_design(id, design.as_ref().clone()))?;
+    let design = store.commit(|edit| {
+        // Indexes are not this statement's: another one may have changed them since the table was looked up.
+        let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
+        let design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
+        edit.set_design(id, design.clone())?;
+        Ok::<_, CommitError>(Arc::new(design))
+    })?;
     run_steps(store, table, design, threads, progress, rewrite_step).await
 }
 
-/// Gives the blocks of a table the indexes that its design has, and keeps everything else of them.
+/// Gives the blocks of a table these indexes, and keeps everything else of them. Where another statement replaces blocks
+/// meanwhile, those that are left over are looked for again.
 ///
 /// # Errors
-/// When a block cannot be read or written; the steps published before stay.
+/// When the table is gone, or a block cannot be read or written; the steps published before stay.
 pub async fn rebuild_indexes(
     store: &Arc<Store>,
-    table: &Arc<Table>,
+    table: TableId,
+    indexes: &[IndexDesign],
     threads: usize,
     progress: Option<ProgressCounter>,
-) -> Result<u64> {
-    run_steps(store, table, Arc::clone(&table.design), threads, progress, index_step).await
+) -> Result<()> {
+    let mut attempts = 0;
+    loop {
+        let newest = store.snapshot().table_of(table).cloned().ok_or(CommitError::NoTable { table })?;
+        let design = Arc::new(TableDesign { indexes: indexes.to_vec(), ..newest.design.as_ref().clone() });
+        attempts += 1;
+        match run_steps(store, &newest, design, threads, progress.clone(), index_step).await {
+            Err(QueryError::Commit(CommitError::NoBlock { .. } | CommitError::NotOneRun { .. }))
+                if attempts < ATTEMPTS_MAX => {}
+            other => return other.map(drop),
+        }
+    }
 }
+
+/// How often blocks are looked for that another statement has replaced.
+const ATTEMPTS_MAX: usize = 100;
 
 /// What is done with some consecutive blocks of a table.
 type Step = fn(&BlockWriter, TableId, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;

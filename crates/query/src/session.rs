@@ -407,7 +407,7 @@ async fn start_query(
     if config.options().execution.batch_size == ExecutionOptions::default().batch_size
         && let Some(rows) = scan::batch_rows_of(&physical)
     {
-        // Who sets a size has it.
+        // Who sets another size has it.
         let rows = rows.max(config.batch_size());
         *state.config_mut() = config.clone().with_batch_size(rows);
     }

@@ -216,7 +216,12 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         Ast::CreateTable(create) => create_table(create),
         Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => drop_statement("table", names, if_exists),
         Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => drop_statement("view", names, if_exists),
-        Ast::Drop { object_type: ObjectType::Index, if_exists, names, .. } => drop_statement("index", names, if_exists),
+        Ast::Drop { object_type: ObjectType::Index, if_exists, names, table, purge, temporary, .. } => {
+            if table.is_some() || purge || temporary {
+                return Err(QueryError::unsupported("DROP INDEX with ON, PURGE or TEMPORARY", "DROP INDEX name is"));
+            }
+            drop_statement("index", names, if_exists)
+        }
         Ast::AlterTable(alter) => alter_table(alter.name, alter.operations),
         Ast::Copy { source, to, target, options, legacy_options, .. } => {
             if let Some(option) = legacy_options.first() {
@@ -518,6 +523,7 @@ mod tests {
             ("create table t (a json)", "json"),
             ("create unique index i on t (a)", "comes with transactions"),
             ("create index i on t using gin (a)", "USING csb"),
+            ("drop index i on t", "DROP INDEX name"),
             ("create index i on t (lower(a))", "lower(a)"),
             ("create index i on t (a desc)", "a DESC"),
             ("create index i on t (a) where a > 1", "part of the rows"),

@@ -192,10 +192,10 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
     let mut built = vec![(0, 0); indexes.len()];
     for block in table.blocks.iter().filter(|_| !indexes.is_empty()) {
         let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;
-        let found = open.block().indexes();
+        let external = |error| DataFusionError::External(Box::new(error));
+        let found = open.block().description(&open).map_err(external)?.1.indexes;
         for (index, (blocks, bytes)) in indexes.iter().zip(&mut built) {
-            let is_this = |(kind, columns): &(_, Vec<_>)| *kind == index.kind && *columns == index.columns;
-            if let Some(place) = found.iter().position(is_this) {
+            if let Some(place) = found.iter().position(|found| found == index) {
                 *blocks += 1;
                 *bytes += open.block().index_bytes(place);
             }

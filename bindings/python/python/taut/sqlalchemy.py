@@ -91,7 +91,10 @@ class _DdlCompiler(PGDDLCompiler):
                 f"index {index.name} is not made: Taut has indexes that are not unique, of 1 to {_INDEX_COLUMNS_MAX} columns"
             )
             return "SELECT 1"
-        return str(super().visit_create_index(create, **options))
+        name = self._prepared_index_name(index)
+        names = ", ".join(self.preparer.quote(column.name) for column in columns)
+        exists = "IF NOT EXISTS " if create.if_not_exists else ""
+        return f"CREATE INDEX {exists}{name} ON {self.preparer.format_table(index.table)} ({names})"
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
         """One that was not made is not missed."""

@@ -96,6 +96,9 @@ impl SetBits {
         if words == 0 || !head.heap_bytes.is_multiple_of(8) {
             return Err(CorruptChunk { at: 36, expected: "a bitmap of whole words, and at least one" });
         }
+        if words > head.rows.max(BLOCK_WORDS) {
+            return Err(CorruptChunk { at: 36, expected: "at most 64 bits a row" });
+        }
         let bits = ScalarBuffer::from(parts.take(head.heap_bytes, "a bitmap")?);
         let ranks = ScalarBuffer::from(parts.take(2 * words.div_ceil(BLOCK_WORDS), "ranks of blocks")?);
         let starts = ScalarBuffer::from(parts.take(4 * head.rows.div_ceil(VECTOR_ROWS), "bits of first rows")?);
@@ -133,7 +136,10 @@ impl SetBits {
 
     /// How many numbers there are below one.
     fn rank_of(&self, number: i128) -> usize {
-        let Some(bit) = number.checked_sub(self.base).filter(|bit| *bit > 0) else { return 0 };
+        if number <= self.base {
+            return 0;
+        }
+        let Some(bit) = number.checked_sub(self.base) else { return self.rows };
         let bits = self.words.len() * WORD_BITS;
         let Some(bit) = usize::try_from(bit).ok().filter(|bit| *bit < bits) else { return self.rows };
         let (block, word) = (bit / BLOCK_BITS, bit / WORD_BITS);

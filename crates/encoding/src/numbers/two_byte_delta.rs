@@ -55,8 +55,9 @@ impl TwoByteDelta {
     /// Appends the numbers of a range.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let distances = &self.distances[rows];
-        match (size_of::<O>(), i64::try_from(self.base)) {
-            // Widening to 128 bits is faster after the sum than before it.
+        let greatest = i64::try_from(self.base.saturating_add(u16::MAX.into()));
+        match (size_of::<O>(), i64::try_from(self.base).and_then(|base| greatest.map(|_| base))) {
+            // Widening to 128 bits is faster after the sum than before it, where that fits 64.
             (16, Ok(base)) => wide(move || {
                 out.extend(
                     distances.iter().map(|distance| O::from_number(base.wrapping_add(i64::from(*distance)).into())),

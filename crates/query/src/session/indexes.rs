@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taut_store::{CommitError, Table};
+use taut_store::{CommitError, Table, TableId};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
 use super::{Done, Outcome, QuerySession};
@@ -17,17 +17,20 @@ impl QuerySession {
         let index = index_design(name, new, &table)?;
         let mut notices = Vec::new();
         match self.index(&index.name) {
-            None if self.store.snapshot().table(&index.name).is_some() => {
-                return Err(QueryError::Exists { kind: "table", name: index.name });
-            }
-            None => {
-                self.store.commit(|edit| {
-                    let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
-                    let (id, mut design) = (table.id, table.design.as_ref().clone());
-                    design.indexes.push(index);
-                    edit.set_design(id, design)
-                })?;
-            }
+            None => self.store.commit(|edit| {
+                let catalog = edit.catalog();
+                let is_taken = |table: &Arc<Table>| table.design.indexes.iter().any(|other| other.name == index.name);
+                if catalog.table(&index.name).is_some()
+                    || catalog.view(&index.name).is_some()
+                    || catalog.tables().any(is_taken)
+                {
+                    return Err(CommitError::NameTaken { name: index.name.clone() });
+                }
+                let table = catalog.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+                let (id, mut design) = (table.id, table.design.as_ref().clone());
+                design.indexes.push(index);
+                edit.set_design(id, design)
+            })?,
             Some((owner, known)) if new.if_not_exists && owner.id == table.id && known == index => {
                 notices.push(format!("index {:?} already exists; blocks that lack it are given it", known.name));
             }
@@ -38,7 +41,7 @@ impl QuerySession {
             }
             Some((_, known)) => return Err(QueryError::Exists { kind: "index", name: known.name }),
         }
-        self.rebuild(&table, &format!("index {}", table.name)).await?;
+        self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
         Ok(Outcome::Done(Done { notices, ..Done::of("CREATE INDEX") }))
     }
 
@@ -52,6 +55,10 @@ impl QuerySession {
                 None => return Err(QueryError::NotFound { kind: "index", name: name.clone() }),
             }
         }
+        // The design forgets an index when no block has it, so that the statement can be repeated if it is interrupted.
+        for table in &tables {
+            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
+        }
         self.store.commit(|edit| {
             tables.iter().try_for_each(|table| {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
@@ -60,18 +67,21 @@ impl QuerySession {
                 edit.set_design(id, design)
             })
         })?;
+        // Blocks that came meanwhile have it.
         for table in &tables {
-            self.rebuild(table, &format!("drop index of {}", table.name)).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))
     }
 
-    /// Gives the blocks of a table the indexes of its design as it is now. Blocks that come meanwhile have them.
-    async fn rebuild(&self, table: &Table, operation: &str) -> Result<()> {
-        let table = self.table(&table.name)?;
-        let progress = self.counter(operation, Some(table.rows()));
-        rebuild_indexes(self.store(), &table, self.threads, progress).await?;
-        Ok(())
+    /// Gives the blocks of a table the indexes of its design as it is now, but for some.
+    async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
+        let snapshot = self.store.snapshot();
+        let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
+        let indexes = newest.design.indexes.iter().filter(|index| !without.contains(&index.name));
+        let indexes: Vec<IndexDesign> = indexes.cloned().collect();
+        let progress = self.counter(operation, Some(newest.rows()));
+        rebuild_indexes(self.store(), table, &indexes, self.threads, progress).await
     }
 
     /// The index of a name, with its table.
@@ -87,7 +97,9 @@ impl QuerySession {
     fn index_name(&self, new: &NewIndex) -> String {
         let name = format!("{}_{}_idx", new.table, new.columns.join("_"));
         let numbered = (1..).map(|number| format!("{name}{number}"));
-        let is_free = |name: &String| self.index(name).is_none() && self.store.snapshot().table(name).is_none();
+        let snapshot = self.store.snapshot();
+        let is_taken = |name: &String| snapshot.table(name).is_some() || snapshot.view(name).is_some();
+        let is_free = |name: &String| self.index(name).is_none() && !is_taken(name);
         std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
     }
 }

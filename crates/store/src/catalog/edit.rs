@@ -194,7 +194,11 @@ impl CatalogEdit {
     }
 
     fn check_name(&self, name: &str) -> Result<(), CommitError> {
-        if self.catalog.tables.contains_key(name) || self.catalog.views.contains_key(name) {
+        let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == name);
+        if self.catalog.tables.contains_key(name)
+            || self.catalog.views.contains_key(name)
+            || self.catalog.tables.values().any(is_index)
+        {
             return Err(CommitError::NameTaken { name: name.to_owned() });
         }
         Ok(())

@@ -159,6 +159,8 @@ impl Keys {
             return Ok(Vec::new());
         }
         let arrays = self.values.emit(EmitTo::All)?;
+        // Several columns keep the hashes of what was emitted, which would lead to groups that are gone.
+        self.values.clear_shrink(0);
         self.clear_table();
         Ok(arrays)
     }

@@ -51,6 +51,9 @@ pub fn aggregate(
     (keys, states): (&mut Keys, &mut States),
     (report, counts): (&mut ScanReport, &mut SegmentCounts),
 ) -> Result<(), Failure> {
+    if selection.is_empty() {
+        return Ok(());
+    }
     let way = keys.begin_segment(reader)?;
     let decided = decide(plan, reader)?;
     match way {

@@ -59,7 +59,7 @@ impl Table {
     fn new(plan: Arc<AggregatePlan>, source: &ScanSource, context: &TaskContext) -> Result<Self> {
         let parts = parts_of_table(&plan.keys, source);
         let keys = Keys::new(plan.keys.clone(), Arc::clone(&plan.key_schema), parts)?;
-        let reservation = MemoryConsumer::new("TautAggregate").register(context.memory_pool());
+        let reservation = MemoryConsumer::new("TautAggregate").with_can_spill(true).register(context.memory_pool());
         let states = States::new(Arc::clone(&plan))?;
         Ok(Self { plan, keys, states, reservation, batch_rows: context.session_config().batch_size() })
     }
