@@ -118,7 +118,7 @@ pub enum CommitError {
     #[error("the database is open for inspection only")]
     ReadOnly,
     /// The name is taken by a table or a view.
-    #[error("there already is a table or view named {name:?}")]
+    #[error("there already is a table, view or index named {name:?}")]
     NameTaken {
         /// The name.
         name: String,

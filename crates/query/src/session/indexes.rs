@@ -16,6 +16,11 @@ impl QuerySession {
         let name = new.name.clone().unwrap_or_else(|| self.index_name(new));
         let index = index_design(name, new, &table)?;
         let mut notices = Vec::new();
+        let snapshot = self.store.snapshot();
+        let taken = snapshot.table(&index.name).map(|_| "table").or(snapshot.view(&index.name).map(|_| "view"));
+        if let Some(kind) = taken {
+            return Err(QueryError::Exists { kind, name: index.name });
+        }
         match self.index(&index.name) {
             None => self.store.commit(|edit| {
                 let catalog = edit.catalog();
