@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::VECTOR_ROWS;
-use crate::kernels::append_positions;
+use crate::kernels::{append_positions, wide};
 
 /// One bit per row of a segment. Bits past the last row are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,8 @@ impl Bitmap {
 
     /// How many rows are selected.
     pub fn count(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        let words = self.words.as_slice();
+        wide(move || words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>()) as usize
     }
 
     /// How many rows of a range are selected.
@@ -229,8 +230,11 @@ impl Bitmap {
     fn change(&mut self, rows: Range<usize>, operation: impl Fn(u64, u64) -> u64) {
         let words = self.word_range(&rows);
         let first = words.start;
+        // Only the words at the ends have bits of other rows.
+        let last = words.len().saturating_sub(1);
         for (index, word) in self.words[words].iter_mut().enumerate() {
-            *word = operation(*word, word_mask(first + index, &rows));
+            let is_end = index == 0 || index == last;
+            *word = operation(*word, if is_end { word_mask(first + index, &rows) } else { u64::MAX });
         }
     }
 

@@ -17,7 +17,7 @@ use crate::kernels::bit_packing::first_index;
 use crate::kernels::keep::{FEW, Keep, Predicate, Source, VectorBits};
 use crate::kernels::masks::mask_of_bytes;
 use crate::kernels::registers::*;
-use crate::kernels::{Instructions, MASK_WORDS};
+use crate::kernels::{Instructions, MASK_WORDS, gather};
 
 /// Bytes of a register.
 const REGISTER: usize = 64;
@@ -42,7 +42,7 @@ macro_rules! lanes {
     (
         $module:ident, $lane:ident, $signed:ty, widths $($width:literal)*;
         $splat:ident, $minus:ident, $at_most:ident, $equal:ident,
-        $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident
+        $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident, $gather:ident
     ) => {
         mod $module {
             use super::*;
@@ -287,6 +287,15 @@ macro_rules! lanes {
                 }
                 has_all
             }
+
+            fn gather_lanes(width: usize, packed: &[Self], rows: &[u32], out: &mut [MaybeUninit<Self>]) -> bool {
+                let has_all = Instructions::current() == Instructions::Avx512 && (1..=Self::BITS as usize).contains(&width);
+                if has_all {
+                    // SAFETY: the set in use is one that the machine has.
+                    unsafe { gather::$gather(width, packed, rows, out) };
+                }
+                has_all
+            }
         }
     };
 }
@@ -306,20 +315,20 @@ fn any(bits: &VectorBits) -> bool {
 lanes!(
     bytes, u8, i8, widths 1 2 3 4 5 6 7 8;
     _mm512_set1_epi8, _mm512_sub_epi8, _mm512_cmple_epu8_mask, _mm512_cmpeq_epi8_mask,
-    down_8, join_8, key_none, table_8, in_table_8
+    down_8, join_8, key_none, table_8, in_table_8, gather_8
 );
 lanes!(
     halves, u16, i16, widths 9 10 11 12 13 14 15 16;
     _mm512_set1_epi16, _mm512_sub_epi16, _mm512_cmple_epu16_mask, _mm512_cmpeq_epi16_mask,
-    down_16, join_16, key_none, table_of, in_table_16
+    down_16, join_16, key_none, table_of, in_table_16, gather_16
 );
 lanes!(
     words, u32, i32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
     _mm512_set1_epi32, _mm512_sub_epi32, _mm512_cmple_epu32_mask, _mm512_cmpeq_epi32_mask,
-    down_32, join_32, key_32, table_of, in_table_32
+    down_32, join_32, key_32, table_of, in_table_32, gather_32
 );
 lanes!(
     doubles, u64, i64, widths;
     _mm512_set1_epi64, _mm512_sub_epi64, _mm512_cmple_epu64_mask, _mm512_cmpeq_epi64_mask,
-    down_64, join_64, key_64, table_of, in_table_64
+    down_64, join_64, key_64, table_of, in_table_64, gather_64
 );

@@ -70,6 +70,15 @@ pub(crate) trait Keep: Sized {
     fn unpack_lanes(_width: usize, _packed: &[Self], _: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
         false
     }
+
+    /// Takes the numbers at some rows of packed vectors. Returns false where it has no loop for that, and has done
+    /// nothing; else all is written.
+    ///
+    /// # Panics
+    /// When a row is past the vectors, or there are not as many cells as rows.
+    fn gather_lanes(_width: usize, _packed: &[Self], _rows: &[u32], _: &mut [MaybeUninit<Self>]) -> bool {
+        false
+    }
 }
 
 impl Keep for u128 {}

@@ -6,6 +6,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bit_packing;
+#[cfg(target_arch = "x86_64")]
+mod gather;
 mod instructions;
 mod keep;
 mod masks;
@@ -15,7 +17,7 @@ mod registers;
 mod views;
 mod wide;
 
-pub(crate) use bit_packing::{Lane, append_unpacked, extract, pack, packed_bytes, unpack};
+pub(crate) use bit_packing::{Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack};
 pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes};

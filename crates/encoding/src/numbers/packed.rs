@@ -15,10 +15,17 @@ use arrow_buffer::{Buffer, ToByteSlice};
 use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
-use crate::kernels::{Lane, MASK_WORDS, Source, append_unpacked, extract, pack, packed_bytes, unpack, wide};
+use crate::kernels::{
+    Lane, MASK_WORDS, Source, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack, wide,
+};
 use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::{Native, with_lane};
 use crate::{Bitmap, VECTOR_ROWS};
+
+/// Vectors whose rows are counted together to choose how they are read.
+const DENSITY_VECTORS: usize = 16;
+/// Up to so many rows in a vector, each is read by itself; more cost as much as unpacking it.
+const SINGLE_ROWS_MAX: usize = 64;
 
 /// Bit-packed numbers.
 #[derive(Clone, Debug)]
@@ -158,20 +165,31 @@ impl Packed {
 
     fn append_lanes_at<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
         let base = O::from_number(self.base);
+        // Bounds of sixteen vectors at a time cost little; few rows in all of them are taken one by one.
+        while let Some(first) = positions.first() {
+            let end = (*first as usize / VECTOR_ROWS + DENSITY_VECTORS) * VECTOR_ROWS;
+            let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
+            if these.len() <= SINGLE_ROWS_MAX * DENSITY_VECTORS {
+                append_extracted::<L, O>(self.width, self.data.typed_data(), these, out, |lane| {
+                    base.plus(lane.to_u64())
+                });
+            } else {
+                self.append_picked::<L, O>(these, out);
+            }
+            positions = rest;
+        }
+    }
+
+    /// Unpacks each vector, and picks the numbers out of it.
+    fn append_picked<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
+        let base = O::from_number(self.base);
         let mut lanes = [L::default(); VECTOR_ROWS];
         while let Some(first) = positions.first() {
             let vector = *first as usize / VECTOR_ROWS;
-            let is_past = |row: &u32| *row as usize / VECTOR_ROWS != vector;
-            let (these, rest) = positions.split_at(positions.iter().position(is_past).unwrap_or(positions.len()));
-            let packed = self.vector::<L>(vector);
-            // Unpacking a vector takes time in proportion to the lane, and about that of so many single numbers.
-            if these.len() > L::BITS {
-                unpack(self.width, packed, &mut lanes, |lane| lane);
-                out.extend(these.iter().map(|row| base.plus(lanes[*row as usize % VECTOR_ROWS].to_u64())));
-            } else {
-                let number = |row: &u32| extract(self.width, packed, *row as usize % VECTOR_ROWS).to_u64();
-                out.extend(these.iter().map(|row| base.plus(number(row))));
-            }
+            let end = (vector + 1) * VECTOR_ROWS;
+            let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
+            unpack(self.width, self.vector::<L>(vector), &mut lanes, |lane| lane);
+            out.extend(these.iter().map(|row| base.plus(lanes[*row as usize % VECTOR_ROWS].to_u64())));
             positions = rest;
         }
     }

@@ -1,0 +1,144 @@
+//! Single numbers of packed vectors, by their rows.
+//!
+//! A number lies in one or two words of its lane (see `bit_packing.rs`). Words that lie far apart come from memory one
+//! by one unless they are asked for together, so with AVX-512 a register of rows is computed into a register of
+//! addresses, and all of them are loaded by one instruction.
+
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+use crate::VECTOR_ROWS;
+
+/// Rows that are handled together.
+const ROWS: usize = 16;
+
+/// Where the numbers of sixteen rows lie, for lanes of up to 32 bits: the words of 32 bits and the bits in them.
+struct Places {
+    /// The word with the low bits.
+    words: __m512i,
+    /// Bit of that word at which the lane begins.
+    lanes: __m512i,
+    /// Bit of the lane at which the number begins.
+    shifts: __m512i,
+}
+
+/// `row` is its vector, and in it 128 times the low three bits of its row of lanes, and 16 times the others in
+/// reverse, and lanes; see `bit_packing::first_index`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
+    let all = |number: u32| _mm512_set1_epi32(number as i32);
+    // 1,024 / BITS lanes of a vector, in words of 32 bits.
+    let lanes = VECTOR_ROWS as u32 / BITS;
+    let order = _mm512_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7, 0, 4, 2, 6, 1, 5, 3, 7);
+    let lane = _mm512_and_si512(rows, all(lanes - 1));
+    let sixteenths = _mm512_srli_epi32::<4>(_mm512_and_si512(rows, all(127 & !(lanes - 1))));
+    let eighth = _mm512_and_si512(_mm512_srli_epi32::<7>(rows), all(7));
+    let row = _mm512_or_si512(_mm512_slli_epi32::<3>(_mm512_permutexvar_epi32(sixteenths, order)), eighth);
+    let bit = _mm512_mullo_epi32(row, width);
+    // Each vector has 32 words of 32 bits for each bit of a number, and so has each word of a lane.
+    let vector = _mm512_mullo_epi32(_mm512_srli_epi32::<10>(rows), width);
+    let (word, lane_words) = match BITS {
+        8 => (_mm512_srli_epi32::<3>(bit), _mm512_srli_epi32::<2>(lane)),
+        16 => (_mm512_srli_epi32::<4>(bit), _mm512_srli_epi32::<1>(lane)),
+        _ => (_mm512_srli_epi32::<5>(bit), lane),
+    };
+    let words = _mm512_add_epi32(_mm512_slli_epi32::<5>(_mm512_add_epi32(vector, word)), lane_words);
+    let lanes = match BITS {
+        8 => _mm512_slli_epi32::<3>(_mm512_and_si512(lane, all(3))),
+        16 => _mm512_slli_epi32::<4>(_mm512_and_si512(lane, all(1))),
+        _ => _mm512_setzero_si512(),
+    };
+    Places { words, lanes, shifts: _mm512_and_si512(bit, all(BITS - 1)) }
+}
+
+macro_rules! gather {
+    ($name:ident, $lane:ident, $bits:literal, $narrow:ident) => {
+        /// Writes the number at each of some rows, in the order of the rows, on a machine that has AVX-512.
+        ///
+        /// # Panics
+        /// When a row is past the packed vectors, the width is none of the lane, or there are not as many cells as rows.
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+        pub(super) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
+            assert!((1..=$bits).contains(&width), "a number has its bits");
+            let vectors = packed.len() / (VECTOR_ROWS / $bits * width);
+            assert!(
+                rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32,
+                "a row of the vectors"
+            );
+            assert_eq!(rows.len(), out.len(), "a cell for each row");
+            let all = |number: u32| _mm512_set1_epi32(number as i32);
+            let (widths, number) = (all(width as u32), all(u32::MAX >> (32 - width)));
+            for (rows, out) in rows.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
+                let used = u16::MAX >> (ROWS - rows.len());
+                // SAFETY: as many numbers are loaded as the slice has; the others are zero, a row that there is.
+                let rows = unsafe { _mm512_maskz_loadu_epi32(used, rows.as_ptr().cast()) };
+                let Places { words, lanes, shifts } = places::<$bits>(widths, rows);
+                let base = packed.as_ptr().cast();
+                // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a
+                // multiple of 128.
+                let low = unsafe { _mm512_i32gather_epi32::<4>(words, base) };
+                let split = _mm512_cmpgt_epu32_mask(_mm512_add_epi32(shifts, widths), all($bits));
+                // SAFETY: a number that does not end in its word has bits in the next one of its lane.
+                let high = unsafe {
+                    let words = _mm512_add_epi32(words, all(32));
+                    _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), split, words, base)
+                };
+                let lane = |words| _mm512_and_si512(_mm512_srlv_epi32(words, lanes), all(u32::MAX >> (32 - $bits)));
+                let low = _mm512_srlv_epi32(lane(low), shifts);
+                let high = _mm512_sllv_epi32(lane(high), _mm512_sub_epi32(all($bits), shifts));
+                let numbers = _mm512_and_si512(_mm512_or_si512(low, high), number);
+                // SAFETY: as many cells are written as the slice has.
+                unsafe { $narrow(out.as_mut_ptr().cast(), used, numbers) };
+            }
+        }
+    };
+}
+gather!(gather_8, u8, 8, _mm512_mask_cvtepi32_storeu_epi8);
+gather!(gather_16, u16, 16, _mm512_mask_cvtepi32_storeu_epi16);
+gather!(gather_32, u32, 32, _mm512_mask_storeu_epi32);
+
+/// As [`gather_32`], for lanes of 64 bits, eight rows at a time.
+///
+/// # Panics
+/// As [`gather_32`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn gather_64(width: usize, packed: &[u64], rows: &[u32], out: &mut [MaybeUninit<u64>]) {
+    assert!((1..=64).contains(&width), "a number has its bits");
+    let vectors = packed.len() / (VECTOR_ROWS / 64 * width);
+    assert!(rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");
+    assert_eq!(rows.len(), out.len(), "a cell for each row");
+    let all = |number: u32| _mm256_set1_epi32(number as i32);
+    let (widths, number) = (all(width as u32), _mm512_set1_epi64((u64::MAX >> (64 - width)) as i64));
+    let order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
+    for (rows, out) in rows.chunks(8).zip(out.chunks_mut(8)) {
+        let used = u8::MAX >> (8 - rows.len());
+        // SAFETY: as many numbers are loaded as the slice has; the others are zero, a row that there is.
+        let rows = unsafe { _mm256_maskz_loadu_epi32(used, rows.as_ptr().cast()) };
+        let lane = _mm256_and_si256(rows, all(15));
+        let sixteenths = _mm256_and_si256(_mm256_srli_epi32::<4>(rows), all(7));
+        let eighth = _mm256_and_si256(_mm256_srli_epi32::<7>(rows), all(7));
+        let row = _mm256_or_si256(_mm256_slli_epi32::<3>(_mm256_permutexvar_epi32(sixteenths, order)), eighth);
+        let bit = _mm256_mullo_epi32(row, widths);
+        // Each vector has 16 words for each bit of a number, and so has each word of a lane.
+        let vector = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), widths);
+        let word = _mm256_add_epi32(vector, _mm256_srli_epi32::<6>(bit));
+        let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(word), lane);
+        let shifts = _mm256_and_si256(bit, all(63));
+        let base = packed.as_ptr().cast();
+        // SAFETY: all rows are of the packed vectors, so their words are.
+        let low = unsafe { _mm512_i32gather_epi64::<8>(words, base) };
+        let split = _mm256_cmpgt_epu32_mask(_mm256_add_epi32(shifts, widths), all(64));
+        // SAFETY: a number that does not end in its word has bits in the next one of its lane.
+        let high = unsafe {
+            let words = _mm256_add_epi32(words, all(16));
+            _mm512_mask_i32gather_epi64::<8>(_mm512_setzero_si512(), split, words, base)
+        };
+        let shifts = _mm512_cvtepu32_epi64(shifts);
+        let low = _mm512_srlv_epi64(low, shifts);
+        let high = _mm512_sllv_epi64(high, _mm512_sub_epi64(_mm512_set1_epi64(64), shifts));
+        let numbers = _mm512_and_si512(_mm512_or_si512(low, high), number);
+        // SAFETY: as many cells are written as the slice has.
+        unsafe { _mm512_mask_storeu_epi64(out.as_mut_ptr().cast(), used, numbers) };
+    }
+}
