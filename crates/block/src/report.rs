@@ -43,6 +43,8 @@ scan_report! {
     bytes_decoded,
     /// Pages of rows that were asked for.
     pages_read,
+    /// Encoded values that column tests looked at, once per test.
+    values_tested,
     /// Column tests evaluated on encoded values.
     column_scans,
     /// Column tests that zone maps answered for all rows left.

@@ -167,6 +167,7 @@ impl<'a> SegmentReader<'a> {
                 continue;
             }
             report.column_scans += 1;
+            report.values_tested += planned.uncertain.rows();
             report.paths |= AccessPaths::ENCODED_SCAN;
             let before = selection.count();
             let (piece, place) = self.piece(planned.test.column)?;

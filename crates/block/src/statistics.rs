@@ -232,7 +232,9 @@ impl ColumnSummary {
 
     /// Whether some row of the block may pass a test.
     pub fn may_match(&self, test: &ColumnTest) -> bool {
-        self.segments.iter().any(|segment| segment.zones.zones().iter().any(|zone| zone.may_admit(test)))
+        let may_admit =
+            |zones: &ZoneMap| zones.may_admit(test) && zones.zones().iter().any(|zone| zone.may_admit(test));
+        self.segments.iter().any(|segment| may_admit(&segment.zones))
     }
 
     /// The zones of one segment.

@@ -71,6 +71,8 @@ pub struct CorruptZoneMap {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneMap {
     zones: Vec<Zone>,
+    /// All rows as one zone, so that most zone maps are ruled out by one look.
+    hull: Option<Zone>,
 }
 
 impl ZoneForm {
@@ -123,6 +125,18 @@ impl Zone {
         }
     }
 
+    /// This zone and the one behind it as one.
+    fn joined(self, next: Self) -> Self {
+        let bounds = match (self.bounds, next.bounds) {
+            (Some((min, max)), Some((other_min, other_max))) => {
+                let max = max.zip(other_max).map(|(max, other_max)| max.max(other_max));
+                Some((min.min(other_min), max))
+            }
+            (bounds, None) | (None, bounds) => bounds,
+        };
+        Self { rows_end: next.rows_end, nulls: self.nulls + next.nulls, bounds, is_ascending: false }
+    }
+
     /// Whether every row is known to pass a test; `rows` is how many the zone has.
     pub fn admits_all(&self, test: &ColumnTest, rows: u32) -> bool {
         match (&self.bounds, &test.test) {
@@ -137,7 +151,8 @@ impl Zone {
 impl ZoneMap {
     /// A zone map of these zones, which are in order of rows.
     pub fn new(zones: Vec<Zone>) -> Self {
-        Self { zones }
+        let hull = zones.iter().cloned().reduce(Zone::joined);
+        Self { zones, hull }
     }
 
     /// The zones, in order of rows.
@@ -145,8 +160,17 @@ impl ZoneMap {
         &self.zones
     }
 
+    /// Whether some row may pass a test, as far as the bounds of all rows tell.
+    pub fn may_admit(&self, test: &ColumnTest) -> bool {
+        self.hull.as_ref().is_some_and(|hull| hull.may_admit(test))
+    }
+
     /// Takes rows out of `ranges` that no zone lets pass. Returns how many zones are ruled out.
     pub fn candidates(&self, test: &ColumnTest, ranges: &mut RowRanges) -> usize {
+        if !self.may_admit(test) {
+            *ranges = RowRanges::none();
+            return self.zones.len();
+        }
         let (mut kept, mut start, mut ruled_out) = (RowRanges::none(), 0, 0);
         for zone in &self.zones {
             if zone.may_admit(test) {
@@ -204,7 +228,7 @@ impl ZoneMap {
         if start != rows {
             return Err(CorruptZoneMap { at: bytes.len(), expected: "zones up to the last row of the segment" });
         }
-        Ok(Self { zones })
+        Ok(Self::new(zones))
     }
 }
 

@@ -6,10 +6,11 @@
 pub(crate) mod check;
 mod edit;
 pub(crate) mod format;
+mod sparse_index;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize, Serializer};
 use taut_types::{ColumnStatistics, Schema, TableDesign};
@@ -18,6 +19,8 @@ use crate::BlockFile;
 
 pub(crate) use edit::Changed;
 pub use edit::{CatalogEdit, RowOrder};
+pub use sparse_index::Lead;
+pub(crate) use sparse_index::SparseIndex;
 
 /// Names a block for ever: the number in the name of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +43,8 @@ impl Display for BlockId {
 pub struct Catalog {
     pub(crate) database: u64,
     pub(crate) version: u64,
+    /// The version in which a name last came to mean another table or view; not stored.
+    pub(crate) definitions: u64,
     pub(crate) next_block: u64,
     pub(crate) next_table: u64,
     pub(crate) tables: BTreeMap<String, Arc<Table>>,
@@ -64,6 +69,8 @@ pub struct Table {
     pub runs: Vec<usize>,
     /// What is known of each column over all loads.
     pub statistics: Vec<ColumnStatistics>,
+    /// Made when it is first asked for.
+    pub(crate) sparse_index: OnceLock<SparseIndex>,
 }
 
 /// A named query.
@@ -96,30 +103,40 @@ pub struct BlockEntry {
     pub segments: u64,
     /// The name of its layout.
     pub layout: Box<str>,
+    /// Bounds of the column by which its rows are sorted first; `None` where they are not sorted, or it has none.
+    pub lead: Option<Lead>,
 }
 
 /// A block entry in the file: an array, since names of fields would double a catalog of many blocks.
 #[derive(Deserialize)]
-struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>);
+struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>, #[serde(default)] Option<Lead>);
 
 impl Serialize for BlockEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout } = self;
-        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout).serialize(serializer)
+        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead } = self;
+        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead).serialize(serializer)
     }
 }
 
 impl From<BlockRow> for BlockEntry {
     fn from(row: BlockRow) -> Self {
-        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout) = row;
-        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout }
+        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead) = row;
+        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead }
     }
 }
 
 impl Catalog {
     /// The catalog of a new database: nothing.
     pub(crate) fn empty(database: u64) -> Self {
-        Self { database, version: 0, next_block: 1, next_table: 1, tables: BTreeMap::new(), views: BTreeMap::new() }
+        Self {
+            database,
+            version: 0,
+            definitions: 0,
+            next_block: 1,
+            next_table: 1,
+            tables: BTreeMap::new(),
+            views: BTreeMap::new(),
+        }
     }
 
     /// A number that this database has for ever, drawn when it was created.
@@ -127,9 +144,25 @@ impl Catalog {
         self.database
     }
 
-    /// Counts the commits; a plan made for one version holds for no other.
+    /// Counts the commits.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// The version since which every name means the same table, with the same columns, or the same view. What was
+    /// planned then still holds, of other rows.
+    pub fn definitions(&self) -> u64 {
+        self.definitions
+    }
+
+    /// Whether names mean the same here and there.
+    pub(crate) fn defines_like(&self, other: &Self) -> bool {
+        let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
+            mine.id == theirs.id && mine.name == theirs.name && mine.schema == theirs.schema
+        };
+        self.tables.len() == other.tables.len()
+            && self.tables.values().zip(other.tables.values()).all(same)
+            && self.views == other.views
     }
 
     /// A table, by its exact name.

@@ -2,7 +2,6 @@
 //! and its message includes the cause, for callers may show the message alone.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::{BlockId, TableId};
@@ -57,14 +56,14 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The catalog was written by another version of Taut.
-    #[error("{} has format version {found}; this program reads {} to {}", path.display(), readable.start(), readable.end())]
+    #[error("{} has format version {found}; this program reads {} and {}", path.display(), readable[0], readable[1])]
     Version {
         /// The catalog.
         path: PathBuf,
         /// Its version.
         found: u64,
         /// The versions that can be read.
-        readable: RangeInclusive<u64>,
+        readable: [u64; 2],
     },
     /// The catalog is damaged.
     #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::catalog::check::check;
 use crate::catalog::format::{self, CatalogFile, Unreadable};
@@ -127,10 +127,12 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         blocks: table.blocks.into_iter().map(|entry| block(entry.into_owned())).collect(),
         runs: table.runs.into_owned(),
         statistics: table.statistics.into_owned(),
+        sparse_index: OnceLock::new(),
     });
     Catalog {
         database: file.database,
         version: file.version,
+        definitions: file.version,
         next_block: file.next_block,
         next_table: file.next_table,
         tables: tables.map(|table| (table.name.clone(), Arc::new(table))).collect(),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use taut_types::TableDesign;
 
-use crate::catalog::{Changed, format};
+use crate::catalog::{Changed, Lead, format};
 use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, ROOT, block_name};
 use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
 use crate::error::{CommitError, FileError, OpenError, WriteError};
@@ -111,6 +111,7 @@ impl Store {
             plain_bytes: image.plain_bytes,
             segments: image.segments,
             layout: design.layout.name().into(),
+            lead: Lead::of(design, &image.statistics),
         };
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
         file.remove_on_drop(true);
@@ -137,7 +138,10 @@ impl Store {
         let before = self.snapshot();
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
-        let Changed { catalog: after, added, removed } = edit.finish();
+        let Changed { catalog: mut after, added, removed } = edit.finish();
+        if !after.defines_like(&before) {
+            after.definitions = after.version;
+        }
         match publish(&inner.directory, &before, &after, !added.is_empty()) {
             Ok(()) => {}
             Err(error) => {

@@ -98,6 +98,28 @@ impl Test {
         }
     }
 
+    /// Whether all values that pass are greater than `key`, of the same kind.
+    pub fn is_beyond(&self, key: &Key) -> bool {
+        match (self, key) {
+            (Self::Range { low, .. }, Key::Number(number)) => low > number,
+            (Self::OneOf(numbers), Key::Number(number)) => numbers.first().is_none_or(|first| first > number),
+            (Self::BytesRange { low, .. }, Key::Bytes(bytes)) => !above(low, bytes),
+            (Self::BytesOneOf(list), Key::Bytes(bytes)) => list.first().is_none_or(|first| first > bytes),
+            _ => false,
+        }
+    }
+
+    /// Whether all values that pass are less than `key`, of the same kind.
+    pub fn is_before(&self, key: &Key) -> bool {
+        match (self, key) {
+            (Self::Range { high, .. }, Key::Number(number)) => high < number,
+            (Self::OneOf(numbers), Key::Number(number)) => numbers.last().is_none_or(|last| last < number),
+            (Self::BytesRange { high, .. }, Key::Bytes(bytes)) => !below(high, bytes),
+            (Self::BytesOneOf(list), Key::Bytes(bytes)) => list.last().is_none_or(|last| last < bytes),
+            _ => false,
+        }
+    }
+
     fn may_admit(&self, min: &Key, max: &Key) -> bool {
         match (self, min, max) {
             (Self::Range { low, high }, Key::Number(min), Key::Number(max)) => low <= max && high >= min,

@@ -1,7 +1,7 @@
 //! Changes to a catalog, which a commit makes and publishes together.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 
@@ -67,7 +67,16 @@ impl CatalogEdit {
         self.catalog.next_table += 1;
         let statistics = vec![ColumnStatistics::empty(); schema.len()];
         let (schema, design) = (Arc::new(schema), Arc::new(design));
-        let table = Table { id, name: name.to_owned(), schema, design, blocks: vec![], runs: vec![], statistics };
+        let table = Table {
+            id,
+            name: name.to_owned(),
+            schema,
+            design,
+            blocks: vec![],
+            runs: vec![],
+            statistics,
+            sparse_index: OnceLock::new(),
+        };
         self.catalog.tables.insert(name.to_owned(), Arc::new(table));
         Ok(id)
     }
@@ -190,7 +199,10 @@ impl CatalogEdit {
     /// The table, as one that may be changed.
     fn table(&mut self, table: TableId) -> Result<&mut Table, CommitError> {
         let found = self.catalog.tables.values_mut().find(|found| found.id == table);
-        found.map(Arc::make_mut).ok_or(CommitError::NoTable { table })
+        let found = found.map(Arc::make_mut).ok_or(CommitError::NoTable { table })?;
+        // Its blocks may change.
+        found.sparse_index = OnceLock::new();
+        Ok(found)
     }
 
     fn check_name(&self, name: &str) -> Result<(), CommitError> {

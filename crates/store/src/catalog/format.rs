@@ -1,14 +1,13 @@
 //! The file `catalog`, which every commit replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 2 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 4 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
 //! Every byte is covered: the line has exactly one spelling for its three numbers, and the checksum covers the rest.
 
 use std::borrow::Cow;
-use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 use taut_types::{ColumnStatistics, Schema, TableDesign};
@@ -16,10 +15,10 @@ use twox_hash::XxHash3_64;
 
 use super::{BlockEntry, Catalog, TableId, View};
 
-/// The version that is written.
-const VERSION: u64 = 2;
+/// The version that is written. No flipped bit makes it another one that can be read.
+const VERSION: u64 = 4;
 /// The versions that can be read.
-pub(crate) const READABLE: RangeInclusive<u64> = VERSION..=VERSION;
+pub(crate) const READABLE: [u64; 2] = [2, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const LINE_MAX: usize = 96;
@@ -136,7 +135,7 @@ fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
 
     use taut_types::{Column, Key, LogicalType};
 
@@ -163,7 +162,8 @@ mod tests {
         statistics[0].distinct.insert_number(1);
         let mut catalog = catalog();
         let (id, name, runs) = (TableId(1), "\"T\"".to_owned(), vec![]);
-        let table = Table { id, name, schema, design, blocks: vec![], runs, statistics };
+        let sparse_index = OnceLock::new();
+        let table = Table { id, name, schema, design, blocks: vec![], runs, statistics, sparse_index };
         catalog.tables.insert(table.name.clone(), Arc::new(table.clone()));
         let bytes = to_bytes(&catalog).unwrap();
         let read = &parse(&bytes).unwrap().tables[0];
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn bytes_lead_back() {
         let bytes = to_bytes(&catalog()).unwrap();
-        assert!(bytes.starts_with(b"taut-catalog 2 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 4 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let bytes = to_bytes(&catalog()).unwrap();
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 2", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 4", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

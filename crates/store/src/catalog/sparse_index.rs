@@ -1,0 +1,197 @@
+//! Which blocks of a sorted table a key may be in, told by the catalog alone.
+//!
+//! The catalog has one entry per block, as the top of the row-wise index of Erling (2012) has one per page: the bounds of
+//! the column by which the rows are sorted first. In a run they ascend, or descend, so that binary search finds the
+//! blocks, and no other is opened.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use taut_types::{ColumnIndex, ColumnStatistics, ColumnTest, Key, TableDesign, Test};
+
+use super::{BlockEntry, Table};
+use crate::BlockFile;
+
+/// Bounds of the column by which the rows of a block are sorted first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lead {
+    /// The column.
+    pub column: ColumnIndex,
+    /// At most the least value.
+    pub min: Key,
+    /// At least the greatest value.
+    pub max: Key,
+    /// Whether it has nulls.
+    pub has_nulls: bool,
+}
+
+impl Lead {
+    /// The bounds in the statistics of a block of this design.
+    pub(crate) fn of(design: &TableDesign, statistics: &[ColumnStatistics]) -> Option<Self> {
+        let column = design.sort_by.first()?.column;
+        let ColumnStatistics { min, max, nulls, .. } = statistics.get(column.index())?;
+        Some(Self { column, min: min.clone()?, max: max.clone()?, has_nulls: *nulls > 0 })
+    }
+
+    fn may_admit(&self, test: &ColumnTest) -> bool {
+        test.column != self.column || test.may_admit(Some((&self.min, &self.max)), self.has_nulls)
+    }
+}
+
+impl BlockEntry {
+    /// Whether the block may have rows that pass all of some tests, as far as the catalog knows.
+    pub fn may_match(&self, tests: &[ColumnTest]) -> bool {
+        self.lead.as_ref().is_none_or(|lead| tests.iter().all(|test| lead.may_admit(test)))
+    }
+}
+
+/// The blocks of one run by the bounds of their leads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SparseIndex {
+    runs: Vec<RunOrder>,
+}
+
+#[derive(Clone, Debug)]
+struct RunOrder {
+    blocks: Range<usize>,
+    /// The column whose bounds ascend or descend from block to block; `None` where those of no column do.
+    sorted: Option<(ColumnIndex, Direction)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Ascending,
+    Descending,
+}
+
+impl SparseIndex {
+    /// Looks at the leads of all blocks: what they say is taken for no more than that.
+    fn of(table: &Table) -> Self {
+        let run = |(run, start): (usize, &usize)| {
+            let end = table.runs.get(run + 1).copied().unwrap_or(table.blocks.len());
+            let leads: Option<Vec<&Lead>> =
+                table.blocks[*start..end].iter().map(|block| block.entry().lead.as_ref()).collect();
+            RunOrder { blocks: *start..end, sorted: leads.and_then(|leads| direction(&leads)) }
+        };
+        Self { runs: table.runs.iter().enumerate().map(run).collect() }
+    }
+}
+
+/// How the bounds go from block to block, if all are of one column.
+fn direction(leads: &[&Lead]) -> Option<(ColumnIndex, Direction)> {
+    let column = leads.first()?.column;
+    let ascends = |pair: &[&Lead]| pair[0].min <= pair[1].min && pair[0].max <= pair[1].max;
+    let descends = |pair: &[&Lead]| pair[0].min >= pair[1].min && pair[0].max >= pair[1].max;
+    if leads.iter().any(|lead| lead.column != column) {
+        None
+    } else if leads.windows(2).all(ascends) {
+        Some((column, Direction::Ascending))
+    } else if leads.windows(2).all(descends) {
+        Some((column, Direction::Descending))
+    } else {
+        None
+    }
+}
+
+impl Table {
+    /// The places of the blocks that may have rows which pass all of some tests, as far as the catalog knows.
+    pub fn blocks_that_may_match<'a>(&'a self, tests: &'a [ColumnTest]) -> impl Iterator<Item = usize> + 'a {
+        let runs = &self.sparse_index.get_or_init(|| SparseIndex::of(self)).runs;
+        let places = runs.iter().flat_map(move |run| {
+            let is_sought =
+                |test: &&ColumnTest, column| test.column == column && !test.negated && test.test != Test::Null;
+            let sorted = run.sorted.and_then(|(column, direction)| {
+                tests.iter().find(|test| is_sought(test, column)).map(|test| (test, direction))
+            });
+            match sorted {
+                Some((test, direction)) => self.search(run.blocks.clone(), &test.test, direction),
+                None => run.blocks.clone(),
+            }
+        });
+        places.filter(|place| self.blocks[*place].entry().may_match(tests))
+    }
+
+    /// The part of a sorted run that values which pass a test can be in.
+    fn search(&self, run: Range<usize>, test: &Test, direction: Direction) -> Range<usize> {
+        let blocks = &self.blocks[run.clone()];
+        let below = |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| test.is_beyond(&lead.max));
+        let above = |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| test.is_before(&lead.min));
+        let (low, high) = match direction {
+            Direction::Ascending => (blocks.partition_point(below), blocks.partition_point(|block| !above(block))),
+            Direction::Descending => (blocks.partition_point(above), blocks.partition_point(|block| !below(block))),
+        };
+        run.start + low..run.start + high.max(low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use taut_types::{Column, LogicalType, Schema};
+
+    use super::*;
+    use crate::Store;
+    use crate::catalog::{BlockId, TableId};
+
+    /// A table of blocks with these bounds; a run begins at each of `runs`.
+    fn table(bounds: &[(i128, i128)], runs: &[usize]) -> Table {
+        let schema = Schema::new(vec![Column::new("k", LogicalType::BigInt, true)]).unwrap();
+        let store = Store::in_memory().unwrap();
+        let directory = store.directory();
+        let block = |(number, (min, max)): (usize, &(i128, i128))| {
+            let lead =
+                Lead { column: ColumnIndex(0), min: Key::Number(*min), max: Key::Number(*max), has_nulls: false };
+            let entry = BlockEntry {
+                id: BlockId(number as u64),
+                file_bytes: 0,
+                header_bytes: 0,
+                header_checksum: 0,
+                rows: 1,
+                plain_bytes: 0,
+                segments: 1,
+                layout: "column".into(),
+                lead: (min <= max).then_some(lead),
+            };
+            Arc::new(BlockFile::new(Arc::clone(directory), entry))
+        };
+        Table {
+            id: TableId(1),
+            name: "t".to_owned(),
+            schema: Arc::new(schema),
+            design: Arc::default(),
+            blocks: bounds.iter().enumerate().map(block).collect(),
+            runs: runs.to_vec(),
+            statistics: vec![],
+            sparse_index: OnceLock::new(),
+        }
+    }
+
+    #[test]
+    fn blocks_found_by_search_are_those_whose_bounds_admit() {
+        const NONE: (i128, i128) = (1, 0);
+        let tables = [
+            table(&[(0, 4), (4, 4), (4, 9), (12, 20)], &[0]),
+            table(&[(12, 20), (4, 9), (4, 4), (0, 4)], &[0]),
+            table(&[(0, 4), (4, 9), (9, 7 + 9), (3, 5), (1, 2)], &[0, 3]),
+            table(&[(5, 9), (0, 3), (4, 8)], &[0]),
+            table(&[(0, 4), NONE, (4, 9)], &[0]),
+            table(&[], &[]),
+        ];
+        let ranges = (-1..22).flat_map(|low| (low..22).map(move |high| Test::Range { low, high }));
+        let lists = [Test::OneOf(Arc::from([4])), Test::OneOf(Arc::from([2, 13])), Test::OneOf(Arc::from([]))];
+        let tests: Vec<Test> = ranges.chain(lists).collect();
+        for table in &tables {
+            for test in &tests {
+                for negated in [false, true] {
+                    let tests = [ColumnTest { column: ColumnIndex(0), test: test.clone(), negated }];
+                    let found: Vec<_> = table.blocks_that_may_match(&tests).collect();
+                    let may_match = |place: &usize| table.blocks[*place].entry().may_match(&tests);
+                    let expected: Vec<_> = (0..table.blocks.len()).filter(may_match).collect();
+                    assert_eq!(found, expected, "{tests:?} of {table:?}");
+                }
+            }
+        }
+    }
+}
