@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqllogictest::DBOutput;
-use taut::{Database, Outcome, Session};
+use taut::{Database, Outcome, Session, Statement};
 use tempfile::TempDir;
 
 use crate::{Arrangement, Kind, RunOptions, Style, format};
@@ -21,6 +21,14 @@ pub enum RunError {
     /// The database is between closing and opening.
     #[error("the database is closed")]
     Closed,
+    /// A plan that is kept gives other rows than the one before.
+    #[error("the kept plan of the query gives {again}, and gave {first}")]
+    Differs {
+        /// What the query gave when it was run first.
+        first: String,
+        /// What it gave again.
+        again: String,
+    },
 }
 
 /// The kinds of columns that the record at work expects: they decide how foreign corpora want values written.
@@ -101,10 +109,35 @@ impl Connection {
         for text in self.server.arrangement.statements(sql) {
             for statement in session.parse(&text)? {
                 output = self.read(session.run(&statement)?)?;
+                self.run_again(session, &statement, &output)?;
             }
             self.server.arrangement.arrange_created(session, &text)?;
         }
         Ok(output)
+    }
+
+    /// Runs what gave rows again: from the second time on its plan may be kept, and has to give the same rows.
+    fn run_again(&self, session: &Session, statement: &Statement, first: &DBOutput<Kind>) -> Result<(), RunError> {
+        let DBOutput::Rows { types, rows } = first else { return Ok(()) };
+        let sorted = |rows: &[Vec<String>]| {
+            let mut rows = rows.to_vec();
+            rows.sort_unstable();
+            rows
+        };
+        for _ in 0..2 {
+            let again = self.read(session.run(statement)?)?;
+            if !session.keeps_plan(statement) {
+                break;
+            }
+            match again {
+                DBOutput::Rows { types: kinds, rows: again } if kinds == *types && sorted(&again) == sorted(rows) => {}
+                DBOutput::Rows { rows: again, .. } => {
+                    return Err(RunError::Differs { first: format!("{rows:?}"), again: format!("{again:?}") });
+                }
+                _ => return Err(RunError::Closed),
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, outcome: Outcome) -> Result<DBOutput<Kind>, RunError> {

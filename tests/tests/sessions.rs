@@ -382,3 +382,34 @@ fn types_of_results_have_names() {
     assert_eq!(name(DataType::Time32(TimeUnit::Second)), "time");
     assert_eq!(name(DataType::new_list(DataType::Int32, true)), "integer[]");
 }
+
+#[test]
+fn a_kept_plan_finds_new_rows_and_holds_no_old_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let blocks = || std::fs::read_dir(directory.path().join("blocks")).unwrap().count();
+    let database = Database::open(directory.path()).unwrap();
+    let (reader, writer) = (database.session(), database.session());
+    writer.execute("CREATE TABLE t (k bigint, v bigint) WITH (sort_by = 'k')").unwrap();
+    writer.execute("INSERT INTO t SELECT i, i * 2 FROM generate_series(0, 99999) AS g(i)").unwrap();
+    let read = |key: i64| {
+        let parameters = Parameters::Positional(vec![Value::Integer(key)]);
+        let rows = reader.query_with("SELECT v FROM t WHERE k = ?", &parameters).unwrap();
+        let rows = rows.flat_map(|batch| batch.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec());
+        rows.collect::<Vec<_>>()
+    };
+    let statement = &reader.parse("SELECT v FROM t WHERE k = ?").unwrap()[0];
+    for key in 0..10 {
+        assert_eq!(read(key * 9999), [key * 19998]);
+        assert_eq!(reader.keeps_plan(statement), key > 0, "from the second execution on");
+    }
+    writer.execute("INSERT INTO t VALUES (5, -1)").unwrap();
+    let mut found = read(5);
+    found.sort_unstable();
+    assert_eq!(found, [-1, 10]);
+    writer.execute("ALTER TABLE t SET (layout = 'row')").unwrap();
+    assert_eq!(read(7), [14]);
+    writer.execute("DROP TABLE t").unwrap();
+    assert_eq!(blocks(), 0, "the reader's plan keeps the files of a table that is gone");
+    let error = reader.query_with("SELECT v FROM t WHERE k = ?", &Parameters::Positional(vec![Value::Integer(1)]));
+    assert!(error.unwrap_err().to_string().contains('t'));
+}

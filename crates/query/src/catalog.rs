@@ -62,7 +62,7 @@ impl StatementCatalog {
         };
         let session = session.read().clone();
         let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
-        let plan = Box::pin(state.statement_to_plan(*statement)).await?;
+        let plan = Box::pin(state.statement_to_plan(statement.as_ref().clone())).await?;
         Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
     }
 }

@@ -7,6 +7,7 @@ mod columns;
 mod conform;
 mod error;
 mod files;
+mod kept;
 mod load;
 mod parameters;
 mod prepared;

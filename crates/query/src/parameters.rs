@@ -143,7 +143,8 @@ impl Parameters {
     }
 }
 
-fn scalar_of(value: &Value) -> ScalarValue {
+/// A value as the engine has it.
+pub(crate) fn scalar_of(value: &Value) -> ScalarValue {
     match value {
         Value::Null => ScalarValue::Null,
         Value::Boolean(value) => ScalarValue::Boolean(Some(*value)),

@@ -1,6 +1,4 @@
-//! Prepared statements, as they were written.
-//!
-//! A plan holds the snapshot it was made on, so each execution plans anew.
+//! Prepared statements, as they were written, and with the plans that are kept of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,17 +7,20 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::Mutex;
 
 use crate::error::{QueryError, Result};
+use crate::kept::Slot;
 use crate::statement::Names;
 
 /// A `PREPARE` that was run.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The whole statement.
-    pub statement: EngineStatement,
+    pub statement: Arc<EngineStatement>,
     /// The columns it can mean; `None` for all.
     pub names: Option<Arc<Names>>,
     /// Whether it comes from a long text.
     pub is_long: bool,
+    /// Where its plan is kept.
+    pub plan: Slot,
 }
 
 /// The prepared statements of a session, by name.

@@ -3,6 +3,7 @@
 mod ddl;
 mod fill;
 mod indexes;
+mod queries;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +14,12 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{
     CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider, TableProvider,
 };
-use datafusion::common::config::ExecutionOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::MemTable;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement, Values, WriteOp};
+use datafusion::logical_expr::{LogicalPlan, Values, WriteOp};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -32,13 +32,15 @@ use taut_store::{Store, Table};
 use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
 use crate::files::ReadOptions;
+use crate::kept::Texts;
 use crate::parameters::Parameters;
-use crate::prepared::{Prepared, PreparedStatements};
-use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
-use crate::scan;
+use crate::prepared::PreparedStatements;
+use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::settings::Engine;
 use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
+
+use self::queries::{Planning, Run};
 
 /// What a statement gives.
 pub enum Outcome {
@@ -78,6 +80,8 @@ pub struct QuerySession {
     threads: usize,
     progress: Mutex<Option<ProgressCallback>>,
     prepared: PreparedStatements,
+    texts: Texts,
+    planning: Planning,
 }
 
 impl QuerySession {
@@ -97,6 +101,8 @@ impl QuerySession {
             threads: engine.threads(),
             progress: Mutex::new(None),
             prepared: PreparedStatements::default(),
+            texts: Texts::default(),
+            planning: Planning::new(),
         }
     }
 
@@ -123,6 +129,7 @@ impl QuerySession {
     pub fn may_be_deep(&self, statement: &Statement) -> bool {
         let is_long = match statement {
             Statement::Engine { is_long, .. } => *is_long,
+            Statement::Execute { .. } => false,
             _ => true,
         };
         is_long
@@ -150,9 +157,11 @@ impl QuerySession {
         }
         let snapshot = self.store.snapshot();
         match statement {
-            Statement::Engine { statement, names, is_long } => {
-                self.run_engine(statement, names.as_ref(), *is_long, parameters).await
+            Statement::Engine { statement, names, is_long, plan } => {
+                let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan };
+                self.run_engine(&run, parameters).await
             }
+            Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
                 let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
                 if taken && *if_not_exists {
@@ -254,90 +263,6 @@ impl QuerySession {
         snapshot.table(name).cloned().ok_or_else(|| QueryError::NotFound { kind: "table", name: name.to_owned() })
     }
 
-    async fn run_engine(
-        &self,
-        statement: &EngineStatement,
-        names: Option<&Arc<Names>>,
-        is_long: bool,
-        parameters: &Parameters,
-    ) -> Result<Outcome> {
-        let numbered = parameters.numbered(statement)?;
-        let (statement, parameters) = numbered.as_ref().map_or((statement, parameters), |(one, other)| (one, other));
-        let (state, plan) = self.plan(statement, names).await?;
-        let LogicalPlan::Statement(planned) = plan else {
-            return self.run_plan(state, parameters.bind(plan)?).await;
-        };
-        if !parameters.is_empty() {
-            return Err(QueryError::unsupported("a parameter in this statement", "EXECUTE name(...) takes values"));
-        }
-        match planned {
-            PlannedStatement::Prepare(prepare) => {
-                verb_of(&prepare.input)?;
-                let prepared = Prepared { statement: statement.clone(), names: names.cloned(), is_long };
-                self.prepared.insert(&prepare.name, prepared)?;
-                Ok(Outcome::Done(Done::of("PREPARE")))
-            }
-            PlannedStatement::Execute(execute) => {
-                let prepared = self.prepared.get(&execute.name)?;
-                let (state, plan) = self.plan(&prepared.statement, prepared.names.as_ref()).await?;
-                let context = SessionContext::new_with_state(state);
-                context.execute_logical_plan(plan).await?;
-                let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
-                let (state, plan) = context.execute_logical_plan(execute).await?.into_parts();
-                self.run_plan(state, plan).await
-            }
-            PlannedStatement::Deallocate(deallocate) => {
-                self.prepared.remove(&deallocate.name)?;
-                Ok(Outcome::Done(Done::of("DEALLOCATE")))
-            }
-            other => {
-                let frame = self.context.execute_logical_plan(LogicalPlan::Statement(other)).await?;
-                match frame.schema().fields().is_empty() {
-                    true => Ok(Outcome::Done(Done::of("SET"))),
-                    false => Ok(Outcome::Rows(frame.execute_stream().await?)),
-                }
-            }
-        }
-    }
-
-    /// Plans a statement on the newest snapshot.
-    async fn plan(
-        &self,
-        statement: &EngineStatement,
-        names: Option<&Arc<Names>>,
-    ) -> Result<(SessionState, LogicalPlan)> {
-        let mut state = self.state(names);
-        let mut plan = state.statement_to_plan(statement.clone()).await;
-        if plan.is_err() && names.is_some() {
-            // With all columns the message can say which there are.
-            state = self.state(None);
-            plan = state.statement_to_plan(statement.clone()).await;
-        }
-        Ok((state, plan?))
-    }
-
-    /// Runs a query or what writes its rows.
-    async fn run_plan(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
-        let Some(verb) = verb_of(&plan)? else {
-            let callback = self.progress.lock().clone();
-            return Ok(Outcome::Rows(start_query(state, plan, callback).await?));
-        };
-        let operation = match &plan {
-            LogicalPlan::Dml(dml) => {
-                let name = dml.table_name.table();
-                // What is registered, and files, are there to be read.
-                if self.store.snapshot().table(name).is_none() {
-                    return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
-                }
-                format!("insert into {name}")
-            }
-            _ => "copy".to_owned(),
-        };
-        let plan = nullable_values(plan)?;
-        let rows = count_of(start(state, plan, self.counter(&operation, None)).await?).await?;
-        Ok(Outcome::Done(Done::with_rows(verb, rows)))
-    }
-
     fn counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
         let callback = self.progress.lock().clone()?;
         Some(ProgressCounter::new(operation, rows_total, callback))
@@ -388,30 +313,6 @@ fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
         LogicalPlan::Copy(_) => Ok(Some("COPY")),
         _ => Ok(None),
     }
-}
-
-/// Plans and starts a query, whose scans tell how far they are.
-async fn start_query(
-    mut state: SessionState,
-    plan: LogicalPlan,
-    callback: Option<ProgressCallback>,
-) -> Result<SendableRecordBatchStream> {
-    let physical = state.create_physical_plan(&plan).await?;
-    if let Some(callback) = callback
-        && let rows @ 1.. = scan::rows_of(&physical)
-    {
-        let progress = ScanProgress(ProgressCounter::new(Progress::QUERY, Some(rows), callback));
-        state.config_mut().set_extension(Arc::new(progress));
-    }
-    let config = state.config();
-    if config.options().execution.batch_size == ExecutionOptions::default().batch_size
-        && let Some(rows) = scan::batch_rows_of(&physical)
-    {
-        // Who sets another size has it.
-        let rows = rows.max(config.batch_size());
-        *state.config_mut() = config.clone().with_batch_size(rows);
-    }
-    Ok(execute_stream(physical, state.task_ctx())?)
 }
 
 /// Plans and starts an insert.

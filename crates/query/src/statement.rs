@@ -15,7 +15,7 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     AlterTableOperation, CastKind, CopyOption, CopySource, CopyTarget, CreateIndex, CreateTable, CreateTableOptions,
     DataType, Expr, Ident, IndexColumn, IndexType, ObjectName, ObjectType, OrderByExpr, OrderByOptions, Query,
-    SqlOption, Statement as Ast, Value, visit_expressions_mut,
+    SqlOption, Statement as Ast, UnaryOperator, Value, visit_expressions_mut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -24,6 +24,8 @@ use taut_types::{Column, IndexKind};
 
 use crate::columns::columns_of;
 use crate::error::{QueryError, Result};
+use crate::kept::Slot;
+use crate::parameters::{self, Parameters};
 
 pub use chain::is_long;
 pub use names::Names;
@@ -95,12 +97,28 @@ pub enum Statement {
     /// Anything that DataFusion plans by itself.
     Engine {
         /// As it was parsed.
-        statement: Box<EngineStatement>,
+        statement: Arc<EngineStatement>,
         /// The columns that a query can mean; `None` for all.
         names: Option<Arc<Names>>,
         /// Whether it comes from a long text, see [`is_long`].
         is_long: bool,
+        /// Where its plan is kept.
+        plan: Slot,
     },
+    /// `EXECUTE` with literals.
+    Execute {
+        /// The prepared statement.
+        name: String,
+        /// The literals.
+        values: Parameters,
+        /// As it was parsed.
+        statement: Arc<EngineStatement>,
+    },
+}
+
+/// Whether a statement does nothing but give rows.
+pub(crate) fn is_query(statement: &EngineStatement) -> bool {
+    matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
 
 /// An index to create.
@@ -201,7 +219,8 @@ fn floating_literals(statement: &mut EngineStatement) {
 }
 
 fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
-    let engine = |statement| Ok(Statement::Engine { statement: Box::new(statement), names, is_long });
+    let engine =
+        |statement| Ok(Statement::Engine { statement: Arc::new(statement), names, is_long, plan: Slot::default() });
     let ast = match statement {
         EngineStatement::Statement(ast) => *ast,
         EngineStatement::CreateExternalTable(_) => {
@@ -256,7 +275,37 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         Ast::Rollback { .. } => Err(comes_with_transactions("ROLLBACK")),
         Ast::Savepoint { .. } => Err(comes_with_transactions("SAVEPOINT")),
         Ast::CreateIndex(create) => create_index(create),
+        Ast::Execute { name: Some(ref name), ref parameters, immediate: false, ref into, ref using, .. }
+            if into.is_empty() && using.is_empty() =>
+        {
+            match (local_name(name), parameters.iter().map(literal).collect()) {
+                (Ok(name), Some(values)) => {
+                    let values = Parameters::Positional(values);
+                    let statement = Arc::new(EngineStatement::Statement(Box::new(ast)));
+                    Ok(Statement::Execute { name, values, statement })
+                }
+                _ => engine(EngineStatement::Statement(Box::new(ast))),
+            }
+        }
         other => engine(EngineStatement::Statement(Box::new(other))),
+    }
+}
+
+/// The value of a literal, where it is a plain one.
+fn literal(expression: &Expr) -> Option<parameters::Value> {
+    match expression {
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) => Some(parameters::Value::Integer(number.parse().ok()?)),
+            Value::SingleQuotedString(text) => Some(parameters::Value::Text(text.clone())),
+            Value::Boolean(value) => Some(parameters::Value::Boolean(*value)),
+            Value::Null => Some(parameters::Value::Null),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr)? {
+            parameters::Value::Integer(number) => Some(parameters::Value::Integer(-number)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -404,7 +453,8 @@ fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
             };
             // The query may be anything.
-            Ok(Statement::Engine { statement: Box::new(EngineStatement::CopyTo(copy)), names: None, is_long: true })
+            let statement = Arc::new(EngineStatement::CopyTo(copy));
+            Ok(Statement::Engine { statement, names: None, is_long: true, plan: Slot::default() })
         }
         _ => Err(QueryError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
     }

@@ -50,6 +50,22 @@ impl TautTable {
         Self { store, stored, rows, visible, visible_arrow }
     }
 
+    /// As [`TautTable::new`], for columns that are known already by their places, and in Arrow.
+    pub(crate) fn with_visible(
+        store: Arc<Store>,
+        stored: Arc<Table>,
+        visible: Vec<usize>,
+        visible_arrow: SchemaRef,
+    ) -> Self {
+        let rows = stored.rows();
+        Self { store, stored, rows, visible, visible_arrow }
+    }
+
+    /// The columns that a statement sees, by their places in the stored table, and in Arrow.
+    pub(crate) fn visible(&self) -> (&[usize], &SchemaRef) {
+        (&self.visible, &self.visible_arrow)
+    }
+
     /// The stored table.
     pub fn stored(&self) -> &Arc<Table> {
         &self.stored

@@ -82,11 +82,23 @@ pub(crate) async fn unless_cancelled<T>(watch: &mut Watch, future: impl Future<O
 
 /// The rows of a query, batch by batch. Dropping it ends the query.
 pub struct Rows {
+    schema: SchemaRef,
+    source: Source,
+    is_over: bool,
+}
+
+enum Source {
+    /// They are there.
+    Ready(std::vec::IntoIter<RecordBatch>),
+    Computed(Box<Computed>),
+}
+
+/// Rows that are computed as they are read.
+struct Computed {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
     watch: Watch,
     may_be_deep: bool,
-    is_over: bool,
 }
 
 impl Rows {
@@ -96,16 +108,25 @@ impl Rows {
         watch: Watch,
         may_be_deep: bool,
     ) -> Self {
-        Self { stream, runtime, watch, may_be_deep, is_over: false }
+        let schema = stream.schema();
+        let computed = Computed { stream, runtime, watch, may_be_deep };
+        Self { schema, source: Source::Computed(Box::new(computed)), is_over: false }
+    }
+
+    pub(crate) fn ready(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
+        Self { schema, source: Source::Ready(batches.into_iter()), is_over: false }
     }
 
     /// The columns.
     pub fn schema(&self) -> SchemaRef {
-        self.stream.schema()
+        Arc::clone(&self.schema)
     }
 
     fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let Self { stream, watch, runtime, may_be_deep, .. } = self;
+        let Computed { stream, watch, runtime, may_be_deep } = match &mut self.source {
+            Source::Ready(batches) => return Ok(batches.next()),
+            Source::Computed(computed) => computed.as_mut(),
+        };
         let next = with_stack(*may_be_deep, stream.next());
         let next = runtime.block_on(unless_cancelled(watch, next))??;
         Ok(next.transpose().map_err(QueryError::from)?)
@@ -128,6 +149,6 @@ impl Iterator for Rows {
 
 impl Debug for Rows {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Rows({})", self.stream.schema())
+        write!(formatter, "Rows({})", self.schema)
     }
 }

@@ -51,7 +51,7 @@ impl Session {
     /// # Errors
     /// At the first that is no statement.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>, Error> {
-        let parse = || taut_query::parse(sql);
+        let parse = || self.query.parse(sql);
         Ok(if taut_query::is_long(sql) { on_large_stack(parse) } else { parse() }?)
     }
 
@@ -68,6 +68,9 @@ impl Session {
     /// # Errors
     /// When it fails, or has other parameters.
     pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
+        if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
+            return Ok(Outcome::Rows(Rows::ready(schema, batches)));
+        }
         let mut cancelled = self.watch();
         let may_be_deep = self.query.may_be_deep(statement);
         let outcome = self.block_on(may_be_deep, &mut cancelled, self.query.run(statement, parameters))?;
@@ -77,6 +80,12 @@ impl Session {
             }
             taut_query::Outcome::Done(done) => Outcome::Done(done),
         })
+    }
+
+    /// Whether the plan of a statement is kept, as it is of queries that were run twice: see
+    /// `docs/adr/0013-kept-plans.md`.
+    pub fn keeps_plan(&self, statement: &Statement) -> bool {
+        self.query.has_plan(statement)
     }
 
     /// Runs all statements of a text, and reads no rows yet.
@@ -130,6 +139,9 @@ impl Session {
     /// # Errors
     /// When the statement has malformed names.
     pub fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>, Error> {
+        if self.query.has_plan(statement) {
+            return Ok(Vec::new());
+        }
         self.block_on(false, &mut self.watch(), self.query.unknown_tables(statement))
     }
 

@@ -95,7 +95,8 @@ fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Co
         return Some(ColumnTest { column: column_of(is_not_null.arg())?, test: Test::Null, negated: true });
     }
     if let Some(list) = expression.downcast_ref::<InListExpr>() {
-        return list_test(list, schema);
+        let literals = list.list().iter().map(literal_of);
+        return list_test(column_of(list.expr())?, literals, list.negated(), schema);
     }
     if let Some(like) = expression.downcast_ref::<LikeExpr>() {
         return like_test(like, schema);
@@ -138,7 +139,13 @@ pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<K
     Some(key_at(&array, logical_type, 0))
 }
 
-fn comparison(column: ColumnIndex, operator: Operator, literal: &ScalarValue, schema: &Schema) -> Option<ColumnTest> {
+/// `column operator literal` as a test, where the literal has the column's type.
+pub fn comparison(
+    column: ColumnIndex,
+    operator: Operator,
+    literal: &ScalarValue,
+    schema: &Schema,
+) -> Option<ColumnTest> {
     let logical_type = schema.column(column).logical_type;
     let comparable = matches!(
         operator,
@@ -187,14 +194,19 @@ fn bytes_test(operator: Operator, bytes: Box<[u8]>) -> Test {
     Test::BytesRange { low, high }
 }
 
-fn list_test(list: &InListExpr, schema: &Schema) -> Option<ColumnTest> {
-    let column = column_of(list.expr())?;
+/// `column IN (literals)`, or `NOT IN`, as a test, where all literals have the column's type.
+pub fn list_test<'a>(
+    column: ColumnIndex,
+    literals: impl Iterator<Item = Option<&'a ScalarValue>>,
+    negated: bool,
+    schema: &Schema,
+) -> Option<ColumnTest> {
     let logical_type = schema.column(column).logical_type;
     let (mut numbers, mut strings) = (Vec::new(), Vec::new());
-    for item in list.list() {
-        match key_of(literal_of(item)?, logical_type)? {
+    for literal in literals {
+        match key_of(literal?, logical_type)? {
             // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
-            None if list.negated() => return Some(never(column, logical_type)),
+            None if negated => return Some(never(column, logical_type)),
             None => {}
             Some(Key::Number(number)) => numbers.extend(equals(number, logical_type)),
             Some(Key::Bytes(bytes)) => strings.push(bytes),
@@ -205,7 +217,7 @@ fn list_test(list: &InListExpr, schema: &Schema) -> Option<ColumnTest> {
     strings.sort_unstable();
     strings.dedup();
     let test = if logical_type.is_bytes() { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) };
-    Some(ColumnTest { column, test, negated: list.negated() })
+    Some(ColumnTest { column, test, negated })
 }
 
 /// `LIKE 'prefix%'` as a range, `LIKE 'word'` as an equality; other patterns are left to the expression.

@@ -180,7 +180,7 @@ pub fn open(
             let Conditions { predicate, history, .. } = &mut conditions;
             let selection = reader
                 .filter_in_order(predicate, history, metrics.report())
-                .map_err(|error| external(block, error))?;
+                .map_err(|error| block_error(block, error))?;
             let selected = selection.len().min(wanted);
             wanted -= selected;
             let mut row = 0;
@@ -190,7 +190,7 @@ pub fn open(
                 let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
                 let arrays = reader
                     .project(&selection, rows, &columns, metrics.report())
-                    .map_err(|error| external(block, error))?;
+                    .map_err(|error| block_error(block, error))?;
                 let batch = RecordBatch::try_new_with_options(Arc::clone(&source.output), arrays, &options)?;
                 metrics.baseline.record_output(batch.num_rows());
                 gathered.push(batch)?;
@@ -228,9 +228,16 @@ pub(super) fn open_block(
     metrics: &mut ScanMetrics,
     segment: usize,
 ) -> Result<Option<OpenBlock>> {
+    if !file.entry().may_match(&predicate.column_tests) {
+        if segment == 0 {
+            metrics.blocks.add(1);
+            metrics.blocks_skipped_by_statistics.add(1);
+        }
+        return Ok(None);
+    }
     let block = file.open(&metrics.counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
     let may_match = predicate.column_tests.is_empty()
-        || block.block().may_match(&block, &predicate.column_tests).map_err(|error| external(&block, error))?;
+        || block.block().may_match(&block, &predicate.column_tests).map_err(|error| block_error(&block, error))?;
     // Partitions that share a block each open it; it is counted with its first segment.
     if segment == 0 {
         metrics.blocks.add(1);
@@ -239,7 +246,8 @@ pub(super) fn open_block(
     Ok(may_match.then_some(block))
 }
 
-pub(super) fn external(block: &OpenBlock, error: BlockError) -> DataFusionError {
+/// An error of a block, with the place in its file.
+pub fn block_error(block: &OpenBlock, error: BlockError) -> DataFusionError {
     match error {
         BlockError::Test(error) => DataFusionError::from(error),
         other => DataFusionError::External(Box::new(block.locate(other))),

@@ -76,7 +76,7 @@ impl QuerySession {
         for statement in crate::statement::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
-                    let plan = self.state(None).statement_to_plan(*statement).await?;
+                    let plan = self.state(None).statement_to_plan(statement.as_ref().clone()).await?;
                     // Nobody could give its parameters values.
                     drop(Parameters::default().bind(plan)?);
                 }

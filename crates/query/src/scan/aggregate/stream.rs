@@ -13,7 +13,7 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
-use super::super::stream::{Conditions, WorkQueue, external, open_block, rows_of};
+use super::super::stream::{Conditions, WorkQueue, block_error, open_block, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{SegmentCounts, aggregate};
@@ -138,12 +138,12 @@ pub fn open(
                     let Conditions { predicate, history, .. } = &mut conditions;
                     let selection = reader
                         .filter_in_order(predicate, history, scan.report())
-                        .map_err(|error| external(block, error))?;
+                        .map_err(|error| block_error(block, error))?;
                     scan.baseline.record_output(selection.len());
                     let state = (&mut table.keys, &mut table.states);
                     let done = aggregate(&plan, &mut reader, &selection, state, (scan.report(), &mut metrics.counts));
                     done.map_err(|failure| match failure {
-                        Failure::Block(error) => external(block, error),
+                        Failure::Block(error) => block_error(block, error),
                         Failure::Engine(error) => error,
                     })?;
                 }

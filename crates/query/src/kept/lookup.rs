@@ -1,0 +1,215 @@
+//! Queries that pick rows of one table by comparisons with values: run at once, on the thread that asks.
+//!
+//! Such a query often is for a handful of rows, found by a sorted column or an index in less time than a plan takes to be
+//! made and started. How many rows it is for is known only when it runs, so it is just begun: one that looks at more
+//! than a segment's values is given up, and planned.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
+use taut_block::{SEGMENT_ROWS, ScanReport, TestHistory};
+use taut_store::{Catalog, ReadCounters, Table, TableId};
+use taut_types::{ColumnIndex, ColumnTest, Predicate};
+
+use super::TableShape;
+use crate::scan::{block_error, comparison, list_test};
+
+/// Values that a lookup may test, and rows that it may give.
+const VALUES_MAX: u64 = SEGMENT_ROWS as u64;
+/// Segments that it may ask.
+const SEGMENTS_MAX: u64 = 256;
+/// A lookup that was given up so often in a row is not begun again.
+const FAILURES_MAX: u32 = 4;
+
+/// A query that can be run as a lookup.
+#[derive(Debug)]
+pub struct Lookup {
+    table: TableId,
+    columns: Box<[ColumnIndex]>,
+    output: SchemaRef,
+    conditions: Vec<Condition>,
+    limit: usize,
+    failures: AtomicU32,
+}
+
+/// `column operator value`, or `column IN (values)`.
+#[derive(Debug)]
+struct Condition {
+    column: ColumnIndex,
+    /// `None` for a list.
+    operator: Option<Operator>,
+    operands: Vec<Operand>,
+}
+
+#[derive(Debug)]
+enum Operand {
+    Value(ScalarValue),
+    /// The place of a parameter.
+    Parameter(usize),
+}
+
+impl Lookup {
+    /// A kept plan as a lookup, where it is one.
+    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+        let mut limit = usize::MAX;
+        let (scan, columns) = picked(plan, &mut limit)?;
+        let shape = TableShape::of(&scan.source)?;
+        let schema = DFSchema::try_from(Arc::clone(&shape.schema)).ok()?;
+        let conditions = scan.filters.iter().flat_map(split_conjunction);
+        let conditions: Vec<_> =
+            conditions.map(|condition| condition_of(condition, &schema, shape)).collect::<Option<_>>()?;
+        let columns: Box<[_]> = columns.into_iter().map(ColumnIndex::from).collect();
+        if conditions.is_empty() || columns.is_empty() {
+            return None;
+        }
+        let output = Arc::clone(plan.schema().inner());
+        Some(Self { table: shape.id, columns, output, conditions, limit, failures: AtomicU32::new(0) })
+    }
+
+    /// The columns that come out.
+    pub fn output(&self) -> &SchemaRef {
+        &self.output
+    }
+
+    /// The rows in a snapshot, for values of the parameters. `None` where it is given up.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn run(&self, snapshot: &Catalog, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
+        if self.failures.load(Ordering::Relaxed) >= FAILURES_MAX {
+            return Ok(None);
+        }
+        let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
+        let tests = self.conditions.iter().map(|condition| condition.test(values, table));
+        let Some(column_tests) = tests.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let found = self.find(table, &Predicate { column_tests, row_tests: Vec::new() })?;
+        match found {
+            Some(_) => self.failures.store(0, Ordering::Relaxed),
+            None => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
+        }
+        Ok(found)
+    }
+
+    fn find(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
+        let counters = ReadCounters::new();
+        let (mut report, mut history, mut wanted) = (ScanReport::default(), TestHistory::default(), self.limit);
+        let mut batches = Vec::new();
+        for place in table.blocks_that_may_match(&predicate.column_tests) {
+            let block =
+                table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            let may_match = block.block().may_match(&block, &predicate.column_tests);
+            if !may_match.map_err(|error| block_error(&block, error))? {
+                continue;
+            }
+            for segment in 0..block.block().segments() {
+                if wanted == 0 {
+                    return Ok(Some(batches));
+                }
+                let mut reader = block.block().open_segment(&block, segment);
+                let selection = reader.filter_in_order(predicate, &mut history, &mut report);
+                let selection = selection.map_err(|error| block_error(&block, error))?;
+                let is_much = report.values_tested > VALUES_MAX || report.rows_out > VALUES_MAX;
+                if is_much || report.segments > SEGMENTS_MAX {
+                    return Ok(None);
+                }
+                let rows = selection.len().min(wanted);
+                if rows > 0 {
+                    wanted -= rows;
+                    let arrays = reader.project(&selection, 0..rows, &self.columns, &mut report);
+                    let arrays = arrays.map_err(|error| block_error(&block, error))?;
+                    batches.push(RecordBatch::try_new(Arc::clone(&self.output), arrays)?);
+                }
+            }
+        }
+        Ok(Some(batches))
+    }
+}
+
+impl Condition {
+    fn test(&self, values: &[ScalarValue], table: &Table) -> Option<ColumnTest> {
+        let value = |operand| match operand {
+            &Operand::Parameter(place) => values.get(place),
+            Operand::Value(value) => Some(value),
+        };
+        let mut values = self.operands.iter().map(value);
+        match self.operator {
+            Some(operator) => comparison(self.column, operator, values.next()??, &table.schema),
+            None => list_test(self.column, values, false, &table.schema),
+        }
+    }
+}
+
+/// The scan below a plan that does nothing but pick its columns and first rows, and these columns of the stored table.
+fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            *limit = scan.fetch.unwrap_or(usize::MAX).min(*limit);
+            let visible = &TableShape::of(&scan.source)?.visible;
+            let columns = match &scan.projection {
+                Some(places) => places.iter().map(|place| visible.get(*place).copied()).collect::<Option<_>>()?,
+                None => visible.clone(),
+            };
+            Some((scan, columns))
+        }
+        LogicalPlan::SubqueryAlias(alias) => picked(&alias.input, limit),
+        LogicalPlan::Projection(projection) => {
+            let (scan, columns) = picked(&projection.input, limit)?;
+            let place = |expression: &Expr| {
+                let Expr::Column(column) = expression.clone().unalias() else { return None };
+                columns.get(projection.input.schema().index_of_column(&column).ok()?).copied()
+            };
+            let columns = projection.expr.iter().map(place).collect::<Option<_>>()?;
+            Some((scan, columns))
+        }
+        LogicalPlan::Limit(rows) => {
+            let (SkipType::Literal(0), FetchType::Literal(fetch)) =
+                (rows.get_skip_type().ok()?, rows.get_fetch_type().ok()?)
+            else {
+                return None;
+            };
+            *limit = fetch.unwrap_or(usize::MAX).min(*limit);
+            picked(&rows.input, limit)
+        }
+        _ => None,
+    }
+}
+
+fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Option<Condition> {
+    let place = |column: &Column| {
+        let place = schema.index_of_column_by_name(None, &column.name)?;
+        shape.visible.get(place).copied().map(ColumnIndex::from)
+    };
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (column, operator, operand) = match (left.as_ref(), right.as_ref()) {
+                (Expr::Column(column), operand) => (column, *op, operand),
+                (operand, Expr::Column(column)) => (column, op.swap()?, operand),
+                _ => return None,
+            };
+            let operands = vec![operand_of(operand)?];
+            Some(Condition { column: place(column)?, operator: Some(operator), operands })
+        }
+        Expr::InList(list) if !list.negated => {
+            let Expr::Column(column) = list.expr.as_ref() else { return None };
+            let operands = list.list.iter().map(operand_of).collect::<Option<_>>()?;
+            Some(Condition { column: place(column)?, operator: None, operands })
+        }
+        _ => None,
+    }
+}
+
+fn operand_of(expression: &Expr) -> Option<Operand> {
+    match expression {
+        Expr::Literal(value, _) => Some(Operand::Value(value.clone())),
+        Expr::Placeholder(placeholder) => {
+            let number: usize = placeholder.id.strip_prefix('$')?.parse().ok()?;
+            Some(Operand::Parameter(number.checked_sub(1)?))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,263 @@
+//! Plans that are kept from one execution of a statement to the next.
+//!
+//! A statement that is run again is neither parsed nor optimized again: its optimized plan is kept, with its parameters
+//! as they stand in it, and without the rows of any table, so that no block outlives its table here. Each execution puts
+//! in the values, and the tables of the newest snapshot. What only looks up few rows does without a planner and without
+//! other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
+
+mod exact;
+pub mod lookup;
+mod texts;
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::default_table_source::{provider_as_source, source_as_provider};
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{ParamValues, Result, ScalarValue, internal_datafusion_err};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, TableSource, Volatility};
+use parking_lot::Mutex;
+use taut_store::{Catalog, Store, TableId};
+
+use self::exact::exact;
+use self::lookup::Lookup;
+use crate::parameters::Value;
+use crate::table::TautTable;
+
+pub use texts::Texts;
+
+/// A table whose rows are put in when the plan is run: the columns of a stored one that the statement sees.
+pub struct TableShape {
+    id: TableId,
+    /// Places in the stored table.
+    visible: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl TableSource for TableShape {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+impl TableShape {
+    /// What stands for a stored table in a kept plan.
+    fn of(source: &Arc<dyn TableSource>) -> Option<&Self> {
+        let source: &dyn TableSource = source.as_ref();
+        (source as &dyn std::any::Any).downcast_ref()
+    }
+}
+
+/// What a plan was made for; it holds for nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// The session.
+    pub session: u64,
+    /// Counts the changes of its settings.
+    pub settings: u64,
+    /// See [`Catalog::definitions`].
+    pub definitions: u64,
+}
+
+/// Where a statement keeps its plan.
+#[derive(Clone, Debug, Default)]
+pub struct Slot(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+enum State {
+    /// The statement was not run yet.
+    #[default]
+    New,
+    /// It was, once.
+    Seen,
+    /// Its plan cannot be kept.
+    Unkept(Basis),
+    Kept(Arc<KeptPlan>),
+}
+
+/// What a slot has for a statement that is about to run.
+pub enum Found {
+    /// A plan that holds.
+    Plan(Arc<KeptPlan>),
+    /// Nothing; a plan that is made now may be kept.
+    Wanted,
+    /// Nothing, and nothing is to be kept.
+    Nothing,
+}
+
+impl Slot {
+    /// The plan, if it holds.
+    pub fn get(&self, basis: Basis, snapshot: &Catalog) -> Option<Arc<KeptPlan>> {
+        match &*self.0.lock() {
+            State::Kept(plan) if plan.holds(basis, snapshot) => Some(Arc::clone(plan)),
+            _ => None,
+        }
+    }
+
+    /// As [`Slot::get`] for a statement that runs now. From the second time on its plan is to be kept: most statements
+    /// are run once.
+    pub fn find(&self, basis: Basis, snapshot: &Catalog) -> Found {
+        let mut state = self.0.lock();
+        match &*state {
+            State::New => {
+                *state = State::Seen;
+                Found::Nothing
+            }
+            State::Kept(plan) if plan.holds(basis, snapshot) => Found::Plan(Arc::clone(plan)),
+            State::Unkept(found) if *found == basis => Found::Nothing,
+            _ => Found::Wanted,
+        }
+    }
+
+    /// Keeps a plan, or that there is none to keep.
+    pub fn keep(&self, basis: Basis, plan: Option<&Arc<KeptPlan>>) {
+        *self.0.lock() = plan.map_or(State::Unkept(basis), |plan| State::Kept(Arc::clone(plan)));
+    }
+}
+
+/// An optimized plan without rows.
+pub struct KeptPlan {
+    basis: Basis,
+    plan: LogicalPlan,
+    /// The types of `$1`, `$2` and so on.
+    parameters: Vec<DataType>,
+    /// The tables that it reads, with their rows when it was planned.
+    tables: Vec<(TableId, u64)>,
+    /// Where it can be run without a planner.
+    pub lookup: Option<Lookup>,
+}
+
+impl KeptPlan {
+    /// Optimizes a query and makes it one to keep. `None` where it is none that can be: it reads what is no stored
+    /// table, its functions answer differently from time to time, a type of a parameter is not known without its value,
+    /// or the order of its joins depends on values.
+    pub fn of(plan: &LogicalPlan, state: &SessionState, basis: Basis) -> Option<Self> {
+        if !is_query(plan) || !is_immutable(plan).ok()? {
+            return None;
+        }
+        let parameters = parameters_of(plan)?;
+        let optimized = state.optimize(plan).ok()?;
+        let mut tables = Vec::new();
+        let mut is_stored = true;
+        let plan = optimized.transform_up_with_subqueries(|node| {
+            let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+            let provider = source_as_provider(&scan.source)?;
+            match provider.downcast_ref::<TautTable>() {
+                Some(table) => {
+                    tables.push((table.stored().id, table.rows()));
+                    scan.source = Arc::new(table.shape());
+                }
+                None => is_stored = false,
+            }
+            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+        });
+        let plan = plan.ok()?.data;
+        if !is_stored || (tables.len() > 1 && !parameters.is_empty()) {
+            return None;
+        }
+        let lookup = Lookup::of(&plan);
+        Some(Self { basis, plan, parameters, tables, lookup })
+    }
+
+    /// Whether this is a plan for a session as it is, and for tables as they are: a table that has grown or shrunk much
+    /// may want another one.
+    fn holds(&self, basis: Basis, snapshot: &Catalog) -> bool {
+        const CHANGE_MAX: u64 = 2;
+        let is_like = |(id, rows): &(TableId, u64)| {
+            let now = snapshot.table_of(*id).map(|table| table.rows());
+            now.is_some_and(|now| now <= rows * CHANGE_MAX && *rows <= now * CHANGE_MAX)
+        };
+        // A single table has no order of joins.
+        self.basis == basis && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
+    }
+
+    /// Values as the types of the parameters, where they are the same in them.
+    pub fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
+        if values.len() != self.parameters.len() {
+            return None;
+        }
+        values.iter().zip(&self.parameters).map(|(value, wanted)| exact(value, wanted)).collect()
+    }
+
+    /// The plan with the rows of a snapshot, and with values for its parameters.
+    ///
+    /// # Errors
+    /// When the engine finds it wrong, which is a bug.
+    pub fn bind(&self, store: &Arc<Store>, snapshot: &Catalog, values: &[ScalarValue]) -> Result<LogicalPlan> {
+        let plan = self.plan.clone().transform_up_with_subqueries(|node| {
+            let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+            let shape = TableShape::of(&scan.source).ok_or_else(|| internal_datafusion_err!("a kept plan has rows"))?;
+            let stored = snapshot.table_of(shape.id);
+            let stored = stored.ok_or_else(|| internal_datafusion_err!("a kept plan outlives its table"))?;
+            let table = TautTable::of_shape(Arc::clone(store), Arc::clone(stored), shape);
+            scan.source = provider_as_source(Arc::new(table));
+            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+        })?;
+        if values.is_empty() {
+            return Ok(plan.data);
+        }
+        let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
+        plan.data.replace_params_with_values(&ParamValues::List(values))
+    }
+}
+
+impl Debug for KeptPlan {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "KeptPlan({:?}, {})", self.basis, self.plan.display())
+    }
+}
+
+impl TautTable {
+    fn shape(&self) -> TableShape {
+        let (visible, schema) = self.visible();
+        TableShape { id: self.stored().id, visible: visible.to_vec(), schema: Arc::clone(schema) }
+    }
+
+    fn of_shape(store: Arc<Store>, stored: Arc<taut_store::Table>, shape: &TableShape) -> Self {
+        Self::with_visible(store, stored, shape.visible.clone(), Arc::clone(&shape.schema))
+    }
+}
+
+/// Whether a plan only gives rows.
+fn is_query(plan: &LogicalPlan) -> bool {
+    !matches!(
+        plan,
+        LogicalPlan::Ddl(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+            | LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+            | LogicalPlan::DescribeTable(_)
+    )
+}
+
+/// Whether all functions of a plan always answer the same. Others, such as `now()`, are computed while it is optimized.
+fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
+    let mut immutable = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                let volatility = match part {
+                    Expr::ScalarFunction(function) => function.func.signature().volatility,
+                    Expr::AggregateFunction(function) => function.func.signature().volatility,
+                    Expr::WindowFunction(function) => function.fun.signature().volatility,
+                    Expr::ScalarVariable(..) => Volatility::Stable,
+                    _ => Volatility::Immutable,
+                };
+                immutable &= volatility == Volatility::Immutable;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(immutable)
+}
+
+/// The types of `$1`, `$2` and so on, where all are known.
+fn parameters_of(plan: &LogicalPlan) -> Option<Vec<DataType>> {
+    let mut types = plan.get_parameter_types().ok()?;
+    (1..=types.len()).map(|number| types.remove(&format!("${number}")).flatten()).collect()
+}

@@ -1,0 +1,308 @@
+//! Statements that the engine plans: queries, from a plan that is kept where there is one, and the rest.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::config::ExecutionOptions;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as EngineStatement;
+use parking_lot::Mutex;
+use taut_store::Catalog;
+
+use super::{Done, Outcome, QuerySession, count_of, nullable_values, start, verb_of};
+use crate::error::{QueryError, Result};
+use crate::kept::{Basis, Found, KeptPlan, Slot};
+use crate::parameters::{Parameters, Value};
+use crate::prepared::Prepared;
+use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
+use crate::scan;
+use crate::statement::{self, Names, Statement};
+
+/// How a session plans.
+pub(super) struct Planning {
+    /// A number that no other session of this process has.
+    session: u64,
+    /// Counts the changes of settings.
+    settings: AtomicU64,
+    /// The settings and functions with which kept plans are run; none after a change of settings.
+    state: Mutex<Option<Arc<SessionState>>>,
+}
+
+impl Planning {
+    pub fn new() -> Self {
+        static SESSIONS: AtomicU64 = AtomicU64::new(0);
+        let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
+        Self { session, settings: AtomicU64::new(0), state: Mutex::new(None) }
+    }
+
+    fn basis(&self, snapshot: &Catalog) -> Basis {
+        let settings = self.settings.load(Ordering::Relaxed);
+        Basis { session: self.session, settings, definitions: snapshot.definitions() }
+    }
+
+    fn settings_change(&self) {
+        self.settings.fetch_add(1, Ordering::Relaxed);
+        *self.state.lock() = None;
+    }
+
+    fn state(&self, context: &SessionContext) -> Arc<SessionState> {
+        Arc::clone(self.state.lock().get_or_insert_with(|| Arc::new(context.state())))
+    }
+}
+
+/// A statement for the engine.
+pub(super) struct Run<'a> {
+    pub statement: &'a Arc<EngineStatement>,
+    pub names: Option<&'a Arc<Names>>,
+    pub is_long: bool,
+    pub plan: &'a Slot,
+}
+
+impl QuerySession {
+    /// The statements of a text, separated by semicolons.
+    ///
+    /// # Errors
+    /// At the first that is no statement or is not supported; nothing is returned then.
+    pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
+        if let Some(known) = self.texts.get(sql) {
+            return Ok(vec![known]);
+        }
+        let statements = statement::parse(sql)?;
+        self.texts.insert(sql, &statements);
+        Ok(statements)
+    }
+
+    /// Whether a plan is kept for a statement, whose names are then all known.
+    pub fn has_plan(&self, statement: &Statement) -> bool {
+        let snapshot = self.store.snapshot();
+        match statement {
+            Statement::Engine { plan, .. } => plan.get(self.planning.basis(&snapshot), &snapshot).is_some(),
+            _ => false,
+        }
+    }
+
+    /// The rows of a statement whose kept plan says how to look them up, if they are few. `None` for all others, which
+    /// [`QuerySession::run`] runs.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn look_up(
+        &self,
+        statement: &Statement,
+        parameters: &Parameters,
+    ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
+        let (slot, parameters) = match statement {
+            Statement::Engine { plan, .. } => (plan.clone(), parameters),
+            Statement::Execute { name, values, .. } if parameters.is_empty() => match self.prepared.get(name) {
+                Ok(prepared) => (prepared.plan, values),
+                Err(_) => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let snapshot = self.store.snapshot();
+        let Some(plan) = slot.get(self.planning.basis(&snapshot), &snapshot) else { return Ok(None) };
+        let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
+        let Some(values) = plan.values(values) else { return Ok(None) };
+        let rows = lookup.run(&snapshot, &values)?;
+        Ok(rows.map(|rows| (Arc::clone(lookup.output()), rows)))
+    }
+
+    pub(super) async fn run_engine(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
+        if statement::is_query(run.statement)
+            && let Some(outcome) = self.run_kept(run.plan, parameters, || self.plan(run)).await?
+        {
+            return Ok(outcome);
+        }
+        let numbered = parameters.numbered(run.statement)?;
+        let (state, plan, parameters) = match &numbered {
+            Some((statement, parameters)) => {
+                let run = Run { statement: &Arc::new(statement.clone()), ..*run };
+                let (state, plan) = self.plan(&run).await?;
+                (state, plan, parameters)
+            }
+            None => {
+                let (state, plan) = self.plan(run).await?;
+                (state, plan, parameters)
+            }
+        };
+        let LogicalPlan::Statement(planned) = plan else {
+            return self.run_plan(state, parameters.bind(plan)?).await;
+        };
+        if !parameters.is_empty() {
+            return Err(QueryError::unsupported("a parameter in this statement", "EXECUTE name(...) takes values"));
+        }
+        match planned {
+            PlannedStatement::Prepare(prepare) => {
+                verb_of(&prepare.input)?;
+                let prepared = Prepared {
+                    statement: Arc::clone(run.statement),
+                    names: run.names.cloned(),
+                    is_long: run.is_long,
+                    plan: Slot::default(),
+                };
+                self.prepared.insert(&prepare.name, prepared)?;
+                Ok(Outcome::Done(Done::of("PREPARE")))
+            }
+            PlannedStatement::Execute(execute) => {
+                let prepared = self.prepared.get(&execute.name)?;
+                let (state, plan) = self.plan(&prepared.run()).await?;
+                let context = SessionContext::new_with_state(state);
+                context.execute_logical_plan(plan).await?;
+                let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
+                let (state, plan) = context.execute_logical_plan(execute).await?.into_parts();
+                self.run_plan(state, plan).await
+            }
+            PlannedStatement::Deallocate(deallocate) => {
+                self.prepared.remove(&deallocate.name)?;
+                Ok(Outcome::Done(Done::of("DEALLOCATE")))
+            }
+            other => {
+                let frame = self.context.execute_logical_plan(LogicalPlan::Statement(other)).await?;
+                self.planning.settings_change();
+                match frame.schema().fields().is_empty() {
+                    true => Ok(Outcome::Done(Done::of("SET"))),
+                    false => Ok(Outcome::Rows(frame.execute_stream().await?)),
+                }
+            }
+        }
+    }
+
+    /// Runs a prepared statement with literals.
+    pub(super) async fn execute(
+        &self,
+        name: &str,
+        values: &Parameters,
+        statement: &Arc<EngineStatement>,
+    ) -> Result<Outcome> {
+        let prepared = self.prepared.get(name)?;
+        let planned = || async {
+            let (state, plan) = self.plan(&prepared.run()).await?;
+            match plan {
+                LogicalPlan::Statement(PlannedStatement::Prepare(prepare)) => {
+                    Ok((state, prepare.input.as_ref().clone()))
+                }
+                other => Ok((state, other)),
+            }
+        };
+        if let Some(outcome) = self.run_kept(&prepared.plan, values, planned).await? {
+            return Ok(outcome);
+        }
+        let slot = Slot::default();
+        let run = Run { statement, names: None, is_long: prepared.is_long, plan: &slot };
+        self.run_engine(&run, &Parameters::default()).await
+    }
+
+    /// Runs a query from the plan that is kept of it, which is made of what `planned` gives when it is wanted. `None`
+    /// where there is no such plan, or it is not for these values.
+    async fn run_kept<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
+        &self,
+        slot: &Slot,
+        parameters: &Parameters,
+        planned: impl FnOnce() -> F,
+    ) -> Result<Option<Outcome>> {
+        let Some(values) = positional(parameters) else { return Ok(None) };
+        let snapshot = self.store.snapshot();
+        let basis = self.planning.basis(&snapshot);
+        let kept = match slot.find(basis, &snapshot) {
+            Found::Plan(kept) => kept,
+            Found::Nothing => return Ok(None),
+            Found::Wanted => {
+                let (state, plan) = planned().await?;
+                let kept = KeptPlan::of(&plan, &state, basis).map(Arc::new);
+                slot.keep(basis, kept.as_ref());
+                match kept {
+                    Some(kept) => kept,
+                    None => return Ok(None),
+                }
+            }
+        };
+        let Some(values) = kept.values(values) else { return Ok(None) };
+        let plan = kept.bind(&self.store, &snapshot, &values)?;
+        let state = self.planning.state(&self.context);
+        let physical = state.query_planner().create_physical_plan(&plan, state.as_ref()).await?;
+        let callback = self.progress.lock().clone();
+        Ok(Some(Outcome::Rows(start_query(&state, physical, callback)?)))
+    }
+
+    /// Plans a statement on the newest snapshot.
+    async fn plan(&self, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
+        let mut state = self.state(run.names);
+        let mut plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
+        if plan.is_err() && run.names.is_some() {
+            // With all columns the message can say which there are.
+            state = self.state(None);
+            plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
+        }
+        Ok((state, plan?))
+    }
+
+    /// Runs a query or what writes its rows.
+    pub(super) async fn run_plan(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
+        let Some(verb) = verb_of(&plan)? else {
+            let callback = self.progress.lock().clone();
+            let physical = state.create_physical_plan(&plan).await?;
+            return Ok(Outcome::Rows(start_query(&state, physical, callback)?));
+        };
+        let operation = match &plan {
+            LogicalPlan::Dml(dml) => {
+                let name = dml.table_name.table();
+                // What is registered, and files, are there to be read.
+                if self.store.snapshot().table(name).is_none() {
+                    return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
+                }
+                format!("insert into {name}")
+            }
+            _ => "copy".to_owned(),
+        };
+        let plan = nullable_values(plan)?;
+        let rows = count_of(start(state, plan, self.counter(&operation, None)).await?).await?;
+        Ok(Outcome::Done(Done::with_rows(verb, rows)))
+    }
+}
+
+impl Prepared {
+    fn run(&self) -> Run<'_> {
+        Run { statement: &self.statement, names: self.names.as_ref(), is_long: self.is_long, plan: &self.plan }
+    }
+}
+
+/// Values by place. Those by name are for plans that are made for them.
+fn positional(parameters: &Parameters) -> Option<&[Value]> {
+    match parameters {
+        Parameters::Positional(values) => Some(values),
+        Parameters::Named(_) => None,
+    }
+}
+
+/// Starts a query, whose scans tell how far they are.
+fn start_query(
+    state: &SessionState,
+    physical: Arc<dyn ExecutionPlan>,
+    callback: Option<ProgressCallback>,
+) -> Result<SendableRecordBatchStream> {
+    let mut config = state.config().clone();
+    if let Some(callback) = callback
+        && let rows @ 1.. = scan::rows_of(&physical)
+    {
+        let progress = ScanProgress(ProgressCounter::new(Progress::QUERY, Some(rows), callback));
+        config.set_extension(Arc::new(progress));
+    }
+    if config.options().execution.batch_size == ExecutionOptions::default().batch_size
+        && let Some(rows) = scan::batch_rows_of(&physical)
+    {
+        // Who sets another size has it.
+        let rows = rows.max(config.batch_size());
+        config = config.with_batch_size(rows);
+    }
+    // Functions are looked up by name in plans that come from elsewhere, and only there.
+    let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
+    let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+    let context = TaskContext::new(None, session, config, none.0, none.1, none.2, none.3, runtime);
+    Ok(execute_stream(physical, Arc::new(context))?)
+}
