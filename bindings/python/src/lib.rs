@@ -14,6 +14,11 @@ mod waiting;
 
 use pyo3::prelude::*;
 
+/// Results are large and live shortly: the allocator of the system gives their pages back each time, and takes them from
+/// the kernel again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[pymodule]
 mod _taut {
     #[pymodule_export]
