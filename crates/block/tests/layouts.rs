@@ -151,6 +151,13 @@ fn check_aggregation(model: &Model, start: usize, selection: &Selection, reader:
                 assert!(expected.is_none_or(|number| bounds.is_some_and(|bounds| bounds.contains(&number))));
                 assert!(expected.is_some() || summary.nulls > 0);
             }
+            if let Selection::All(_) = selection {
+                let present = || positions.iter().filter_map(value).filter_map(|key| key.number());
+                assert_eq!(summary.bounds, present().min().zip(present().max()), "{column:?}");
+                assert_eq!(summary.nulls, (positions.len() - present().count()) as u64);
+                let sum = reader.sum_of_runs(column).unwrap();
+                assert!(sum.is_none_or(|sum| Some(sum) == present().try_fold(0, i128::checked_add)), "{column:?}");
+            }
         }
         let count = reader.code_count(column).unwrap();
         let Some(codes) = reader.codes(selection, 0..positions.len(), column).unwrap() else {

@@ -232,6 +232,14 @@ fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
     positions.iter().zip(codes).for_each(|(row, code)| check(*row as usize, code));
 }
 
+/// The sum of runs is that of the rows, wherever it is given.
+fn check_sum(chunk: &Chunk, model: &Model) {
+    let numbers = || (0..model.rows.len()).filter_map(|row| model.value(row, COLUMN[0])?.number());
+    if let Some(sum) = chunk.sum_of_runs() {
+        assert_eq!(Some(sum), numbers().try_fold(0, i128::checked_add), "{}", chunk.description());
+    }
+}
+
 /// Numbers in 64 bits: the low bits of the keys.
 fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
@@ -283,6 +291,7 @@ fn every_encoding_agrees_with_the_model() {
             check_searches(&chunk, column, random);
             check_dictionary(&chunk, logical, &column.model, random);
             check_codes(&chunk, &column.model, random);
+            check_sum(&chunk, &column.model);
             check_numbers(&chunk, column, random);
         }
     };

@@ -109,6 +109,18 @@ impl SegmentReader<'_> {
         }
     }
 
+    /// The sum of a column over the whole segment, where it is stored in runs: see [`taut_encoding::Chunk::sum_of_runs`].
+    /// Meaningless for floating point.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    pub fn sum_of_runs(&mut self, column: ColumnIndex) -> Result<Option<i128>, BlockError> {
+        Ok(match self.piece(column)?.0 {
+            Piece::Column(piece) => piece.chunk.sum_of_runs(),
+            Piece::Packed(_) | Piece::Slotted(_) => None,
+        })
+    }
+
     /// What zones know about a column of numbers; `None` for text, bytes and floating point.
     ///
     /// # Errors

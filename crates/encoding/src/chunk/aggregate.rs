@@ -72,6 +72,27 @@ impl Chunk {
         (count <= CODES_MAX).then_some(count)
     }
 
+    /// The sum of all rows, where it takes a look at each run instead of each row; `None` for other encodings, where some
+    /// row is null, and where it does not fit.
+    pub fn sum_of_runs(&self) -> Option<i128> {
+        let Values::Numbers(numbers) = &self.values else { return None };
+        if self.nulls > 0 {
+            return None;
+        }
+        let mut sum = Some(0_i128);
+        let mut add = |value: i128, rows: usize| {
+            let part = i128::try_from(rows).ok().and_then(|rows| value.checked_mul(rows));
+            sum = sum.zip(part).and_then(|(sum, part)| sum.checked_add(part));
+        };
+        match numbers {
+            Numbers::Constant(value) => add(*value, self.rows),
+            Numbers::RunLength(runs) => runs.runs(0..self.rows).into_iter().for_each(|(value, rows)| add(value, rows)),
+            Numbers::RunLengthDelta(runs) => runs.visit_runs(add),
+            _ => return None,
+        }
+        sum
+    }
+
     /// The codes of a range of rows, each below [`Chunk::code_count`]; `None` where there are none.
     ///
     /// # Panics

@@ -137,6 +137,14 @@ impl RunLength {
         });
     }
 
+    /// The number of each run of a range, and how many rows it has there.
+    pub(crate) fn runs(&self, rows: Range<usize>) -> Vec<(i128, usize)> {
+        let (runs, values) = self.values_of::<i128>(&rows);
+        let mut found = Vec::with_capacity(values.len());
+        self.ends.visit(rows, |run, rows| found.push((values[run - runs.start], rows.len())));
+        found
+    }
+
     fn value_of_run(&self, run: usize) -> i128 {
         match &self.values {
             Values::Plain(plain) => plain.value(run),

@@ -194,6 +194,14 @@ impl RunLengthDelta {
         })
     }
 
+    /// Visits all runs, number and rows.
+    pub(crate) fn visit_runs(&self, mut visit: impl FnMut(i128, usize)) {
+        let mut words = [0; VECTOR_ROWS];
+        for vector in 0..self.starts.len() {
+            self.runs::<i128>(vector, &mut words).for_each(|(number, rows)| visit(number, rows));
+        }
+    }
+
     /// Appends the numbers of a range.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         if rows.is_empty() {

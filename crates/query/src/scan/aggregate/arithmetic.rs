@@ -191,6 +191,14 @@ impl Arithmetic {
         })
     }
 
+    /// The column that a part is, if it is one.
+    pub fn column_of(&self, node: NodeIndex) -> Option<ColumnIndex> {
+        match self.nodes[node].part {
+            Part::Column(place) => Some(self.columns[place]),
+            _ => None,
+        }
+    }
+
     /// The places of the columns that a part is made of.
     pub fn columns_of(&self, node: NodeIndex) -> Vec<usize> {
         match self.nodes[node].part {

@@ -10,8 +10,8 @@ use taut_block::{NullableNumbers, ScanReport, SegmentReader, Selection};
 
 use super::arithmetic::Bounds;
 use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
-use super::plan::{AggregatePlan, Input};
-use super::states::{States, Values};
+use super::plan::{AggregatePlan, Function, Input};
+use super::states::{States, Summary, Values};
 
 /// Rows of a batch: a few vectors of them stay in the cache of a processor.
 const BATCH_ROWS: usize = 4096;
@@ -29,6 +29,8 @@ pub struct SegmentCounts {
     pub narrow: usize,
     /// Some argument was computed by the engine on arrays.
     pub decoded: usize,
+    /// Statistics and runs told all.
+    pub summarized: usize,
 }
 
 /// What is decided once for a segment.
@@ -56,6 +58,13 @@ pub fn aggregate(
     }
     let way = keys.begin_segment(reader)?;
     let decided = decide(plan, reader)?;
+    if let Some(summaries) = summaries(plan, &decided, reader, selection)? {
+        counts.summarized += 1;
+        let mut groups = BatchGroups::default();
+        keys.find(&way, reader, (selection, 0..selection.len()), &mut groups, report)?;
+        states.add_summaries(selection.len(), &summaries);
+        return Ok(());
+    }
     match way {
         SegmentKeys::None => {}
         SegmentKeys::Indexed { .. } => counts.indexed += 1,
@@ -76,6 +85,36 @@ pub fn aggregate(
     }
     counts.in_runs += usize::from(in_runs);
     Ok(())
+}
+
+/// What is known of each argument without a look at rows, where that is all that the functions ask: when all rows of the
+/// segment count, and there is one group.
+fn summaries(
+    plan: &AggregatePlan,
+    decided: &Decided,
+    reader: &mut SegmentReader<'_>,
+    selection: &Selection,
+) -> Result<Option<Vec<Summary>>, Failure> {
+    let is_engine = |function: &Function| matches!(function, Function::Engine { .. });
+    if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || plan.functions.iter().any(is_engine) {
+        return Ok(None);
+    }
+    let mut summaries = Vec::with_capacity(plan.inputs.len());
+    for (place, argument) in plan.inputs.iter().enumerate() {
+        let node = argument.node.filter(|_| decided.is_narrow[place]);
+        let Some(column) = node.and_then(|node| plan.arithmetic.column_of(node)) else { return Ok(None) };
+        let Some(known) = reader.number_summary(column)? else { return Ok(None) };
+        let is_summed = |function: &Function| matches!(function, Function::Sum { input, .. } | Function::Average { input, .. } if *input == place);
+        let sum = match plan.functions.iter().any(is_summed) {
+            false => None,
+            true => match reader.sum_of_runs(column)? {
+                None => return Ok(None),
+                sum => sum,
+            },
+        };
+        summaries.push(Summary { nulls: known.nulls, bounds: known.bounds, sum });
+    }
+    Ok(Some(summaries))
 }
 
 fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, Failure> {

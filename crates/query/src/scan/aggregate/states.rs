@@ -38,6 +38,17 @@ impl Values<'_> {
     }
 }
 
+/// What is known of an argument over all rows of a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Rows in which it is null.
+    pub nulls: u64,
+    /// Its least and greatest number; `None` where it is null throughout.
+    pub bounds: Option<(i128, i128)>,
+    /// The sum of its numbers, where a sum is asked for.
+    pub sum: Option<i128>,
+}
+
 /// What is known of one argument, by group.
 #[derive(Debug, Default)]
 struct InputState {
@@ -122,6 +133,18 @@ impl States {
             }
         }
         Ok(())
+    }
+
+    /// Takes in the rows of a whole segment, all of one group, by what is known of each argument.
+    pub fn add_summaries(&mut self, rows: usize, summaries: &[Summary]) {
+        self.rows.resize(1);
+        // A segment has at most 65,536 rows.
+        self.rows.add(0, rows as i64);
+        for (state, summary) in self.inputs.iter_mut().zip(summaries) {
+            if state.is_counted {
+                state.add_summary(summary);
+            }
+        }
     }
 
     /// The states of so many groups, in the order of the schema behind the keys; they begin anew.
@@ -241,6 +264,22 @@ impl InputState {
             let number =
                 |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row)).then(|| i128::from(numbers.at(row)));
             extremes.add(groups, group_count, (0..rows).map(number));
+        }
+    }
+
+    fn add_summary(&mut self, summary: &Summary) {
+        // As if the segment had one row.
+        let group = Groups::Runs(&[(0, 1)]);
+        self.nulls.resize(self.nulls.len().max(1), 0);
+        self.nulls[0] += summary.nulls as i64;
+        if let Some(sums) = &mut self.sums {
+            sums.add_wide(group, 1, summary.sum.into_iter());
+        }
+        let (least, greatest) = summary.bounds.unzip();
+        for (extremes, number) in [(&mut self.least, least), (&mut self.greatest, greatest)] {
+            if let Some(extremes) = extremes {
+                extremes.add(group, 1, std::iter::once(number));
+            }
         }
     }
 

@@ -24,13 +24,19 @@ use crate::progress::ScanProgress;
 struct Metrics {
     baseline: BaselineMetrics,
     counts: SegmentCounts,
-    shown: [Count; 5],
+    shown: [Count; 6],
 }
 
 impl Metrics {
     fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
-        let names =
-            ["segments_by_codes", "segments_in_runs", "segments_by_hash", "segments_in_64_bits", "segments_decoded"];
+        let names = [
+            "segments_by_codes",
+            "segments_in_runs",
+            "segments_by_hash",
+            "segments_in_64_bits",
+            "segments_decoded",
+            "segments_by_statistics",
+        ];
         Self {
             baseline: BaselineMetrics::new(metrics, partition),
             counts: SegmentCounts::default(),
@@ -39,8 +45,8 @@ impl Metrics {
     }
 
     fn publish(&mut self) {
-        let SegmentCounts { indexed, in_runs, hashed, narrow, decoded } = std::mem::take(&mut self.counts);
-        for (shown, count) in self.shown.iter().zip([indexed, in_runs, hashed, narrow, decoded]) {
+        let SegmentCounts { indexed, in_runs, hashed, narrow, decoded, summarized } = std::mem::take(&mut self.counts);
+        for (shown, count) in self.shown.iter().zip([indexed, in_runs, hashed, narrow, decoded, summarized]) {
             shown.add(count);
         }
     }
