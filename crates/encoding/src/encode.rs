@@ -21,6 +21,10 @@ use crate::{CHUNK_ROWS_MAX, bytes, numbers};
 pub enum Choice {
     /// By size and cost of decoding, estimated from the values.
     Auto,
+    /// The smallest of those that live on the order of rows, whatever decoding costs: `constant`, `run_length`,
+    /// `run_length_delta` and `delta`, of text and bytes `front_coded`; also where rows are in no order. For numbers that
+    /// are too far apart for differences, `run_length`.
+    Ordered,
     /// Plain values.
     Plain,
     /// This one.

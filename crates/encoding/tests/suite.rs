@@ -69,6 +69,8 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
             ("with long runs", 1..9, 1..3000),
             ("rising and falling", -8..9, 1..3),
             ("falling", -5..0, 1..4),
+            ("beginning anew", 1..4, 1..2),
+            ("with jumps", 1..4, 1..2),
         ] {
             let mut number = far + if step.start < 0 { 1 << 14 } else { 0 };
             let mut numbers = vec![];
@@ -76,6 +78,11 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
                 let rows = random.random_range(run.clone());
                 numbers.extend(std::iter::repeat_n(Some(Key::Number(number)), rows));
                 number += random.random_range(step.clone());
+                match name {
+                    "beginning anew" if random.random_bool(0.005) => number = far,
+                    "with jumps" if random.random_bool(0.005) => number += 500,
+                    _ => {}
+                }
             }
             let array = array_of(&numbers, logical);
             let model = Model::of_array(&array, logical);
@@ -89,7 +96,7 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
 
 fn choices(logical: LogicalType) -> impl Iterator<Item = Choice> {
     let forced = Encoding::ALL.into_iter().filter(move |encoding| encoding.is_allowed(logical, GroupKind::Column));
-    [Choice::Auto, Choice::Plain].into_iter().chain(forced.map(Choice::Forced))
+    [Choice::Auto, Choice::Ordered, Choice::Plain].into_iter().chain(forced.map(Choice::Forced))
 }
 
 /// Ranges of rows around the vectors' ends.

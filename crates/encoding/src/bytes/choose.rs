@@ -98,6 +98,29 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
     best.1
 }
 
+/// The smaller of runs and shared beginnings, whatever else would be smaller still.
+pub(crate) fn by_order(array: &BinaryViewArray) -> Result<Plan, EncodeError> {
+    if let Some(row) = constant_row(array) {
+        return Ok(Plan::Constant(row));
+    }
+    let lengths = Lengths::of(array, 0..array.len());
+    // What a run takes besides its value: in the dictionary an end, then where it ends, and a code.
+    const RUN_BYTES: usize = PLAIN_END_BYTES + 4;
+    let (mut last, mut runs_bytes) = (None, 0);
+    // Nulls repeat the value before.
+    for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
+        let value = array.value(row);
+        if last != Some(value) {
+            runs_bytes += value.len() + RUN_BYTES;
+            last = Some(value);
+        }
+    }
+    if lengths.encoded_bytes() <= runs_bytes && lengths.decoded_bytes() <= i32::MAX as usize {
+        return Ok(Plan::FrontCoded(lengths));
+    }
+    forced(array, Encoding::RunLength)
+}
+
 /// The lengths of values that take less than half their plain bytes by what they share.
 fn front_coded(array: &BinaryViewArray, plain_bytes: usize) -> Option<Lengths> {
     let rows = array.len();

@@ -59,6 +59,7 @@ pub(crate) fn encode(
     }
     let plan = match choice {
         Choice::Auto => choose::plan(array, heap_bytes),
+        Choice::Ordered => choose::by_order(array)?,
         Choice::Plain => Plan::Plain,
         Choice::Forced(encoding) => choose::forced(array, encoding)?,
     };

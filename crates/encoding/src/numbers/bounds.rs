@@ -26,17 +26,18 @@ impl BoundsTest {
 }
 
 /// Numbers between which those of a vector lie: `steps` steps, each of `least..=greatest`, from the first on; and
-/// where all of them go up, no more than the first number of the next vector.
+/// where numbers ascend throughout, no more than the first number of the next vector.
 pub(crate) fn bounds_of_steps(
     firsts: &Plain,
     vector: usize,
     steps: usize,
     (least, greatest): (i128, i128),
+    ascends: bool,
 ) -> (i128, i128) {
     let (first, steps) = (firsts.value(vector), steps as i128);
     let low = first.saturating_add(least.min(0).saturating_mul(steps));
     let high = first.saturating_add(greatest.max(0).saturating_mul(steps));
-    if least >= 0 && vector + 1 < firsts.len() {
+    if ascends && vector + 1 < firsts.len() {
         return (low, high.min(firsts.value(vector + 1)));
     }
     (low, high)

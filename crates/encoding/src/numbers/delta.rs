@@ -3,12 +3,16 @@
 //! ```text
 //! part: vectors * plain_bytes   the first number of each vector of 1,024 rows; floating point as keys
 //! part: packed steps, as in `packed.rs`: number - number before - base; zero in the first row of a vector
+//! parts: exceptions, as in `exceptions.rs`: steps in place of the packed ones; the head's `entries` counts them
 //! ```
 //!
-//! `base` is in the head: the least step, which may be negative, so that evenly stepping numbers need no bits and
-//! falling ones as few as rising ones. A number is the sum of all steps before it in its vector: a single one costs
-//! a vector's decoding, which makes this no encoding for columns that are looked up by position. A step that does
-//! not fit 64 bits above the least one cannot be packed.
+//! `base` is in the head: the least step that is packed, which may be negative, so that evenly stepping numbers need no
+//! bits and falling ones as few as rising ones. A number is the sum of all steps before it in its vector: a single one
+//! costs a vector's decoding, which makes this no encoding for columns that are looked up by position.
+//!
+//! Steps that are rare and far from the others are exceptions: those of a column that ascends within each value of the
+//! column before it in a sort order, and begins anew with the next. They are signed integers of the type's plain width;
+//! where some step needs more there are none, and a step that does not fit 64 bits above the least cannot be stored.
 
 use std::ops::Range;
 
@@ -19,9 +23,13 @@ use crate::kernels::{Lane, MASK_WORDS, wide};
 use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::Native;
 use crate::numbers::bounds::{BoundsTest, bounds_of_steps, mask_of};
+use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
 use crate::{Bitmap, VECTOR_ROWS};
+
+/// Up to so many rows of a vector are summed up one by one, from one to the next; of more, all numbers are.
+const FEW_ROWS: usize = 12;
 
 /// Differences of neighbours.
 #[derive(Clone, Debug)]
@@ -29,6 +37,7 @@ pub(crate) struct Delta {
     rows: usize,
     firsts: Plain,
     steps: Packed,
+    exceptions: Exceptions,
 }
 
 /// The least and the greatest difference of neighbours.
@@ -75,24 +84,82 @@ impl Steps {
     }
 }
 
-/// Bytes of the parts.
+/// Bytes of the parts without exceptions.
 pub(crate) fn bytes(rows: usize, width: usize, plain_bytes: usize) -> usize {
     padded(rows.div_ceil(VECTOR_ROWS) * plain_bytes) + packed::bytes(rows, width)
 }
 
-/// Writes the parts of numbers of these steps, which fit the width; sets what the head says.
-pub(crate) fn write<N: Native>(values: &[N], steps: Steps, width: usize, head: &mut Head, writer: &mut Writer) {
-    (head.base, head.width) = (steps.min, width);
+/// Which steps are packed, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    least: i128,
+    width: usize,
+    /// Rows whose step is not packed, also those that begin a vector: whether all numbers ascend is seen from them.
+    exceptions: Vec<u16>,
+}
+
+impl Plan {
+    /// The plan of fewest bytes for numbers that are at most `spread` apart; `None` where there is none.
+    pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
+        let steps = Steps::of(values, spread)?;
+        let whole = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
+        let window = window(sampled_steps(values, spread)?, steps, plain_bytes);
+        let patched = window.filter(|window| steps.width().is_none_or(|width| window.width < width)).map(|window| {
+            let outside = (1..values.len()).filter(|row| !window.holds(step(values[row - 1], values[*row])));
+            // A chunk has at most 2^16 rows.
+            let exceptions = outside.map(|row| row as u16).collect();
+            Self { least: window.base.into(), width: window.width, exceptions }
+        });
+        [whole, patched].into_iter().flatten().min_by_key(|plan| plan.bytes(values.len(), plain_bytes))
+    }
+
+    /// Bytes of the parts.
+    pub(crate) fn bytes(&self, rows: usize, plain_bytes: usize) -> usize {
+        let exceptions = self.exceptions.len();
+        bytes(rows, self.width, plain_bytes) + padded(2 * exceptions) + padded(exceptions * plain_bytes)
+    }
+}
+
+/// Neighbours whose steps are looked at before all are.
+const SAMPLE_ROWS: usize = 1024;
+
+/// Steps evenly spread over numbers that are at most `spread` apart; none where a step may have more than 64 bits.
+pub(crate) fn sampled_steps<N: Native>(values: &[N], spread: Option<i128>) -> Option<Vec<i64>> {
+    if spread.is_none_or(|spread| spread > i64::MAX.into()) {
+        return Some(vec![]);
+    }
+    let pairs = values.iter().zip(values.get(1..)?);
+    Some(pairs.step_by(values.len().div_ceil(SAMPLE_ROWS)).map(|(left, right)| step(*left, *right)).collect())
+}
+
+/// The steps that are packed where others are exceptions, by a sample of them; `None` where an exception might not fit
+/// the plain width.
+pub(crate) fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
+    // Booleans, of one byte, have no sign; wider steps than 64 bits are not sampled.
+    let bits = (8 * plain_bytes).min(64);
+    let fits = bits > 8 && steps.min >= i128::MIN >> (128 - bits) && steps.max <= i128::MAX >> (128 - bits);
+    // Checked to fit.
+    (fits && !sample.is_empty())
+        .then(|| Window::of_sample(&mut sample, (steps.min as i64, steps.max as i64), plain_bytes))
+}
+
+/// Writes the parts of numbers by their plan; sets what the head says.
+pub(crate) fn write<N: Native>(values: &[N], plan: &Plan, head: &mut Head, writer: &mut Writer) {
+    (head.base, head.width) = (plan.least, plan.width);
     let firsts: Vec<N> = values.iter().step_by(VECTOR_ROWS).copied().collect();
     plain::write(&firsts, head.plain_bytes, false, writer);
     // Steps of more than 64 bits are cut, and so is the least one: their distance, which fits, is right.
-    let least = steps.min as i64;
-    let mut distances = Vec::with_capacity(values.len());
-    for vector in values.chunks(VECTOR_ROWS) {
-        distances.push(least);
-        distances.extend(vector.iter().zip(&vector[1..]).map(|(left, right)| step(*left, *right)));
+    let least = plan.least as i64;
+    let mut steps = Vec::with_capacity(values.len());
+    steps.push(least);
+    steps.extend(values.iter().zip(&values[1..]).map(|(left, right)| step(*left, *right)));
+    let mut packed = steps.clone();
+    packed.iter_mut().step_by(VECTOR_ROWS).for_each(|step| *step = least);
+    for row in &plan.exceptions {
+        packed[usize::from(*row)] = least;
     }
-    packed::write(&distances, least, width, writer);
+    packed::write(&packed, least, plan.width, writer);
+    exceptions::write(&steps, &plan.exceptions, head, writer);
 }
 
 /// The sum of some numbers and one.
@@ -105,12 +172,33 @@ impl Delta {
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let firsts = Plain::parse(parts, head.plain_bytes, false, head.rows.div_ceil(VECTOR_ROWS))?;
         let steps = Packed::parse(parts, head.base, head.width, head.rows)?;
-        Ok(Self { rows: head.rows, firsts, steps })
+        Ok(Self { rows: head.rows, firsts, steps, exceptions: Exceptions::parse(head, parts)? })
     }
 
     /// The encoding as a person reads it.
     pub(crate) fn description(&self) -> String {
-        format!("delta({})", self.steps.width())
+        match self.exceptions.len() {
+            0 => format!("delta({})", self.steps.width()),
+            exceptions => format!("delta({}) with {exceptions} exceptions", self.steps.width()),
+        }
+    }
+
+    /// The steps of a vector; in place of that to its first number, anything.
+    #[inline(always)]
+    fn steps_of<N: Native>(&self, vector: usize, steps: &mut [N; VECTOR_ROWS]) {
+        self.steps.vector_of(vector, steps);
+        self.exceptions.correct(vector * VECTOR_ROWS..(vector + 1) * VECTOR_ROWS, steps);
+    }
+
+    /// Numbers between which those of a vector lie; `ascends` says that no step goes down.
+    fn bounds_of(&self, vector: usize, ascends: bool) -> (i128, i128) {
+        let first = vector * VECTOR_ROWS;
+        let steps = (self.rows - first).min(VECTOR_ROWS) - 1;
+        let domain = match self.exceptions.any_within(first..first + VECTOR_ROWS) {
+            true => (if ascends { 0 } else { i128::MIN }, i128::MAX),
+            false => self.steps.domain(),
+        };
+        bounds_of_steps(&self.firsts, vector, steps, domain, ascends)
     }
 
     /// Whether numbers of up to 64 bits are read as 128, which are summed up the faster before that.
@@ -135,7 +223,7 @@ impl Delta {
             let first = row - row % VECTOR_ROWS;
             let end = rows.end.min(first + VECTOR_ROWS);
             let vector = row / VECTOR_ROWS;
-            self.steps.vector_of(vector, &mut numbers);
+            self.steps_of(vector, &mut numbers);
             numbers[0] = S::from_number(self.firsts.value(vector));
             let (before, part) = numbers[..end - first].split_at(row - first);
             let (mut sum, out) = (sum_of(S::default(), before), &mut *out);
@@ -164,8 +252,17 @@ impl Delta {
         for these in positions.chunk_by(|left, right| *left as usize / VECTOR_ROWS == *right as usize / VECTOR_ROWS) {
             let Some(first) = these.first() else { continue };
             let vector = *first as usize / VECTOR_ROWS;
-            self.steps.vector_of(vector, &mut numbers);
+            self.steps_of(vector, &mut numbers);
             let (mut sum, mut next) = (S::from_number(self.firsts.value(vector)), 1);
+            if these.len() > FEW_ROWS {
+                let last = *these.last().unwrap_or(first) as usize % VECTOR_ROWS;
+                numbers[0] = sum;
+                for row in 1..=last {
+                    numbers[row] = numbers[row - 1].sum(numbers[row]);
+                }
+                out.extend(these.iter().map(|row| O::from_number(numbers[*row as usize % VECTOR_ROWS].to_number())));
+                continue;
+            }
             for row in these {
                 let row = *row as usize % VECTOR_ROWS;
                 if next <= row {
@@ -192,13 +289,13 @@ impl Delta {
         let on_lanes = LaneTest::<L>::new(test, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
         let mut numbers = [N::default(); VECTOR_ROWS];
         let mut lanes = [L::default(); VECTOR_ROWS];
+        let ascends = self.steps.base() >= 0 && self.exceptions.least().is_none_or(|least| least >= 0);
         filter_vectors(rows, selection, |vector| -> [u64; MASK_WORDS] {
-            let steps = (self.rows - vector * VECTOR_ROWS).min(VECTOR_ROWS) - 1;
-            let (low, high) = bounds_of_steps(&self.firsts, vector, steps, self.steps.domain());
+            let (low, high) = self.bounds_of(vector, ascends);
             if let Some(all) = on_bounds.verdict(low, high) {
                 return mask_of(all);
             }
-            self.steps.vector_of(vector, &mut numbers);
+            self.steps_of(vector, &mut numbers);
             let mut sum = N::from_number(self.firsts.value(vector).wrapping_sub(numbers[0].to_number()));
             for (lane, step) in lanes.iter_mut().zip(&numbers) {
                 sum = sum.sum(*step);

@@ -1,4 +1,5 @@
-//! Numbers that do not fit the packed ones among which they stand: exceptions of `patched` and `alp`.
+//! Numbers that do not fit the packed ones among which they stand: exceptions of `patched` and `alp`, and steps of
+//! `delta`.
 //!
 //! ```text
 //! part: entries * 2             u16 each: the rows of the exceptions, ascending
@@ -53,6 +54,16 @@ impl Exceptions {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// The least number of them.
+    pub(crate) fn least(&self) -> Option<i128> {
+        (0..self.rows.len()).map(|index| self.numbers.value(index)).min()
+    }
+
+    /// Whether some are in a range of rows.
+    pub(crate) fn any_within(&self, rows: Range<usize>) -> bool {
+        self.within(rows).next().is_some()
     }
 
     /// Those in a range of rows, each by its place in the range.

@@ -34,7 +34,7 @@ use crate::{Bitmap, distinct, search};
 use alp::{Alp, Decimals};
 use bitmap::SetBits;
 use choose::{Found, Profile};
-use delta::{Delta, Steps};
+use delta::Delta;
 use dictionary::Dictionary;
 use packed::Packed;
 use patched::Patched;
@@ -82,6 +82,7 @@ pub(crate) fn encode<N: Native>(
     let mut found = Found::default();
     head.encoding = match choice {
         Choice::Auto => profile.choose(values, head.plain_bytes, is_float, &mut found),
+        Choice::Ordered => order::smallest(values, &profile, head.plain_bytes, &mut found),
         Choice::Plain => Encoding::Plain,
         Choice::Forced(encoding) => encoding,
     };
@@ -119,11 +120,11 @@ pub(crate) fn encode<N: Native>(
             alp::write(values, &decimals, &mut head, &mut writer);
         }
         Encoding::Delta => {
-            let steps = Steps::of(values, profile.spread());
-            let Some((steps, width)) = steps.and_then(|steps| Some((steps, steps.width()?))) else {
+            let plan = found.delta.or_else(|| delta::Plan::of(values, profile.spread(), head.plain_bytes));
+            let Some(plan) = plan else {
                 return Err(impossible("differences of neighbours are more than 64 bits apart"));
             };
-            delta::write(values, steps, width, &mut head, &mut writer);
+            delta::write(values, &plan, &mut head, &mut writer);
         }
         Encoding::RunLengthDelta => {
             let Some(plan) = run_length_delta::Plan::of(values, profile.spread()) else {

@@ -16,15 +16,17 @@
 //! run_length_delta, runs of 4        900       30    5,200
 //! ```
 //!
+//! Steps that are exceptions cost less than the bits that they save.
+//!
 //! So two bytes are taken where they are no larger, a full bitmap where it is half as large; and what has to sum up
 //! must save the more, the faster it is without: see [`Before::share`].
 
 use taut_types::Encoding;
 
 use crate::native::Native;
-use crate::numbers::choose::Profile;
+use crate::numbers::choose::{Found, Profile};
 use crate::numbers::delta::{Steps, step};
-use crate::numbers::{bitmap, delta, run_length_delta, two_byte_delta};
+use crate::numbers::{bitmap, delta, packed, run_length, run_length_delta, two_byte_delta};
 
 /// Neighbours that are looked at before all are.
 const SAMPLE_ROWS: usize = 256;
@@ -59,18 +61,32 @@ impl Before {
     }
 }
 
-/// The least and greatest steps of a sample of neighbours: of all, and of those that differ.
-fn sample<N: Native>(values: &[N]) -> (Steps, Steps) {
+/// The steps of a sample of neighbours.
+fn sample<N: Native>(values: &[N]) -> Vec<i64> {
     let stride = values.len().div_ceil(SAMPLE_ROWS);
     let pairs = values.iter().zip(&values[1..]).step_by(stride);
-    let steps = |is_wanted: fn(&i64) -> bool| {
-        let steps = pairs.clone().map(|(left, right)| step(*left, *right)).filter(is_wanted);
-        let bounds = steps.fold(None, |bounds: Option<(i64, i64)>, step| {
-            Some(bounds.map_or((step, step), |(min, max)| (min.min(step), max.max(step))))
-        });
-        bounds.map_or(Steps { min: 0, max: 0 }, |(min, max)| Steps { min: min.into(), max: max.into() })
-    };
-    (steps(|_| true), steps(|step| *step != 0))
+    pairs.map(|(left, right)| step(*left, *right)).collect()
+}
+
+/// Bits of some steps above the least of them.
+fn width_of(steps: impl Iterator<Item = i64>) -> Option<usize> {
+    let bounds = steps.fold(None, |bounds: Option<(i64, i64)>, step| {
+        Some(bounds.map_or((step, step), |(min, max)| (min.min(step), max.max(step))))
+    });
+    let (min, max) = bounds.unwrap_or((0, 0));
+    packed::width_of(min, max)
+}
+
+/// Bytes of `delta` by a sample of the steps of this many rows, with exceptions or without; a sample can only be
+/// narrower than all.
+fn sampled_delta_bytes(sample: &[i64], rows: usize, spread: i128, plain_bytes: usize) -> Option<usize> {
+    let whole = width_of(sample.iter().copied()).map(|width| delta::bytes(rows, width, plain_bytes));
+    let window = delta::window(sample.to_vec(), Steps { min: -spread, max: spread }, plain_bytes);
+    let patched = window.map(|window| {
+        let exceptions = window.outside(sample) * rows / sample.len();
+        delta::bytes(rows, window.width, plain_bytes) + exceptions * (2 + plain_bytes)
+    });
+    whole.into_iter().chain(patched).min()
 }
 
 /// The encoding that takes the place of the one before, if any does. It is never larger.
@@ -89,6 +105,32 @@ pub(crate) fn choose<N: Native>(
     by_order.or(fits_two_bytes.then_some(Encoding::TwoByteDelta))
 }
 
+/// The smallest of the encodings that live on order.
+pub(crate) fn smallest<N: Native>(
+    values: &[N],
+    profile: &Profile<N>,
+    plain_bytes: usize,
+    found: &mut Found<N>,
+) -> Encoding {
+    let (rows, runs, spread) = (values.len(), profile.runs, profile.spread());
+    if runs == 1 {
+        return Encoding::Constant;
+    }
+    let width = packed::width_of(profile.min, profile.max);
+    let mut best = (run_length::bytes_least(runs, width, plain_bytes), Encoding::RunLength);
+    // A word per row is one of delta, and the length of a run besides.
+    let runs_plan = if runs == rows { None } else { run_length_delta::Plan::of(values, spread) };
+    found.delta = delta::Plan::of(values, spread, plain_bytes);
+    let others = [
+        (runs_plan.map(|plan| plan.bytes(plain_bytes)), Encoding::RunLengthDelta),
+        (found.delta.as_ref().map(|plan| plan.bytes(rows, plain_bytes)), Encoding::Delta),
+    ];
+    for (bytes, encoding) in others {
+        best = bytes.map_or(best, |bytes| best.min((bytes, encoding)));
+    }
+    best.1
+}
+
 fn choose_by_order<N: Native>(
     values: &[N],
     profile: &Profile<N>,
@@ -103,11 +145,11 @@ fn choose_by_order<N: Native>(
         && bitmap_bytes.is_some_and(|bytes| bytes * 2 <= before.bytes);
     let bitmap_bytes = bitmap_bytes.filter(|bytes| is_full || before.yields_to(*bytes));
 
-    let (all, changes) = sample(values);
-    // A sample can only be narrower than all.
-    let delta_bytes =
-        all.width().map(|width| delta::bytes(rows, width, plain_bytes)).filter(|bytes| before.yields_to(*bytes));
-    let runs_bytes = changes.width().map(|width| profile.runs * (width + 1) / 8);
+    let steps = sample(values);
+    let delta_bytes = spread.and_then(|spread| sampled_delta_bytes(&steps, rows, spread, plain_bytes));
+    let delta_bytes = delta_bytes.filter(|bytes| before.yields_to(*bytes));
+    let runs_width = width_of(steps.into_iter().filter(|step| *step != 0));
+    let runs_bytes = runs_width.map(|width| profile.runs * (width + 1) / 8);
     let runs_bytes = runs_bytes.filter(|bytes| profile.runs < rows && before.yields_to(*bytes));
     if bitmap_bytes.is_none() && delta_bytes.is_none() && runs_bytes.is_none() {
         return None;
@@ -118,7 +160,8 @@ fn choose_by_order<N: Native>(
     if is_full && bitmap_bytes.is_some() {
         return Some(Encoding::Bitmap);
     }
-    let delta_bytes = delta_bytes.and(steps.width()).map(|width| delta::bytes(rows, width, plain_bytes));
+    let delta_bytes = delta_bytes.and_then(|_| delta::Plan::of(values, spread, plain_bytes));
+    let delta_bytes = delta_bytes.map(|plan| plan.bytes(rows, plain_bytes));
     let runs_bytes =
         runs_bytes.and_then(|_| run_length_delta::Plan::of(values, spread)).map(|plan| plan.bytes(plain_bytes));
     let candidates =

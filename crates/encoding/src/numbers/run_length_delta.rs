@@ -285,7 +285,8 @@ impl RunLengthDelta {
         let words = (self.runs - vector * VECTOR_ROWS).min(VECTOR_ROWS);
         let step_bits = self.words.width() - self.run_bits;
         let greatest = self.least.saturating_add((1_i128 << step_bits) - 1);
-        let (low, high) = bounds_of_steps(&self.firsts, vector, words - 1, (self.least, greatest));
+        let steps = (self.least, greatest);
+        let (low, high) = bounds_of_steps(&self.firsts, vector, words - 1, steps, self.least >= 0);
         on_bounds.verdict(low, high)
     }
 }

@@ -137,7 +137,7 @@ fn plan_numbers(
             Err(impossible(name, Encoding::BitPacked, "it has negative numbers"))
         }
         Choice::Forced(Encoding::BitPacked) => Ok(FieldPlan::number(values, 0, width_of(max as u128))),
-        Choice::Auto if width >= DICTIONARY_WIDTH_MIN => {
+        Choice::Auto | Choice::Ordered if width >= DICTIONARY_WIDTH_MIN => {
             let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
             let Some(found) = distinct(values, limits) else { return Ok(FieldPlan::number(values, min, width)) };
             let plan = FieldPlan::dictionary(values, found, name)?;
@@ -150,7 +150,9 @@ fn plan_numbers(
             *budget = budget.saturating_sub(plan.table.len());
             Ok(plan)
         }
-        Choice::Auto | Choice::Forced(Encoding::FrameOfReference) => Ok(FieldPlan::number(values, min, width)),
+        Choice::Auto | Choice::Ordered | Choice::Forced(Encoding::FrameOfReference) => {
+            Ok(FieldPlan::number(values, min, width))
+        }
         Choice::Forced(encoding) => Err(impossible(name, encoding, "packed rows have no such field")),
     }
 }
@@ -165,7 +167,7 @@ fn plan_bytes(
     match choice {
         Choice::Plain | Choice::Forced(Encoding::Plain) => Ok(FieldPlan::inline(values, views, None)),
         Choice::Forced(Encoding::Fsst) => Ok(FieldPlan::inline(values, views, Some(train(views).0))),
-        Choice::Auto => {
+        Choice::Auto | Choice::Ordered => {
             let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
             if let Some(found) = distinct(values, limits) {
                 let entries: usize = found.rows.iter().map(|row| views.value(*row as usize).len() + 4).sum();
