@@ -14,9 +14,11 @@ use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
 use taut_types::{Column, ColumnIndex, ColumnTest, Predicate, Schema, TableDesign};
 
 const ROWS: usize = 700;
-const LAYOUTS: [&[(&str, &str)]; 5] = [
+const LAYOUTS: [&[(&str, &str)]; 7] = [
     &[("layout", "row")],
     &[("layout", "packed_row"), ("sort_by", "c1")],
+    &[("layout", "packed_row"), ("sort_by", "c11,c0,c4"), ("abstraction", "3")],
+    &[("layout", "row"), ("sort_by", "c2,c12 desc"), ("abstraction", "2")],
     &[("layout", "column"), ("sort_by", "c2")],
     &[("layout", "column"), ("compression", "none")],
     &[("groups", "(c0,c3,c11),(c1),(c2,c4),(c5,c6,c7,c8,c9,c10,c12)")],

@@ -165,6 +165,8 @@ class Table:
             keys = rng.sample(names, rng.randint(1, min(3, len(names))))
             orders = ["", " desc", " nulls first", " desc nulls last"]
             options["sort_by"] = ", ".join(key + rng.choice(orders) for key in keys)
+            if rng.random() < 0.6:
+                options["abstraction"] = rng.choice(["auto", *map(str, range(len(keys) + 1))])
         if rng.random() < 0.2:
             options["compression"] = "none"
         options["block_size"] = rng.choice(["128KiB", "128KiB", "1MiB", "16MiB", "file"])

@@ -242,9 +242,9 @@ impl Block {
         group: usize,
     ) -> Result<Piece<'a>, BlockError> {
         let columns = self.header.group(group).columns;
-        let types = columns.iter().map(|column| self.column_type(*column)).collect();
+        let types: Vec<LogicalType> = columns.iter().map(|column| self.column_type(*column)).collect();
         let numbers = self.header.piece(segment, group);
-        Piece::open(self.header.kind(group), sections, numbers, types, self.segment_rows(segment))
+        Piece::open(self.header.kind(group), sections, numbers, &types, self.segment_rows(segment))
     }
 
     /// How a column is stored in each segment.
@@ -287,7 +287,7 @@ impl Block {
             for group in 0..self.header.groups() {
                 let columns = self.header.group(group).columns;
                 let mut piece = self.open_piece(sections, segment, group)?;
-                piece.check()?;
+                piece.check(self.segment_rows(segment))?;
                 for (place, column) in columns.iter().enumerate() {
                     let arrays = piece.read(&[place], &Rows::Range(0..self.segment_rows(segment)))?;
                     let summary = self.summary(sections, *column)?;

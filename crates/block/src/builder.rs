@@ -250,7 +250,9 @@ impl BlockBuilder {
             .zip(&values)
             .map(|(column, values)| (values, self.choice(*column), self.schema.column(*column).name.as_str()))
             .collect();
-        let (mut sections, zone_ends) = groups::build(*kind, &sources)?;
+        let levels = self.design.levels(&self.groups[group]);
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let (mut sections, zone_ends) = groups::build(*kind, &sources, &levels, rows)?;
         let first = u32::try_from(self.sections.len())
             .map_err(|_| BuildError::TooLarge { what: "sections", found: self.sections.len() as u64 })?;
         self.first_sections.push(first);

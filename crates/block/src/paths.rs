@@ -67,8 +67,7 @@ impl SegmentReader<'_> {
     ) -> Result<(), BlockError> {
         for planned in planned {
             let test = planned.test;
-            let column_kind = self.block.header.kind(self.block.header.place(test.column.index()).0);
-            let is_searchable = !test.negated && test.test != Test::Null && column_kind == GroupKind::Column;
+            let is_searchable = !test.negated && test.test != Test::Null;
             if !is_searchable || planned.is_answered() {
                 continue;
             }
@@ -96,7 +95,8 @@ impl SegmentReader<'_> {
             let rows = start..zone.rows_end;
             start = rows.end;
             let found = if zone.is_ascending && uncertain.overlaps(&rows) {
-                self.piece(test.column)?.0.search(&test.test, rows.start as usize..rows.end as usize)
+                let (piece, place) = self.piece(test.column)?;
+                piece.search(place, &test.test, rows.start as usize..rows.end as usize)
             } else {
                 None
             };
@@ -149,7 +149,7 @@ impl SegmentReader<'_> {
             for (place, at, exact) in [(0, Some(first), Some(found.first_is_exact)), (1, second, found.second_is_exact)]
             {
                 let (Some(at), Some(is_exact)) = (at, exact) else { continue };
-                let cost = self.test_cost(planned[at].test, tree.takes_codes(place));
+                let cost = self.test_cost(planned[at].test, tree.takes_codes(place))?;
                 scan_cost += planned[at].uncertain.rows() as f64 * cost;
                 // Rows found that only may pass are tested.
                 index_cost += if is_exact { 0.0 } else { found_rows * cost };
@@ -178,10 +178,13 @@ impl SegmentReader<'_> {
         Ok(tree.search(first, second))
     }
 
-    fn test_cost(&self, test: &ColumnTest, has_codes: bool) -> f64 {
-        let header = &self.block.header;
+    fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
+        let kind = self.block.header.kind(self.block.header.place(test.column.index()).0);
         let is_text = matches!(test.test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
-        test_cost(header.kind(header.place(test.column.index()).0), is_text)
+        let (piece, place) = self.piece(test.column)?;
+        // A level of rows is tested as a column is.
+        let kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
+        Ok(test_cost(kind, is_text))
     }
 }
 

@@ -17,8 +17,8 @@ use common::{InMemory, build};
 use taut_block::{Block, ScanReport, Selection};
 use taut_testkit::{Model, TYPES, agree, array_of};
 use taut_types::{
-    BlockSize, Column, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout, LogicalType,
-    Schema, TableDesign,
+    Abstraction, BlockSize, Column, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout,
+    LogicalType, Schema, SortColumn, TableDesign,
 };
 
 const ROWS: usize = 150;
@@ -163,6 +163,59 @@ fn ordered_table() -> (Schema, TableDesign, RecordBatch) {
     (schema, design, batch)
 }
 
+/// Rows in the order of their first four columns, which are levels: runs with and without nulls, a number that begins
+/// anew with each run, text.
+fn levels_table() -> (Schema, RecordBatch) {
+    let columns = [
+        (LogicalType::Date, false),
+        (LogicalType::SmallInt, true),
+        (LogicalType::Integer, false),
+        (LogicalType::Varchar, true),
+        (LogicalType::Double, false),
+        (LogicalType::Bytea, true),
+    ];
+    let schema = columns
+        .iter()
+        .enumerate()
+        .map(|(index, (logical, nullable))| Column::new(format!("c{index}"), *logical, *nullable));
+    let schema = Schema::new(schema.collect()).unwrap();
+    let value = |index: usize, row: i128| match index {
+        0 => Some(Key::Number(10_000 + row / 300)),
+        1 => Some(Key::Number(row % 300 / 40)).filter(|key| *key < Key::Number(6)),
+        2 => Some(Key::Number(row % 40 * 2 + row % 3)),
+        3 if row % 11 == 5 => None,
+        3 => Some(Key::Bytes(format!("part {:05}", row / 2).into_bytes().into())),
+        4 => Some(Key::Number(row * 7_919 % 1_009)),
+        _ => (row % 5 != 0).then(|| Key::Bytes((0..row % 9).map(|byte| byte as u8).collect())),
+    };
+    let arrays = columns.iter().enumerate().map(|(index, (logical, _))| {
+        array_of(&(0..ORDERED_ROWS as i128).map(|row| value(index, row)).collect::<Vec<_>>(), *logical)
+    });
+    let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
+    (schema, batch)
+}
+
+/// Layouts whose first four columns are levels, in forced encodings.
+fn levels_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
+    let columns = columns(schema);
+    let sort_by = columns.iter().map(|column| SortColumn { column: *column, descending: false, nulls_first: false });
+    let sort_by: Vec<SortColumn> = sort_by.collect();
+    [
+        ("levels/row", Layout::Row, Encoding::TwoByteDelta),
+        ("levels/packed_row_delta", Layout::PackedRow, Encoding::Delta),
+        ("levels/column_delta", Layout::Column, Encoding::Delta),
+    ]
+    .into_iter()
+    .map(|(name, layout, third)| {
+        let encodings = [Encoding::RunLength, Encoding::RunLengthDelta, third, Encoding::FrontCoded];
+        let encodings = columns.iter().copied().zip(encodings.into_iter().chain([Encoding::Plain; 2])).collect();
+        let abstraction = Abstraction::Levels(4);
+        let (sort_by, block_size) = (sort_by.clone(), BLOCK_SIZE);
+        (name, TableDesign { layout, sort_by, encodings, abstraction, block_size, ..TableDesign::default() })
+    })
+    .collect()
+}
+
 fn golden_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -178,6 +231,11 @@ fn blocks_of_today_are_those_of_the_golden_files() {
     }
     let (schema, design, batch) = ordered_table();
     changed.extend(changed_file("ordered/column", true, &schema, &design, &batch));
+    let (schema, batch) = levels_table();
+    for (name, design) in levels_designs(&schema) {
+        // Which steps are exceptions may change.
+        changed.extend(changed_file(name, !name.ends_with("_delta"), &schema, &design, &batch));
+    }
     assert!(changed.is_empty(), "{}", changed.join("\n"));
 }
 
@@ -209,6 +267,8 @@ fn golden_files_are_read() {
     assert!(files >= designs(&schema).len());
     let (schema, _, batch) = ordered_table();
     assert!(read_files(golden_folder().join("ordered"), &schema, batch) >= 1);
+    let (schema, batch) = levels_table();
+    assert!(read_files(golden_folder().join("levels"), &schema, batch) >= levels_designs(&schema).len());
 }
 
 /// Reads every file of a folder, which must hold these rows. Returns how many there are.

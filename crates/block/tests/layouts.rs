@@ -10,9 +10,9 @@ use arrow_array::RecordBatch;
 use common::{Answer, InMemory, KeyTest, build, designs, digest, forced, open};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_block::{Block, BlockImage, BuildError, ScanReport, SegmentReader, Selection};
+use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
 use taut_testkit::{Model, TestTable, agree, tables, tests_for};
-use taut_types::{BlockSize, ColumnIndex, ColumnTest, Encoding, Key, Predicate, RowTest, TableDesign};
+use taut_types::{BlockSize, ColumnIndex, ColumnTest, Encoding, GroupKind, Key, Predicate, RowTest, TableDesign};
 
 const SEED: u64 = 7;
 /// Predicates of large tables are drawn, those of small ones are all tried.
@@ -84,6 +84,7 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
         let storage = block.column_storage(&sections, *column).unwrap();
         assert_eq!(storage.iter().map(|piece| piece.rows).sum::<usize>(), rows.len(), "{name}");
         assert!(storage.iter().all(|piece| !piece.description.is_empty()));
+        check_levels(name, design, model, *column, &storage);
     }
     let mut random = StdRng::seed_from_u64(SEED);
     let mut start = first;
@@ -110,6 +111,26 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
         start += segment_rows;
     }
     assert_eq!(start, rows.end, "{name}");
+}
+
+/// A column that must be a level says so, and one that must not does not.
+fn check_levels(name: &str, design: &TableDesign, model: &Model, column: ColumnIndex, storage: &[PieceStorage]) {
+    let group = design.groups(&model.schema).into_iter().find(|group| group.columns.contains(&column)).unwrap();
+    if group.kind == GroupKind::Column {
+        return;
+    }
+    let levels = design.levels(&group);
+    let level = levels.places.iter().position(|place| group.columns[*place] == column);
+    for piece in storage {
+        let found = piece.description.split_once(": ").filter(|(level, _)| level.starts_with("level "));
+        match level {
+            Some(level) if levels.forced => {
+                assert_eq!(found.map(|(level, _)| level), Some(&*format!("level {}", level + 1)), "{name}");
+            }
+            Some(_) => {}
+            None => assert_eq!(found, None, "{name}"),
+        }
+    }
 }
 
 fn check_statistics(name: &str, block: &Block, sections: &InMemory, image: &BlockImage, model: &Model) {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use common::{build, open};
 use taut_block::{ScanReport, Selection};
-use taut_types::{Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, TableDesign, Test};
+use taut_types::{
+    Abstraction, Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, SortColumn, TableDesign, Test,
+};
 
 const ROWS: i64 = 100_000;
 
@@ -38,6 +40,12 @@ fn table() -> (Schema, RecordBatch) {
 
 fn design(layout: Layout) -> TableDesign {
     TableDesign { layout, ..TableDesign::default() }
+}
+
+/// A design sorted by the columns from the first on, of which so many are levels.
+fn leveled(layout: Layout, levels: u16) -> TableDesign {
+    let sort = |column| SortColumn { column: ColumnIndex(column), descending: false, nulls_first: false };
+    TableDesign { sort_by: (0..2).map(sort).collect(), abstraction: Abstraction::Levels(levels), ..design(layout) }
 }
 
 fn key_is(key: i128) -> Predicate {
@@ -79,13 +87,36 @@ fn a_point_query_on_a_sorted_key_touches_few_sections() {
 fn a_row_by_position_touches_head_and_page() {
     let (schema, batch) = table();
     let all: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
-    let images = build(&schema, &design(Layout::PackedRow), &[batch]).unwrap();
-    let (block, sections) = open(&images[0]);
-    for row in [0, 1, 30_000, 65_535] {
-        sections.touched();
-        let mut reader = block.open_segment(&sections, 0);
-        reader.project(&Selection::Positions(vec![row]), 0..1, &all, &mut ScanReport::default()).unwrap();
-        assert!(sections.touched().len() <= 2);
+    let layouts = [(Layout::PackedRow, 0), (Layout::PackedRow, 2), (Layout::Row, 1)];
+    for (layout, levels) in layouts {
+        let images = build(&schema, &leveled(layout, levels), std::slice::from_ref(&batch)).unwrap();
+        let (block, sections) = open(&images[0]);
+        for row in [0, 1, 30_000, 65_535] {
+            sections.touched();
+            let mut reader = block.open_segment(&sections, 0);
+            reader.project(&Selection::Positions(vec![row]), 0..1, &all, &mut ScanReport::default()).unwrap();
+            assert!(sections.touched().len() <= 2);
+        }
+    }
+}
+
+#[test]
+fn tests_and_scans_of_levels_touch_no_page() {
+    let (schema, batch) = table();
+    for layout in [Layout::PackedRow, Layout::Row] {
+        let images = build(&schema, &leveled(layout, 2), std::slice::from_ref(&batch)).unwrap();
+        let (block, sections) = open(&images[0]);
+        let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
+        let group = ColumnTest::new(ColumnIndex(1), Test::Range { low: 3, high: 3 });
+        let mut predicate = key_is(0);
+        predicate.column_tests[0].test = Test::Range { low: 300, high: 90_000 };
+        predicate.column_tests.push(group);
+        let selection = reader.filter(&predicate, &mut report).unwrap();
+        let expected: Vec<u32> = (100..=30_000).filter(|row| row % 17 == 3).collect();
+        assert_eq!(selection.positions(), expected);
+        reader.project(&selection, 0..expected.len(), &[ColumnIndex(1), ColumnIndex(0)], &mut report).unwrap();
+        // Statistics of both columns, and the head.
+        assert_eq!((sections.touched().len(), report.pages_read), (3, 0));
     }
 }
 

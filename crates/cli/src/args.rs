@@ -60,7 +60,7 @@ const LOAD_EXAMPLES: &str = "Examples:
   taut load shop.taut wide wide.json --with \"layout=groups, groups='(a,b),(c)'\"
 
 The options of --with are those of CREATE TABLE ... WITH (...): layout, groups, sort_by, compression, encoding,
-block_size. They apply to a table that the load makes. A load is all or nothing.";
+block_size, abstraction. They apply to a table that the load makes. A load is all or nothing.";
 
 const INSPECT_EXAMPLES: &str = "Examples:
   taut inspect shop.taut          every table

@@ -3,6 +3,7 @@
 //! Storage builds from it, the catalog shows it, SQL declares it in `WITH (...)`: see the options. Columns are named by
 //! their places, so that no room below meets a name that does not exist.
 
+mod abstraction;
 mod index;
 mod options;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ColumnIndex, LogicalType, Schema};
 
+pub use abstraction::{Abstraction, LevelColumns};
 pub use index::{IndexDesign, IndexKind};
 
 /// Plain bytes of rows that a block aims at where the design does not say: see [`BlockSize::Auto`].
@@ -32,9 +34,16 @@ pub struct TableDesign {
     pub encodings: BTreeMap<ColumnIndex, Encoding>,
     /// When a block is full.
     pub block_size: BlockSize,
+    /// How many of the leading sort columns are stored by themselves, as levels.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub abstraction: Abstraction,
     /// Indexes, by `CREATE INDEX`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexDesign>,
+}
+
+fn is_default(abstraction: &Abstraction) -> bool {
+    *abstraction == Abstraction::default()
 }
 
 /// The arrangement of columns.
@@ -308,8 +317,10 @@ impl TableDesign {
             for column in group.columns {
                 let Some(encoding) = self.encodings.get(&column) else { continue };
                 let definition = schema.column(column);
-                if !encoding.is_allowed(definition.logical_type, group.kind) {
-                    let is_allowed = |other: &Encoding| other.is_allowed(definition.logical_type, group.kind);
+                // A level is stored as a column by itself is.
+                let kind = if self.is_forced_level(column) { GroupKind::Column } else { group.kind };
+                if !encoding.is_allowed(definition.logical_type, kind) {
+                    let is_allowed = |other: &Encoding| other.is_allowed(definition.logical_type, kind);
                     let allowed: Vec<_> = Encoding::ALL.into_iter().filter(is_allowed).map(Encoding::name).collect();
                     return Err(DesignError::Value {
                         option: "encoding",
@@ -318,7 +329,7 @@ impl TableDesign {
                             "{} for a {} column in {}",
                             allowed.join(", "),
                             definition.logical_type,
-                            group.kind.name()
+                            kind.name()
                         ),
                     });
                 }

@@ -24,8 +24,8 @@ mod sketch;
 mod statistics;
 
 pub use design::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind, IndexDesign,
-    IndexKind, Layout, SortColumn, TableDesign,
+    Abstraction, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind,
+    IndexDesign, IndexKind, Layout, LevelColumns, SortColumn, TableDesign,
 };
 pub use key::{Key, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
 pub use logical_type::{LogicalType, UnsupportedType};

@@ -20,7 +20,7 @@ import taut
 
 #: Options of a table's design.
 _INDEX_COLUMNS_MAX = 2
-_OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size")
+_OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size", "abstraction")
 #: Settings of `taut.connect` that a URL can have.
 _SETTINGS = {"threads": int, "memory": str, "cache": str}
 _SCHEMA = "public"

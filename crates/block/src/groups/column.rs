@@ -1,6 +1,7 @@
-//! A group of one column: one section, which is one chunk of `taut_encoding`.
+//! A column by itself: one chunk of `taut_encoding`. A group of one column is one section of it; a level of a group of
+//! rows is a part of their head.
 //!
-//! Zones are of 8,192 rows, eight vectors of the codecs.
+//! Zones of a group are of 8,192 rows, eight vectors of the codecs.
 
 use std::ops::Range;
 
@@ -10,6 +11,7 @@ use taut_encoding::{Bitmap, Choice, Chunk, encode};
 use taut_index::RowRanges;
 use taut_types::{ColumnTest, Encoding, LogicalType};
 
+use super::levels::encode_level;
 use crate::error::Corrupt;
 use crate::selection::Rows;
 use crate::values::ColumnValues;
@@ -19,18 +21,31 @@ use crate::{BlockError, BuildError, Sections};
 pub(crate) const ZONE_ROWS: u32 = 8192;
 
 /// The section of a piece, and the rows at which its zones end.
-pub(crate) fn build(values: &ColumnValues, choice: Choice, name: &str) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
-    let chunk = encode(&values.array, values.logical, choice)
-        .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
+pub(crate) fn build(
+    values: &ColumnValues,
+    choice: Choice,
+    name: &str,
+    is_level: bool,
+) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
+    let chunk = if is_level {
+        encode_level(values, choice, name)?
+    } else {
+        encode(&values.array, values.logical, choice)
+            .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?
+    };
     // A segment has at most 65,536 rows.
     let rows = values.rows() as u32;
     Ok((vec![chunk], (1..=rows.div_ceil(ZONE_ROWS)).map(|zone| (zone * ZONE_ROWS).min(rows)).collect()))
 }
 
-/// A piece of one column, ready to be read.
+/// A column by itself, ready to be read.
 pub(crate) struct ColumnPiece {
     pub chunk: Chunk,
+    /// Which level of rows it is, from 0.
+    level: Option<usize>,
     section: u32,
+    /// Where the chunk begins in its section.
+    at: usize,
     stored_bytes: u64,
     /// Bytes asked for since they were last reported.
     pub bytes_read: u64,
@@ -48,12 +63,17 @@ impl ColumnPiece {
         let bytes = sections.section(section)?;
         let stored_bytes = bytes.len() as u64;
         let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;
-        Ok(Self { chunk, section, stored_bytes, bytes_read: stored_bytes })
+        Ok(Self { chunk, level: None, section, at: 0, stored_bytes, bytes_read: stored_bytes })
+    }
+
+    /// A level of rows, whose chunk begins at byte `at` of a section that is counted elsewhere.
+    pub fn of_level(chunk: Chunk, level: usize, section: u32, at: usize, stored_bytes: u64) -> Self {
+        Self { chunk, level: Some(level), section, at, stored_bytes, bytes_read: 0 }
     }
 
     /// Checks what parsing leaves to the moment of reading.
     pub fn check(&self) -> Result<(), BlockError> {
-        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).in_section(self.section))
+        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).behind(self.at).in_section(self.section))
     }
 
     /// The values of some rows.
@@ -80,6 +100,7 @@ impl ColumnPiece {
 
     /// How the column is stored: outermost encoding, in words, and bytes.
     pub fn storage(&self) -> (Encoding, String, u64) {
-        (self.chunk.encoding(), self.chunk.description(), self.stored_bytes)
+        let level = self.level.map_or(String::new(), |level| format!("level {}: ", level + 1));
+        (self.chunk.encoding(), level + &self.chunk.description(), self.stored_bytes)
     }
 }

@@ -6,10 +6,12 @@
 //! | `packed`  | a head and pages of dense, bit-aligned tuples                     | whole rows, fewer bytes     |
 //! | `slotted` | a head and pages of tuples behind slots                           | the standard to compare with |
 //!
-//! Each has the same parts: byte picture, build, open (which checks), filter, read, storage.
+//! Each has the same parts: byte picture, build, open (which checks), filter, read, storage. Leading sort columns of
+//! rows may be `levels`: chunks in the head, which are read as a column is.
 
 pub(crate) mod column;
 pub(crate) mod field_test;
+pub(crate) mod levels;
 pub(crate) mod output;
 pub(crate) mod packed;
 pub(crate) mod pages;
@@ -19,36 +21,55 @@ use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_buffer::BooleanBuffer;
-use taut_encoding::{Bitmap, Choice};
+use taut_encoding::{Bitmap, Choice, Chunk};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, GroupKind, LogicalType, Test};
+use taut_types::{ColumnTest, Encoding, GroupKind, LevelColumns, LogicalType, Test};
 
 use self::column::ColumnPiece;
+use self::levels::{Levels, Stored};
 use self::packed::PackedPiece;
+use self::pages::Pages;
 use self::slotted::SlottedPiece;
 use crate::report::ScanReport;
 use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError, Sections};
 
-/// Builds a piece. Returns its sections, and the rows at which its zones end.
+/// Builds a piece of this many rows. Returns its sections, and the rows at which its zones end.
 pub(crate) fn build(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
+    candidates: &LevelColumns,
+    rows: usize,
 ) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
-    let (sections, page_ends) = match (kind, columns) {
-        (GroupKind::Column, [(values, choice, name)]) => return column::build(values, *choice, name),
-        (GroupKind::Column, _) => return Err(BuildError::Design { expected: "one column in a column group" }),
-        (GroupKind::PackedRows, _) => packed::build(columns)?,
-        (GroupKind::SlottedRows, _) => slotted::build(columns)?,
+    if kind == GroupKind::Column {
+        let [(values, choice, name)] = columns else {
+            return Err(BuildError::Design { expected: "one column in a column group" });
+        };
+        return column::build(values, *choice, name, !candidates.places.is_empty());
+    }
+    let levels = levels::choose(kind, columns, candidates)?;
+    let is_field = |place: &usize| levels.iter().all(|level| level.place != *place);
+    let fields: Vec<_> = (0..columns.len()).filter(is_field).map(|place| columns[place]).collect();
+    let (mut sections, page_ends) = match kind {
+        GroupKind::PackedRows => packed::build(&fields, rows)?,
+        GroupKind::SlottedRows | GroupKind::Column => slotted::build(&fields, rows)?,
     };
+    levels::append(&mut sections[0], levels)?;
     let zone_ends = pages::zone_ends(&page_ends, columns.len());
     Ok((sections, zone_ends))
 }
 
 /// A piece of any format, ready to be read.
-pub(crate) enum Piece<'a> {
-    Column(ColumnPiece),
+pub(crate) struct Piece<'a> {
+    levels: Levels,
+    tuples: Tuples<'a>,
+}
+
+/// The columns of a piece that are not stored by themselves.
+enum Tuples<'a> {
+    /// A column group has none.
+    None,
     Packed(PackedPiece<'a>),
     Slotted(SlottedPiece<'a>),
 }
@@ -59,14 +80,33 @@ impl<'a> Piece<'a> {
         kind: GroupKind,
         sections: &'a dyn Sections,
         numbers: Range<u32>,
-        types: Vec<LogicalType>,
+        types: &[LogicalType],
         rows: usize,
     ) -> Result<Self, BlockError> {
-        Ok(match kind {
-            GroupKind::Column => Self::Column(ColumnPiece::open(sections, numbers, types[0], rows)?),
-            GroupKind::PackedRows => Self::Packed(PackedPiece::open(sections, numbers, &types, rows)?),
-            GroupKind::SlottedRows => Self::Slotted(SlottedPiece::open(sections, numbers, types, rows)?),
-        })
+        if kind == GroupKind::Column {
+            let column = ColumnPiece::open(sections, numbers, types[0], rows)?;
+            return Ok(Self { levels: Levels::single(column), tuples: Tuples::None });
+        }
+        let section = numbers.start;
+        let mut pages = Pages::new(sections, numbers);
+        let head = pages.head()?;
+        let levels = Levels::parse(&head, section, types, rows).map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        let fields = levels.field_types(types);
+        let tuples = match kind {
+            GroupKind::PackedRows => Tuples::Packed(PackedPiece::open(pages, &head, &fields, rows)?),
+            GroupKind::SlottedRows | GroupKind::Column => {
+                Tuples::Slotted(SlottedPiece::open(pages, head, fields, rows)?)
+            }
+        };
+        Ok(Self { levels, tuples })
+    }
+
+    /// The chunk of the column at `place`, where the column is stored by itself.
+    pub fn chunk(&self, place: usize) -> Option<&Chunk> {
+        match self.levels.at(place) {
+            Stored::Column(column) => Some(&column.chunk),
+            Stored::Field(_) => None,
+        }
     }
 
     /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.
@@ -77,40 +117,36 @@ impl<'a> Piece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        match self {
-            Self::Column(piece) => {
-                piece.filter(test, ranges, selection);
-                Ok(())
-            }
-            Self::Packed(piece) => piece.filter(place, test, ranges, selection),
-            Self::Slotted(piece) => piece.filter(place, test, ranges, selection),
+        match (self.levels.at(place), &mut self.tuples) {
+            (Stored::Column(column), _) => column.filter(test, ranges, selection),
+            (Stored::Field(_), Tuples::None) => {}
+            (Stored::Field(field), Tuples::Packed(piece)) => piece.filter(field, test, ranges, selection)?,
+            (Stored::Field(field), Tuples::Slotted(piece)) => piece.filter(field, test, ranges, selection)?,
         }
+        Ok(())
     }
 
     /// The distinct values of the column at `place`, where they are stored as such.
     pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
-        match self {
-            Self::Column(piece) => piece.chunk.dictionary(),
-            Self::Packed(piece) => piece.dictionary(place),
-            Self::Slotted(_) => None,
+        match (self.levels.at(place), &self.tuples) {
+            (Stored::Column(column), _) => column.chunk.dictionary(),
+            (Stored::Field(field), Tuples::Packed(piece)) => piece.dictionary(field),
+            (Stored::Field(_), Tuples::None | Tuples::Slotted(_)) => None,
         }
     }
 
     /// Of rows whose values ascend, those that pass a test, by binary search; `None` where that is not to be had. A zone
-    /// of rows is a page, which is tested in about the time that a search through it takes.
-    pub fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
-        match self {
-            Self::Column(piece) => piece.chunk.search(test, rows),
-            Self::Packed(_) | Self::Slotted(_) => None,
-        }
+    /// of tuples is a page, which is tested in about the time that a search through it takes.
+    pub fn search(&self, place: usize, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
+        self.chunk(place)?.search(test, rows)
     }
 
     /// The codes of text whose dictionary entries pass a test that is not one for nulls; `None` without a dictionary.
     pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
-        match self {
-            Self::Column(piece) => piece.chunk.codes_that_pass(test),
-            Self::Packed(piece) => piece.codes_that_pass(place, test),
-            Self::Slotted(_) => None,
+        match (self.levels.at(place), &self.tuples) {
+            (Stored::Column(column), _) => column.chunk.codes_that_pass(test),
+            (Stored::Field(field), Tuples::Packed(piece)) => piece.codes_that_pass(field, test),
+            (Stored::Field(_), Tuples::None | Tuples::Slotted(_)) => None,
         }
     }
 
@@ -123,50 +159,69 @@ impl<'a> Piece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        match self {
-            Self::Column(piece) => {
-                piece.filter_codes(flags, null_passes, ranges, selection);
-                Ok(())
+        match (self.levels.at(place), &mut self.tuples) {
+            (Stored::Column(column), _) => column.filter_codes(flags, null_passes, ranges, selection),
+            (Stored::Field(field), Tuples::Packed(piece)) => {
+                piece.filter_codes(field, flags, null_passes, ranges, selection)?;
             }
-            Self::Packed(piece) => piece.filter_codes(place, flags, null_passes, ranges, selection),
-            Self::Slotted(_) => Ok(()),
+            (Stored::Field(_), Tuples::None | Tuples::Slotted(_)) => {}
         }
+        Ok(())
     }
 
     /// The columns at these places, for some rows.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
-        match self {
-            Self::Column(piece) => Ok(places.iter().map(|_| piece.read(rows)).collect()),
-            Self::Packed(piece) => piece.read(places, rows),
-            Self::Slotted(piece) => piece.read(places, rows),
+        let field = |place: &usize| match self.levels.at(*place) {
+            Stored::Column(_) => None,
+            Stored::Field(field) => Some(field),
+        };
+        let fields: Vec<usize> = places.iter().filter_map(field).collect();
+        // No page is looked at for levels.
+        let read = if fields.is_empty() { vec![] } else { self.read_fields(&fields, rows)? };
+        let mut read = read.into_iter();
+        let array = |place: &usize| match self.levels.at(*place) {
+            Stored::Column(column) => Some(column.read(rows)),
+            Stored::Field(_) => read.next(),
+        };
+        Ok(places.iter().filter_map(array).collect())
+    }
+
+    fn read_fields(&mut self, fields: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
+        match &mut self.tuples {
+            Tuples::None => Ok(vec![]),
+            Tuples::Packed(piece) => piece.read(fields, rows),
+            Tuples::Slotted(piece) => piece.read(fields, rows),
         }
     }
 
-    /// Checks what opening leaves to the moment of reading, as far as reading all columns does not.
-    pub fn check(&self) -> Result<(), BlockError> {
-        match self {
-            Self::Column(piece) => piece.check(),
-            Self::Packed(_) | Self::Slotted(_) => Ok(()),
-        }
+    /// Checks what opening leaves to the moment of reading, as far as reading all columns of so many rows does not.
+    pub fn check(&mut self, rows: usize) -> Result<(), BlockError> {
+        // Pages of tuples without fields are read by no column.
+        self.read_fields(&[], &Rows::Range(0..rows))?;
+        self.levels.columns().iter().try_for_each(ColumnPiece::check)
     }
 
     /// How the column at `place` is stored: outermost encoding, in words, and bytes.
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
-        match self {
-            Self::Column(piece) => piece.storage(),
-            Self::Packed(piece) => piece.storage(place),
-            Self::Slotted(piece) => piece.storage(place),
+        match (self.levels.at(place), &self.tuples) {
+            (Stored::Column(column), _) => column.storage(),
+            (Stored::Field(field), Tuples::Packed(piece)) => piece.storage(field),
+            (Stored::Field(field), Tuples::Slotted(piece)) => piece.storage(field),
+            (Stored::Field(_), Tuples::None) => (Encoding::Plain, String::new(), 0),
         }
     }
 
     /// Moves the counts of what was read into a report.
     pub fn report(&mut self, report: &mut ScanReport) {
-        let (bytes, pages) = match self {
-            Self::Column(piece) => (&mut piece.bytes_read, None),
-            Self::Packed(piece) => (&mut piece.pages.bytes_read, Some(&mut piece.pages.pages_read)),
-            Self::Slotted(piece) => (&mut piece.pages.bytes_read, Some(&mut piece.pages.pages_read)),
+        for column in self.levels.columns_mut() {
+            report.bytes_read += std::mem::take(&mut column.bytes_read);
+        }
+        let pages = match &mut self.tuples {
+            Tuples::None => return,
+            Tuples::Packed(piece) => &mut piece.pages,
+            Tuples::Slotted(piece) => &mut piece.pages,
         };
-        report.bytes_read += std::mem::take(bytes);
-        report.pages_read += pages.map_or(0, std::mem::take);
+        report.bytes_read += std::mem::take(&mut pages.bytes_read);
+        report.pages_read += std::mem::take(&mut pages.pages_read);
     }
 }

@@ -9,12 +9,13 @@
 //! 4       4        page_bytes      the most a page of this piece has, a power of two from 32 KiB
 //! 8       4        pages           P
 //! 12      4        overflows
-//! 16      4        fields          F, as many as the group has columns
+//! 16      4        fields          F, as many as the group has columns, less the levels
 //! 20      4        tuple_bits      of a packed tuple; of the fixed part of a slotted one
-//! 24      8        zero
+//! 24      4        levels          see `levels`
+//! 28      4        levels_at
 //! 32      F * size fields          see `packed::field` and `slotted`
 //!         P * 4    page directory  the row at which each page ends
-//!                  zeros to a multiple of 64, then tables that fields refer to
+//!                  zeros to a multiple of 64, then tables that fields refer to, then levels
 //! ```
 //!
 //! A value of more than 8 KiB lies in an overflow section and is referred to by 12 bytes: number of the overflow
@@ -28,6 +29,8 @@ use crate::error::Corrupt;
 use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 
 pub(crate) const HEAD_BYTES: usize = 32;
+/// Where the head tells of levels.
+pub(crate) const LEVELS_AT: usize = 24;
 /// Values longer than this leave their page.
 pub(crate) const INLINE_BYTES_MAX: usize = 8 << 10;
 /// Bytes of a reference to a value in an overflow section.
@@ -64,7 +67,7 @@ fn wrong(at: usize, expected: &'static str) -> Corrupt {
 }
 
 impl Directory {
-    /// Writes the head up to where tables begin.
+    /// Writes the head up to where tables begin, without levels.
     pub fn write(&self, rows: usize, fields: &[u8], field_bytes: usize) -> Vec<u8> {
         let words = [
             rows,
@@ -83,7 +86,7 @@ impl Directory {
         head
     }
 
-    /// Checks the head of a piece with this many rows and columns, in this many sections.
+    /// Checks the head of a piece with this many rows and fields, in this many sections. Levels are checked before.
     pub fn parse(
         head: &[u8],
         rows: usize,
@@ -105,8 +108,8 @@ impl Directory {
         if pages == 0 || pages > rows || pages.saturating_add(overflows).saturating_add(1) != sections {
             return Err(wrong(8, "as many pages and overflows as the piece has sections"));
         }
-        if word(16) != columns || u64_at(head, 24) != 0 {
-            return Err(wrong(16, "as many fields as the group has columns"));
+        if word(16) != columns {
+            return Err(wrong(16, "as many fields as the group has columns that are no levels"));
         }
         let fields = HEAD_BYTES..HEAD_BYTES + columns * field_bytes;
         let ends_at = fields.end;

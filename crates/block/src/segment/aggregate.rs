@@ -1,6 +1,6 @@
 //! Reading one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and what zones know.
 //!
-//! Only columns that are stored alone have codes and runs; numbers come from every format, by way of arrays where the
+//! Only columns that are stored by themselves, levels of rows too, have codes and runs; numbers come from every format, by way of arrays where the
 //! bytes do not lend themselves.
 
 use std::ops::Range;
@@ -8,11 +8,10 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef};
-use taut_encoding::NullableNumbers;
+use taut_encoding::{Chunk, NullableNumbers};
 use taut_types::{ColumnIndex, LogicalType};
 
 use super::SegmentReader;
-use crate::groups::Piece;
 use crate::selection::Rows;
 use crate::{BlockError, Selection};
 
@@ -36,10 +35,8 @@ impl SegmentReader<'_> {
     /// # Errors
     /// When a section cannot be read or parsed.
     pub fn code_count(&mut self, column: ColumnIndex) -> Result<Option<usize>, BlockError> {
-        Ok(match self.piece(column)?.0 {
-            Piece::Column(piece) => piece.chunk.code_count(),
-            Piece::Packed(_) | Piece::Slotted(_) => None,
-        })
+        let (piece, place) = self.piece(column)?;
+        Ok(piece.chunk(place).and_then(Chunk::code_count))
     }
 
     /// The codes of the `rows.start`-th to `rows.end`-th selected rows, each below [`SegmentReader::code_count`].
@@ -55,11 +52,11 @@ impl SegmentReader<'_> {
         rows: Range<usize>,
         column: ColumnIndex,
     ) -> Result<Option<Vec<u16>>, BlockError> {
-        Ok(match (self.piece(column)?.0, selection.slice(rows)) {
-            (Piece::Column(piece), Rows::Range(rows)) => piece.chunk.codes_of(rows),
-            (Piece::Column(piece), Rows::Positions(positions)) => piece.chunk.codes_at(positions),
-            _ => None,
-        })
+        let (piece, place) = self.piece(column)?;
+        Ok(piece.chunk(place).and_then(|chunk| match selection.slice(rows) {
+            Rows::Range(rows) => chunk.codes_of(rows),
+            Rows::Positions(positions) => chunk.codes_at(positions),
+        }))
     }
 
     /// The runs of the `rows.start`-th to `rows.end`-th selected rows: the code of each, and how many rows it has.
@@ -76,12 +73,11 @@ impl SegmentReader<'_> {
         rows: Range<usize>,
         column: ColumnIndex,
     ) -> Result<Option<Vec<(u16, usize)>>, BlockError> {
-        let (Piece::Column(piece), Rows::Range(rows)) = (self.piece(column)?.0, selection.slice(rows)) else {
-            return Ok(None);
-        };
+        let (piece, place) = self.piece(column)?;
+        let (Some(chunk), Rows::Range(rows)) = (piece.chunk(place), selection.slice(rows)) else { return Ok(None) };
         let mut start = rows.start;
         let length = |(code, end): (u16, usize)| (code, end - std::mem::replace(&mut start, end));
-        Ok(piece.chunk.code_runs(rows).map(|runs| runs.into_iter().map(length).collect()))
+        Ok(chunk.code_runs(rows).map(|runs| runs.into_iter().map(length).collect()))
     }
 
     /// The numbers of the `rows.start`-th to `rows.end`-th selected rows, in their low 64 bits; `None` where the column
@@ -100,12 +96,11 @@ impl SegmentReader<'_> {
     ) -> Result<Option<NullableNumbers>, BlockError> {
         let logical = self.block.column_type(column);
         let rows = selection.slice(rows);
-        match (self.piece(column)?, &rows) {
-            ((Piece::Column(piece), _), Rows::Range(rows)) => Ok(piece.chunk.numbers(rows.clone())),
-            ((Piece::Column(piece), _), Rows::Positions(positions)) => Ok(piece.chunk.numbers_at(positions)),
-            ((piece, place), rows) => {
-                Ok(piece.read(&[place], rows)?.first().and_then(|array| numbers_of(array, logical)))
-            }
+        let (piece, place) = self.piece(column)?;
+        match (piece.chunk(place), &rows) {
+            (Some(chunk), Rows::Range(rows)) => Ok(chunk.numbers(rows.clone())),
+            (Some(chunk), Rows::Positions(positions)) => Ok(chunk.numbers_at(positions)),
+            (None, rows) => Ok(piece.read(&[place], rows)?.first().and_then(|array| numbers_of(array, logical))),
         }
     }
 
@@ -115,10 +110,8 @@ impl SegmentReader<'_> {
     /// # Errors
     /// When a section cannot be read or parsed.
     pub fn sum_of_runs(&mut self, column: ColumnIndex) -> Result<Option<i128>, BlockError> {
-        Ok(match self.piece(column)?.0 {
-            Piece::Column(piece) => piece.chunk.sum_of_runs(),
-            Piece::Packed(_) | Piece::Slotted(_) => None,
-        })
+        let (piece, place) = self.piece(column)?;
+        Ok(piece.chunk(place).and_then(Chunk::sum_of_runs))
     }
 
     /// What zones know about a column of numbers; `None` for text, bytes and floating point.

@@ -9,8 +9,8 @@ use arrow_buffer::Buffer;
 use arrow_schema::ArrowError;
 use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections};
 use taut_types::{
-    ColumnIndex, Compression, Encoding, IndexDesign, IndexKind, Key, Layout, LogicalType, RowTest, Schema, TableDesign,
-    key_at,
+    Abstraction, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout, LogicalType,
+    RowTest, Schema, SortColumn, TableDesign, key_at,
 };
 
 /// Sections in memory. Counts how often each is asked for.
@@ -80,6 +80,41 @@ pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
         }
         designs.push((format!("{name}, not compressed"), TableDesign { compression: Compression::None, ..design }));
     }
+    designs.extend(abstracted(&columns));
+    designs
+}
+
+/// Designs with levels. Each is sorted, as far as its rows happen to be, by other columns first.
+fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
+    let all = Abstraction::Levels(columns.len() as u16);
+    let (one, two, auto) = (Abstraction::Levels(1), Abstraction::Levels(2), Abstraction::Auto);
+    let pairs = Layout::Groups(columns.chunks(2).map(<[ColumnIndex]>::to_vec).collect());
+    let layouts = [
+        (Layout::Row, vec![one, two, auto]),
+        (Layout::PackedRow, vec![one, two, auto, all]),
+        (Layout::Column, vec![one, two, auto]),
+        (pairs, vec![Abstraction::Levels(3), auto]),
+    ];
+    let mut designs = vec![];
+    for (layout, levels) in layouts {
+        for abstraction in levels {
+            let mut sort_by: Vec<SortColumn> = columns
+                .iter()
+                .map(|column| SortColumn {
+                    column: *column,
+                    descending: column.0 % 3 == 0,
+                    nulls_first: column.0 % 2 == 0,
+                })
+                .collect();
+            sort_by.rotate_left(designs.len() * 5 % columns.len());
+            // Levels that are tested by indexes too.
+            let indexes = if abstraction == two { indexes(columns) } else { vec![] };
+            let name = format!("{}, {abstraction:?} by column {}", layout.name(), sort_by[0].column.0);
+            let design =
+                TableDesign { layout: layout.clone(), sort_by, abstraction, indexes, ..TableDesign::default() };
+            designs.push((name, design));
+        }
+    }
     designs
 }
 
@@ -103,18 +138,27 @@ fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
 /// The designs that force an encoding on every column that can take it.
 pub fn forced(schema: &Schema) -> Vec<(String, TableDesign)> {
     let mut designs = vec![];
-    for layout in [Layout::PackedRow, Layout::Column] {
+    for (layout, levels) in [(Layout::PackedRow, false), (Layout::Column, false), (Layout::Row, true)] {
         for encoding in Encoding::ALL {
             let mut design = TableDesign { layout: layout.clone(), ..TableDesign::default() };
             for group in design.groups(schema) {
+                // Levels are stored as columns are.
+                let kind = if levels { GroupKind::Column } else { group.kind };
                 for column in group.columns {
-                    if encoding.is_allowed(schema.column(column).logical_type, group.kind) {
+                    if encoding.is_allowed(schema.column(column).logical_type, kind) {
                         design.encodings.insert(column, encoding);
+                    }
+                    if levels {
+                        design.sort_by.push(SortColumn { column, descending: false, nulls_first: false });
                     }
                 }
             }
+            if levels {
+                design.abstraction = Abstraction::Levels(schema.len() as u16);
+            }
             if !design.encodings.is_empty() {
-                designs.push((format!("{}, {}", design.layout.name(), encoding.name()), design));
+                let what = if levels { "levels of rows" } else { design.layout.name() };
+                designs.push((format!("{what}, {}", encoding.name()), design));
             }
         }
     }

@@ -119,7 +119,8 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-const KEYWORDS: [&str; 78] = [
+const KEYWORDS: [&str; 79] = [
+    "abstraction",
     "all",
     "alter",
     "analyze",

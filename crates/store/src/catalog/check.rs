@@ -81,6 +81,7 @@ pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), 
             return Err(format!("one index named {:?}", index.name));
         }
     }
+    design.check_abstraction().map_err(|_| "no more levels than sort columns".to_owned())?;
     if let Layout::Groups(groups) = &design.layout {
         let mut columns: Vec<usize> = groups.iter().flatten().map(|column| column.index()).collect();
         columns.sort_unstable();
@@ -136,6 +137,14 @@ mod tests {
         assert!(set("/tables/0/design/layout", json!({"groups": [[0, 0]]})).contains("each column once"));
         assert!(set("/tables/0/design/layout", json!({"groups": [[1]]})).contains("each column once"));
         assert!(set("/tables/0/design/encodings", json!({"1": "plain"})).contains("its own columns"));
+        // A design of before there were levels names none.
+        assert!(serde_json::to_value(TableDesign::default()).unwrap().get("abstraction").is_none());
+        for (abstraction, is_good) in
+            [(json!("by_layout"), true), (json!({"levels": 0}), true), (json!({"levels": 1}), false)]
+        {
+            let result = file(|value| value["tables"][0]["design"]["abstraction"] = abstraction);
+            assert_eq!(result.is_ok(), is_good, "{result:?}");
+        }
         let index = |columns: &[u32]| {
             let index = json!([{"name": "i", "kind": "csb", "columns": columns}]);
             file(|value| value["tables"][0]["design"]["indexes"] = index)

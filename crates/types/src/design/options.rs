@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   layout = 'groups'   groups = '(a, b), ("C c")'   sort_by = 'a, b desc nulls last'
-//!   compression = 'auto'   encoding = 'c = dictionary'   block_size = '16MiB'
+//!   compression = 'auto'   encoding = 'c = dictionary'   block_size = '16MiB'   abstraction = 'auto'
 //! ```
 //!
 //! Each option is parsed and checked here, once, against the table's schema.
@@ -10,12 +10,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Layout, SortColumn, TableDesign};
+use super::{
+    BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Layout, SortColumn, TableDesign, abstraction,
+};
 use crate::{ColumnIndex, Schema};
 
 impl TableDesign {
     /// The names of all options.
-    pub const OPTIONS: [&'static str; 6] = ["layout", "groups", "sort_by", "compression", "encoding", "block_size"];
+    pub const OPTIONS: [&'static str; 7] =
+        ["layout", "groups", "sort_by", "compression", "encoding", "block_size", "abstraction"];
     const LAYOUTS: &'static str = "'row', 'packed_row', 'column' or 'groups'";
 
     /// The design that these options describe; what they leave out has its default.
@@ -48,6 +51,7 @@ impl TableDesign {
                 "compression" => design.compression = parse_compression(value)?,
                 "encoding" => design.encodings = parse_encodings(value, schema)?,
                 "block_size" => design.block_size = parse_block_size(value)?,
+                "abstraction" => design.abstraction = abstraction::parse(value)?,
                 _ => return Err(DesignError::UnknownOption { name: name.to_owned() }),
             }
         }
@@ -69,6 +73,7 @@ impl TableDesign {
             }
             (None, None, layout) => layout.clone(),
         };
+        design.check_abstraction()?;
         design.check_encodings(schema)?;
         Ok(design)
     }
@@ -109,6 +114,7 @@ impl TableDesign {
             BlockSize::Bytes(bytes) => options.push(("block_size", bytes.to_string())),
             BlockSize::File => options.push(("block_size", "file".to_owned())),
         }
+        options.extend(abstraction::option(self.abstraction));
         options
     }
 }
@@ -336,7 +342,7 @@ mod tests {
 
     #[test]
     fn options_lead_back() {
-        let cases: [&[(&str, &str)]; 7] = [
+        let cases: [&[(&str, &str)]; 11] = [
             &[],
             &[("LAYOUT", "Packed_Row"), ("sort_by", "a desc, \"B b\" nulls first, C")],
             &[("groups", "(a, c), (\"B b\")"), ("encoding", "\"B b\"=fsst, a = auto")],
@@ -344,6 +350,10 @@ mod tests {
             &[("block_size", "128 KiB"), ("encoding", "a=run_length")],
             &[("block_size", "16MiB")],
             &[("block_size", "Auto")],
+            &[("abstraction", "0")],
+            &[("abstraction", "AUTO"), ("sort_by", "c")],
+            &[("sort_by", "a, c"), ("layout", "row"), ("abstraction", "2")],
+            &[("sort_by", "a"), ("layout", "row"), ("abstraction", "1"), ("encoding", "a=run_length_delta")],
         ];
         for options in cases {
             let design = TableDesign::from_options(options.iter().copied(), &schema()).unwrap();
@@ -377,11 +387,30 @@ mod tests {
             ("block_size", "1KiB", "from 128KiB"),
             ("block_size", "99999999999GiB", "from 128KiB"),
             ("block_size", "é", "from 128KiB"),
+            ("abstraction", "-1", "'auto', or a number"),
+            ("abstraction", "+1", "'auto', or a number"),
+            ("abstraction", "", "'auto', or a number"),
+            ("abstraction", "99999", "'auto', or a number"),
+            ("abstraction", "1", "allowed is 0, because levels are leading columns of sort_by, which names none"),
+            ("abstraction", "auto", "allowed is 0, because"),
         ];
         for (name, value, message) in cases {
             let error = TableDesign::from_options([(name, value)], &schema()).unwrap_err().to_string();
             assert!(error.contains(message), "{name}={value}: {error}");
         }
+    }
+
+    #[test]
+    fn levels_are_checked_against_the_sort_columns_and_their_encodings() {
+        let sorted = TableDesign::from_options([("sort_by", "a, c"), ("abstraction", "2")], &schema()).unwrap();
+        let error = sorted.with_options([("abstraction", "3")], &schema()).unwrap_err().to_string();
+        assert!(error.contains("\"3\" is not allowed; allowed is 'auto' or 0 to 2"), "{error}");
+        let error = sorted.with_options([("sort_by", "a")], &schema()).unwrap_err().to_string();
+        assert!(error.contains("0 to 1, the number of columns of sort_by"), "{error}");
+        // A level of rows takes the encodings of columns; what is no level, those of rows.
+        let rows = sorted.with_options([("layout", "row"), ("encoding", "c=delta")], &schema()).unwrap();
+        assert!(rows.with_options([("abstraction", "1")], &schema()).is_err());
+        assert!(rows.with_options([("abstraction", "auto")], &schema()).is_err());
     }
 
     #[test]

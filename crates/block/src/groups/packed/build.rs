@@ -12,8 +12,10 @@ use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
 
 /// The sections of a piece, and the rows at which its pages end.
-pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
-    let rows = columns.first().map_or(0, |(values, ..)| values.rows());
+pub(crate) fn build(
+    columns: &[(&ColumnValues, Choice, &str)],
+    rows: usize,
+) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
     let mut budget = DICTIONARY_BYTES_MAX;
     let mut plans = columns
         .iter()

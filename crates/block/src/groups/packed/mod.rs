@@ -28,6 +28,7 @@ mod read;
 mod symbols;
 
 pub(crate) use build::build;
+pub(crate) use plan::field_bytes;
 
 use std::ops::Range;
 
@@ -39,10 +40,10 @@ use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
+use crate::BlockError;
 use crate::groups::field_test::{BytesTest, FieldTest, retain};
 use crate::groups::output::wrong;
 use crate::groups::pages::{Directory, Pages, u32_at};
-use crate::{BlockError, Sections};
 
 const PAGE_HEAD_BYTES: usize = 16;
 
@@ -69,20 +70,13 @@ impl Page {
 }
 
 impl<'a> PackedPiece<'a> {
-    /// Reads and checks the head.
-    pub fn open(
-        sections: &'a dyn Sections,
-        numbers: Range<u32>,
-        types: &[LogicalType],
-        rows: usize,
-    ) -> Result<Self, BlockError> {
-        let mut pages = Pages::new(sections, numbers);
-        let head = pages.head()?;
-        let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
+    /// Checks the head of a piece of fields of these types.
+    pub fn open(mut pages: Pages<'a>, head: &Buffer, types: &[LogicalType], rows: usize) -> Result<Self, BlockError> {
+        let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
         let fields =
-            field::parse_fields(&head, directory.fields.clone(), directory.tables_at, directory.tuple_bits, types)
+            field::parse_fields(head, directory.fields.clone(), directory.tables_at, directory.tuple_bits, types)
                 .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         Ok(Self { pages, directory, fields })
     }

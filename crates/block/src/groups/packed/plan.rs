@@ -10,9 +10,9 @@ use super::bits::width_of;
 use super::dictionary::{Distinct, Limits, distinct};
 use super::field::{Kind, NULLABLE, OVERFLOW, PLAIN, Record};
 use super::symbols;
-use crate::BuildError;
 use crate::groups::pages::INLINE_BYTES_MAX;
 use crate::values::{ColumnValues, Keys};
+use crate::{BuildError, PAGE_BYTES};
 
 /// Plain bytes of the dictionaries of one piece, so that its head stays about as short as a page.
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 32 << 10;
@@ -116,6 +116,21 @@ pub(crate) fn plan(
     }
 }
 
+/// Bytes that a column takes as a field, about: exactly but for text, which is judged by a sample.
+pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> Result<usize, BuildError> {
+    let mut budget = DICTIONARY_BYTES_MAX;
+    let plan = plan(values, choice, name, &mut budget)?;
+    let (end_bits, heap_bytes) = match (&plan.source, &values.keys) {
+        (Source::Inline(compressor), Keys::Bytes(views)) => {
+            let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| compressed(compressor, views));
+            let plain_bytes = values.plain_bytes() as usize;
+            (PAGE_BYTES.trailing_zeros() as usize, plain_bytes.saturating_mul(after) / before.max(1))
+        }
+        _ => (0, 0),
+    };
+    Ok((values.rows() * (plan.record.bits() + end_bits)).div_ceil(8) + plan.table.len() + heap_bytes)
+}
+
 fn plan_numbers(
     values: &ColumnValues,
     choice: Choice,
@@ -190,9 +205,23 @@ fn plan_bytes(
 
 /// A compressor for a sample of the values, and the bytes of the sample before and after it.
 fn train(views: &BinaryViewArray) -> (Box<Compressor>, usize, usize) {
+    let compressor = Box::new(Compressor::train(&sample_of(views)));
+    let (before, after) = compressed(&compressor, views);
+    (compressor, before, after)
+}
+
+/// Bytes of a sample of the values before and after a compressor.
+fn compressed(compressor: &Compressor, views: &BinaryViewArray) -> (usize, usize) {
+    let sample = sample_of(views);
+    let before = sample.iter().map(|value| value.len()).sum();
+    (before, sample.iter().map(|value| compressor.compress(value).len()).sum())
+}
+
+/// Values that are neither null nor long, evenly spread.
+fn sample_of(views: &BinaryViewArray) -> Vec<&[u8]> {
     let step = (views.len() / SAMPLE_VALUES).max(1);
     let mut bytes = 0;
-    let sample: Vec<&[u8]> = (0..views.len())
+    (0..views.len())
         .step_by(step)
         .filter(|row| !views.is_null(*row))
         .map(|row| views.value(row))
@@ -201,9 +230,5 @@ fn train(views: &BinaryViewArray) -> (Box<Compressor>, usize, usize) {
             bytes += value.len();
             bytes <= SAMPLE_BYTES
         })
-        .collect();
-    let compressor = Box::new(Compressor::train(&sample));
-    let before = sample.iter().map(|value| value.len()).sum();
-    let after = sample.iter().map(|value| compressor.compress(value).len()).sum();
-    (compressor, before, after)
+        .collect()
 }

@@ -10,7 +10,10 @@ use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
 
 /// The sections of a piece, and the rows at which its pages end.
-pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
+pub(crate) fn build(
+    columns: &[(&ColumnValues, Choice, &str)],
+    rows: usize,
+) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
     for (_, choice, name) in columns {
         if let Choice::Forced(encoding) = choice
             && *encoding != Encoding::Plain
@@ -19,7 +22,6 @@ pub(crate) fn build(columns: &[(&ColumnValues, Choice, &str)]) -> Result<(Vec<Ve
             return Err(BuildError::Field { column: (*name).to_owned(), encoding: encoding.name(), reason });
         }
     }
-    let rows = columns.first().map_or(0, |(values, ..)| values.rows());
     let types: Vec<LogicalType> = columns.iter().map(|(values, ..)| values.logical).collect();
     let lengths = variable_bytes(columns, rows);
     let longest = lengths.iter().copied().max().unwrap_or(0) as usize;

@@ -44,7 +44,7 @@ use crate::error::Corrupt;
 use crate::groups::field_test::{BytesTest, FieldTest, retain};
 use crate::groups::output::wrong;
 use crate::groups::pages::{Directory, Pages, u32_at, u64_at};
-use crate::{BlockError, PAGE_BYTES, Sections};
+use crate::{BlockError, PAGE_BYTES};
 
 const PAGE_HEAD_BYTES: usize = 16;
 const FIELD_BYTES: usize = 16;
@@ -157,15 +157,8 @@ struct Page {
 }
 
 impl<'a> SlottedPiece<'a> {
-    /// Reads and checks the head.
-    pub fn open(
-        sections: &'a dyn Sections,
-        numbers: Range<u32>,
-        types: Vec<LogicalType>,
-        rows: usize,
-    ) -> Result<Self, BlockError> {
-        let mut pages = Pages::new(sections, numbers);
-        let head = pages.head()?;
+    /// Checks the head of a piece of attributes of these types.
+    pub fn open(mut pages: Pages<'a>, head: Buffer, types: Vec<LogicalType>, rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());

@@ -1,0 +1,276 @@
+//! Levels: sort columns of a group of rows that are stored by themselves, in the head of the piece (column abstraction;
+//! Halverson et al., 2006, section 2.2, figure 1 b and c).
+//!
+//! A level is a chunk of `taut_encoding` over all rows of the segment, in runs or by steps. Its column is in no tuple. A
+//! row is still in two sections, the head and one page, and a test on a level reads no page at all.
+//!
+//! ```text
+//! head         as in `pages`, for the columns that are no levels; bytes 24..28 say how many levels there are, L,
+//!              and bytes 28..32 where their records begin, a multiple of 64 behind all else; both zero without levels
+//! levels_at    L * 16    records, in the order of the sort columns
+//!                        zeros to a multiple of 64
+//!              ...       chunks, each at a multiple of 64
+//!
+//! record
+//! offset  size  field
+//! 0       4     place         of the column in the group
+//! 4       4     chunk_at      in the head
+//! 8       4     chunk_length
+//! 12      4     zero
+//! ```
+
+use arrow_buffer::Buffer;
+use taut_encoding::{Choice, Chunk, encode};
+use taut_types::{GroupKind, LevelColumns, LogicalType};
+
+use super::column::ColumnPiece;
+use super::output::wrong;
+use super::packed;
+use super::pages::{HEAD_BYTES, LEVELS_AT, u32_at};
+use crate::error::Corrupt;
+use crate::values::ColumnValues;
+use crate::{BuildError, PAGE_BYTES};
+
+const RECORD_BYTES: usize = 16;
+/// Bytes of the levels of one piece that are levels because it pays, so that its head stays about as short as two pages.
+const LEVEL_BYTES_MAX: usize = 2 * PAGE_BYTES;
+
+/// A column of a piece that is stored as a level.
+pub(crate) struct Level {
+    /// Its place in the group.
+    pub place: usize,
+    chunk: Vec<u8>,
+}
+
+/// Encodes a column by its order: in runs or by steps, whichever is smallest, unless the design forces an encoding.
+pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) -> Result<Vec<u8>, BuildError> {
+    let choice = if matches!(choice, Choice::Forced(_)) { choice } else { Choice::Ordered };
+    encode(&values.array, values.logical, choice)
+        .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
+}
+
+/// The levels of a piece of rows: those that the design forces, or those that pay.
+pub(crate) fn choose(
+    kind: GroupKind,
+    columns: &[(&ColumnValues, Choice, &str)],
+    candidates: &LevelColumns,
+) -> Result<Vec<Level>, BuildError> {
+    let mut levels = vec![];
+    let mut room = LEVEL_BYTES_MAX;
+    for place in &candidates.places {
+        let (values, choice, name) = columns[*place];
+        let field_bytes = match kind {
+            _ if candidates.forced => usize::MAX,
+            GroupKind::PackedRows => packed::field_bytes(values, choice, name)?,
+            // Of slotted tuples: the plain value, and an end of two bytes where it is of variable width.
+            _ => values.plain_bytes() as usize + if values.logical.is_bytes() { 2 * values.rows() } else { 0 },
+        };
+        if field_bytes == 0 {
+            // One value throughout takes nothing in packed tuples; the columns behind it may still be in order.
+            continue;
+        }
+        let chunk = encode_level(values, choice, name)?;
+        if !candidates.forced {
+            // A quarter must be saved: a single row of a level is found more slowly than its field.
+            if chunk.len() > field_bytes - field_bytes / 4 || chunk.len() > room {
+                break;
+            }
+            room -= chunk.len();
+        }
+        levels.push(Level { place: *place, chunk });
+    }
+    Ok(levels)
+}
+
+/// Appends levels to the head of their piece.
+pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), BuildError> {
+    if levels.is_empty() {
+        return Ok(());
+    }
+    head.resize(head.len().next_multiple_of(64), 0);
+    let levels_at = head.len();
+    let mut chunk_at = (levels_at + levels.len() * RECORD_BYTES).next_multiple_of(64);
+    let word = |number: usize| {
+        let too_large = |_| BuildError::TooLarge { what: "bytes of levels", found: number as u64 };
+        u32::try_from(number).map(u32::to_le_bytes).map_err(too_large)
+    };
+    head[LEVELS_AT..LEVELS_AT + 4].copy_from_slice(&word(levels.len())?);
+    head[LEVELS_AT + 4..LEVELS_AT + 8].copy_from_slice(&word(levels_at)?);
+    for level in &levels {
+        for field in [level.place, chunk_at, level.chunk.len(), 0] {
+            head.extend_from_slice(&word(field)?);
+        }
+        chunk_at = (chunk_at + level.chunk.len()).next_multiple_of(64);
+    }
+    for level in levels {
+        head.resize(head.len().next_multiple_of(64), 0);
+        head.extend_from_slice(&level.chunk);
+    }
+    Ok(())
+}
+
+/// Which columns of an open piece are stored by themselves, and which are fields of tuples.
+pub(crate) struct Levels {
+    columns: Vec<ColumnPiece>,
+    places: Vec<Place>,
+}
+
+/// Where a column of a piece is.
+pub(crate) enum Stored<'l> {
+    /// By itself: the one of a column group, or a level.
+    Column(&'l ColumnPiece),
+    /// In tuples, as the field of this number.
+    Field(usize),
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Column(usize),
+    Field(usize),
+}
+
+impl Levels {
+    /// The one column of a column group.
+    pub fn single(column: ColumnPiece) -> Self {
+        Self { columns: vec![column], places: vec![Place::Column(0)] }
+    }
+
+    /// Checks the levels in the head of a piece of columns of these types. `section` is that of the head.
+    pub fn parse(head: &Buffer, section: u32, types: &[LogicalType], rows: usize) -> Result<Self, Corrupt> {
+        if head.len() < HEAD_BYTES {
+            return Err(wrong(head.len(), "the head of a piece"));
+        }
+        let (count, levels_at) = (u32_at(head, LEVELS_AT) as usize, u32_at(head, LEVELS_AT + 4) as usize);
+        if count > types.len() || (count == 0 && levels_at != 0) {
+            return Err(wrong(LEVELS_AT, "no more levels than the group has columns"));
+        }
+        let records_end = levels_at + count * RECORD_BYTES;
+        if !levels_at.is_multiple_of(64) || (count > 0 && levels_at < HEAD_BYTES) || records_end > head.len() {
+            return Err(wrong(LEVELS_AT + 4, "records of levels inside the head"));
+        }
+        let mut columns = vec![];
+        let mut level_of: Vec<Option<usize>> = vec![None; types.len()];
+        for level in 0..count {
+            let at = levels_at + level * RECORD_BYTES;
+            let word = |field: usize| u32_at(head, at + 4 * field) as usize;
+            let (place, chunk_at, length) = (word(0), word(1), word(2));
+            let free = level_of.get_mut(place).filter(|other| other.is_none());
+            *free.ok_or(wrong(at, "a column of the group that is no other level"))? = Some(level);
+            let is_inside = chunk_at >= records_end && chunk_at.is_multiple_of(64) && chunk_at + length <= head.len();
+            if !is_inside || word(3) != 0 {
+                return Err(wrong(at + 4, "the chunk of a level inside the head"));
+            }
+            let chunk = Chunk::parse(head.slice_with_length(chunk_at, length), types[place], rows)
+                .map_err(|corrupt| Corrupt::from(corrupt).behind(chunk_at))?;
+            columns.push(ColumnPiece::of_level(chunk, level, section, chunk_at, length as u64));
+        }
+        let mut fields = 0..;
+        let place_of = |level: Option<usize>| match level {
+            Some(level) => Some(Place::Column(level)),
+            None => fields.next().map(Place::Field),
+        };
+        Ok(Self { columns, places: level_of.into_iter().filter_map(place_of).collect() })
+    }
+
+    /// The types of the columns that are fields.
+    pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
+        let is_field = |place: &&Place| matches!(place, Place::Field(_));
+        let typed = self.places.iter().zip(types);
+        typed.filter(|(place, _)| is_field(place)).map(|(_, logical)| *logical).collect()
+    }
+
+    /// All columns that are stored by themselves.
+    pub fn columns(&self) -> &[ColumnPiece] {
+        &self.columns
+    }
+
+    /// All columns that are stored by themselves, to be counted.
+    pub fn columns_mut(&mut self) -> &mut [ColumnPiece] {
+        &mut self.columns
+    }
+
+    /// Where the column at a place of the group is.
+    pub fn at(&self, place: usize) -> Stored<'_> {
+        match self.places[place] {
+            Place::Column(column) => Stored::Column(&self.columns[column]),
+            Place::Field(field) => Stored::Field(field),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Int32Array};
+
+    const TYPES: [LogicalType; 3] = [LogicalType::BigInt, LogicalType::Integer, LogicalType::Integer];
+
+    /// A head with two levels, the last column and the one before.
+    fn head() -> Vec<u8> {
+        let values = |values: [i32; 3]| {
+            let array: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
+            ColumnValues::new(array, LogicalType::Integer).unwrap()
+        };
+        let level = |place, numbers| Level { place, chunk: encode_level(&values(numbers), Choice::Auto, "a").unwrap() };
+        let mut head = vec![0; 70];
+        append(&mut head, vec![level(2, [7, 7, 7]), level(1, [1, 1, 2])]).unwrap();
+        head
+    }
+
+    fn parse(head: &[u8]) -> Result<Levels, Corrupt> {
+        Levels::parse(&Buffer::from(head), 0, &TYPES, 3)
+    }
+
+    #[test]
+    fn levels_lead_back_and_leave_the_other_places_to_fields() {
+        let levels = parse(&head()).unwrap();
+        assert_eq!(levels.field_types(&TYPES), [LogicalType::BigInt]);
+        assert!(matches!(levels.at(0), Stored::Field(0)));
+        let stored = |place| match levels.at(place) {
+            Stored::Column(column) => column.storage().1,
+            Stored::Field(_) => String::new(),
+        };
+        assert!(stored(1).starts_with("level 2: run_length"), "{}", stored(1));
+        assert_eq!(stored(2), "level 1: constant");
+        let none = parse(&[0; HEAD_BYTES]).unwrap();
+        assert_eq!(none.field_types(&TYPES), TYPES);
+    }
+
+    #[test]
+    fn wrong_records_are_named_by_their_byte() {
+        let set = |at: usize, value: u32| {
+            let mut head = head();
+            head[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            parse(&head).map(|_| ()).unwrap_err().at
+        };
+        let (records, length) = (128, head().len() as u32);
+        assert_eq!(u32_at(&head(), LEVELS_AT + 4), records);
+        let records = records as usize;
+        let cases = [
+            (LEVELS_AT, 0, LEVELS_AT),
+            (LEVELS_AT, 4, LEVELS_AT),
+            (LEVELS_AT, u32::MAX, LEVELS_AT),
+            (LEVELS_AT + 4, 0, LEVELS_AT + 4),
+            (LEVELS_AT + 4, 129, LEVELS_AT + 4),
+            (LEVELS_AT + 4, length.next_multiple_of(64), LEVELS_AT + 4),
+            (LEVELS_AT + 4, u32::MAX - 63, LEVELS_AT + 4),
+            (records, 3, records),
+            (records, 1, records + 16),
+            (records + 4, 0, records + 4),
+            (records + 4, 193, records + 4),
+            (records + 4, u32::MAX - 63, records + 4),
+            (records + 8, u32::MAX, records + 4),
+            (records + 12, 1, records + 4),
+            // The chunk itself: it has another number of rows.
+            (196, 4, 196),
+        ];
+        for (at, value, expected) in cases {
+            assert_eq!(set(at, value), expected, "{value} at {at}");
+        }
+        for length in 0..head().len() {
+            assert!(parse(&head()[..length]).is_err(), "{length} bytes");
+        }
+    }
+}

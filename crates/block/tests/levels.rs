@@ -1,0 +1,128 @@
+//! Which sort columns become levels, how they are stored, and what that saves.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
+use common::{build, open};
+use taut_block::{BlockImage, BuildError};
+use taut_types::{Column, ColumnIndex, LogicalType, Schema, TableDesign};
+
+const ROWS: i32 = 60_000;
+
+/// Sorted by its columns from the left: one value, long runs, a number that ascends anew in each of them, a number in no
+/// order, text with a null.
+fn table() -> (Schema, RecordBatch) {
+    let hash = |row: i32| i64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("same", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|_| 7)))),
+        ("runs", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row / 500)))),
+        ("anew", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 500 * 9 + (hash(row) & 7) as i32)))),
+        ("number", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| (hash(row) & 0xfffff) as i32)))),
+        (
+            "text",
+            Arc::new(StringViewArray::from_iter((0..ROWS).map(|row| (row > 0).then(|| format!("part {}", row / 70))))),
+        ),
+    ];
+    let logical = |name| if name == "text" { LogicalType::Varchar } else { LogicalType::Integer };
+    let schema = columns.iter().map(|(name, _)| Column::new(*name, logical(*name), *name == "text"));
+    let schema = Schema::new(schema.collect()).unwrap();
+    let batch = RecordBatch::try_new(schema.arrow(), columns.into_iter().map(|(_, array)| array).collect()).unwrap();
+    (schema, batch)
+}
+
+fn try_build(options: &[(&str, &str)]) -> Result<BlockImage, BuildError> {
+    let (schema, batch) = table();
+    let design = TableDesign::from_options(options.iter().copied(), &schema).unwrap();
+    build(&schema, &design, &[batch]).map(|mut images| images.remove(0))
+}
+
+/// How each column is stored, in words.
+fn stored(options: &[(&str, &str)]) -> Vec<String> {
+    let (block, sections) = open(&try_build(options).unwrap());
+    block.check(&sections).unwrap();
+    let storage = |column| block.column_storage(&sections, ColumnIndex::from(column)).unwrap().remove(0).description;
+    (0..block.columns()).map(storage).collect()
+}
+
+fn bytes(options: &[(&str, &str)]) -> u64 {
+    try_build(options).unwrap().bytes()
+}
+
+const SORTED: (&str, &str) = ("sort_by", "same, runs, anew, number, text");
+const AUTO: (&str, &str) = ("abstraction", "auto");
+const NONE: (&str, &str) = ("abstraction", "0");
+
+#[test]
+fn columns_in_order_become_levels_until_one_does_not_pay() {
+    let packed = stored(&[("layout", "packed_row"), SORTED]);
+    assert_eq!(packed[0], "constant", "one value takes nothing in packed tuples");
+    assert!(packed[1].starts_with("level 1: run_length(120)"), "{packed:?}");
+    assert!(packed[2].starts_with("level 2: delta(4) with 119 exceptions"), "{packed:?}");
+    assert!(packed[3].starts_with("bit_packed(20)"), "{packed:?}");
+    assert!(!packed[4].starts_with("level"), "behind one that does not pay: {packed:?}");
+    assert_eq!(packed, stored(&[("layout", "packed_row"), SORTED, AUTO]));
+    // Slotted tuples hold plain values: there all columns in order pay, the one value too.
+    let row = stored(&[("layout", "row"), ("sort_by", "same, runs, text, number"), AUTO]);
+    assert_eq!(row[0], "level 1: constant");
+    assert!(row[1].starts_with("level 2: run_length(120)"), "{row:?}");
+    assert!(row[4].starts_with("level 3: "), "{row:?}");
+    assert_eq!((&*row[2], &*row[3]), ("plain", "plain"));
+    assert!(stored(&[("layout", "row"), SORTED]).iter().all(|column| column == "plain"));
+}
+
+#[test]
+fn levels_save_bytes() {
+    for (layout, bytes_least) in [("packed_row", 1.8), ("row", 11.0)] {
+        let saved = bytes(&[("layout", layout), SORTED, NONE]) - bytes(&[("layout", layout), SORTED, AUTO]);
+        // Seven bits of runs, and of thirteen bits that begin anew all but four and the exceptions; or three plain numbers.
+        assert!(saved as f64 / f64::from(ROWS) >= bytes_least, "{layout}: {saved}");
+    }
+}
+
+#[test]
+fn a_number_of_levels_is_kept_to() {
+    for layout in ["packed_row", "row"] {
+        for levels in 0..=5 {
+            let count = levels.to_string();
+            let stored = stored(&[("layout", layout), SORTED, ("abstraction", &count), ("compression", "none")]);
+            let is_level = |(place, column): (usize, &String)| column.starts_with(&format!("level {}: ", place + 1));
+            let found: Vec<bool> = stored.iter().enumerate().map(is_level).collect();
+            assert_eq!(found, (0..5).map(|place| place < levels).collect::<Vec<_>>(), "{layout}: {stored:?}");
+        }
+    }
+    // A column by itself is stored in runs also where runs are short, but for a level that is smaller by steps.
+    let columns = stored(&[("layout", "column"), ("sort_by", "text, runs, number"), ("abstraction", "3")]);
+    assert!(columns[4].starts_with("run_length(8") || columns[4].starts_with("front_coded"), "{columns:?}");
+    assert!(columns[1].starts_with("run_length(120)") && columns[3].starts_with("delta"), "{columns:?}");
+    assert!(columns[2].starts_with("bit_packed") || columns[2].starts_with("two_byte"), "{columns:?}");
+}
+
+#[test]
+fn encodings_are_forced_on_levels_by_number_and_keep_columns_out_of_others() {
+    let forced = ("encoding", "runs=delta, text=dictionary");
+    let row = stored(&[("layout", "row"), ("sort_by", "runs, text"), ("abstraction", "2"), forced]);
+    assert!(row[1].starts_with("level 1: delta") && row[4].starts_with("level 2: dictionary"), "{row:?}");
+    let packed = stored(&[("layout", "packed_row"), SORTED, AUTO, ("encoding", "runs=frame_of_reference")]);
+    assert!(packed[1].starts_with("bit_packed") && packed[2].starts_with("level 1: delta"), "{packed:?}");
+    let impossible = [("layout", "row"), ("sort_by", "anew"), ("abstraction", "1"), ("encoding", "anew=bitmap")];
+    let error = try_build(&impossible).unwrap_err().to_string();
+    assert!(error.contains("anew") && error.contains("bitmap"), "{error}");
+}
+
+#[test]
+fn few_rows_and_plain_values_have_no_levels_unless_asked_for() {
+    let plain = stored(&[("layout", "packed_row"), SORTED, AUTO, ("compression", "none")]);
+    assert!(plain.iter().all(|column| column == "plain"), "{plain:?}");
+    let (schema, batch) = table();
+    let design = TableDesign::from_options([("layout", "row"), SORTED, AUTO], &schema).unwrap();
+    let images = build(&schema, &design, &[batch.slice(0, 5)]).unwrap();
+    let (block, sections) = open(&images[0]);
+    for column in 0..5 {
+        let storage = block.column_storage(&sections, ColumnIndex::from(column)).unwrap().remove(0);
+        assert_eq!(storage.description, "plain");
+    }
+}

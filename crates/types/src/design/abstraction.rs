@@ -1,0 +1,137 @@
+//! Column abstraction: which leading sort columns are stored by themselves, as levels.
+//!
+//! Rows that are sorted repeat the values of their leading sort columns. A *level* is such a column stored once per run
+//! of equal values, or by small steps where it ascends, instead of once per tuple (Halverson et al., 2006, section 2.2;
+//! Holloway and DeWitt, 2008, section 4.2).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Compression, DesignError, Group, GroupKind, TableDesign};
+use crate::ColumnIndex;
+
+/// How many of the leading sort columns are levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Abstraction {
+    /// In packed rows as [`Abstraction::Auto`], else none.
+    #[default]
+    ByLayout,
+    /// As many as pay, by the data of each segment.
+    Auto,
+    /// This many, whether they pay or not.
+    Levels(u16),
+}
+
+/// The columns of a group that may become levels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelColumns {
+    /// Their places in the group, in the order of the sort columns.
+    pub places: Vec<usize>,
+    /// Whether all of them are levels, also where that does not pay.
+    pub forced: bool,
+}
+
+impl TableDesign {
+    /// The columns of a group that may become levels, or must.
+    ///
+    /// Where the data decides, these are sort columns without a forced encoding, and none where nothing is compressed:
+    /// a column by itself is in runs anyway where they pay.
+    pub fn levels(&self, group: &Group) -> LevelColumns {
+        let forced = match self.abstraction {
+            Abstraction::Levels(levels) => Some(usize::from(levels)),
+            Abstraction::ByLayout if group.kind != GroupKind::PackedRows => Some(0),
+            Abstraction::ByLayout | Abstraction::Auto if group.kind == GroupKind::Column => Some(0),
+            Abstraction::ByLayout | Abstraction::Auto if self.compression == Compression::None => Some(0),
+            Abstraction::ByLayout | Abstraction::Auto => None,
+        };
+        let place_of = |column: ColumnIndex| group.columns.iter().position(|member| *member == column);
+        let columns = self.sort_by.iter().map(|sort| sort.column).take(forced.unwrap_or(usize::MAX));
+        let columns = columns.filter(|column| forced.is_some() || !self.encodings.contains_key(column));
+        LevelColumns { places: columns.filter_map(place_of).collect(), forced: forced.is_some() }
+    }
+
+    /// Whether a column is a level whatever the data.
+    pub(crate) fn is_forced_level(&self, column: ColumnIndex) -> bool {
+        let Abstraction::Levels(levels) = self.abstraction else { return false };
+        self.sort_by.iter().take(usize::from(levels)).any(|sort| sort.column == column)
+    }
+
+    /// Checks the levels against the sort columns.
+    ///
+    /// # Errors
+    /// When there are fewer sort columns than levels, or none that could be one.
+    pub fn check_abstraction(&self) -> Result<(), DesignError> {
+        let columns = self.sort_by.len();
+        let found = match self.abstraction {
+            Abstraction::Auto if columns == 0 => "auto".to_owned(),
+            Abstraction::Levels(levels) if usize::from(levels) > columns => levels.to_string(),
+            _ => return Ok(()),
+        };
+        let allowed = match columns {
+            0 => "0, because levels are leading columns of sort_by, which names none".to_owned(),
+            columns => format!("'auto' or 0 to {columns}, the number of columns of sort_by"),
+        };
+        Err(DesignError::Value { option: "abstraction", found, allowed })
+    }
+}
+
+/// The value of option `abstraction`.
+pub(super) fn parse(value: &str) -> Result<Abstraction, DesignError> {
+    let text = value.trim();
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Abstraction::Auto);
+    }
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).map(Abstraction::Levels).ok_or_else(|| DesignError::Value {
+        option: "abstraction",
+        found: value.to_owned(),
+        allowed: "'auto', or a number of leading columns of sort_by".to_owned(),
+    })
+}
+
+/// The option of a design; `None` for the default.
+pub(super) fn option(abstraction: Abstraction) -> Option<(&'static str, String)> {
+    let value = match abstraction {
+        Abstraction::ByLayout => return None,
+        Abstraction::Auto => "auto".to_owned(),
+        Abstraction::Levels(levels) => levels.to_string(),
+    };
+    Some(("abstraction", value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, LogicalType, Schema};
+
+    fn places(options: &[(&str, &str)]) -> Vec<(Vec<usize>, bool)> {
+        let column = |name| Column::new(name, LogicalType::Integer, false);
+        let schema = Schema::new(["a", "b", "c", "d"].map(column).to_vec()).unwrap();
+        let design = TableDesign::from_options(options.iter().copied(), &schema).unwrap();
+        let levels = |group: &Group| {
+            let levels = design.levels(group);
+            (levels.places, levels.forced)
+        };
+        design.groups(&schema).iter().map(levels).collect()
+    }
+
+    #[test]
+    fn levels_are_the_leading_sort_columns_of_each_group() {
+        let sorted = ("sort_by", "c, a, b");
+        let two = ("abstraction", "2");
+        assert_eq!(places(&[("layout", "row"), sorted]), [(vec![], true)]);
+        assert_eq!(places(&[("layout", "row"), sorted, two]), [(vec![2, 0], true)]);
+        assert_eq!(places(&[("layout", "row"), sorted, ("abstraction", "auto")]), [(vec![2, 0, 1], false)]);
+        assert_eq!(places(&[("layout", "packed_row"), sorted]), [(vec![2, 0, 1], false)]);
+        assert_eq!(places(&[("layout", "packed_row"), sorted, ("abstraction", "0")]), [(vec![], true)]);
+        assert_eq!(places(&[("layout", "packed_row"), sorted, ("compression", "none")]), [(vec![], true)]);
+        assert_eq!(places(&[("layout", "packed_row"), sorted, ("encoding", "a=plain")]), [(vec![2, 1], false)]);
+        assert_eq!(places(&[("layout", "packed_row"), ("encoding", "a=plain")]), [(vec![], false)]);
+        let columns = [(vec![0], true), (vec![], true), (vec![0], true), (vec![], true)];
+        assert_eq!(places(&[sorted, two]), columns);
+        assert!(places(&[sorted, ("abstraction", "auto")]).iter().all(|(places, _)| places.is_empty()));
+        let groups = ("groups", "(b,a),(d),(c)");
+        assert_eq!(places(&[groups, sorted, two]), [(vec![1], true), (vec![], true), (vec![0], true)]);
+        assert_eq!(places(&[groups, sorted]), [(vec![1, 0], false), (vec![], true), (vec![], true)]);
+    }
+}
