@@ -2,8 +2,8 @@
 //!
 //! A conjunct on one column that is a comparison, range, list, prefix or null test becomes a [`ColumnTest`], which
 //! blocks answer on encoded data. Anything else becomes a [`RowTest`] that evaluates the expression itself on decoded
-//! columns. Both are exact. Where an expression merely implies bounds on a column (a disjunction, the arms of a
-//! partitioned join filter), the bounds are added as a further test, so that zone maps can use them.
+//! columns. Both are exact. Where an expression merely implies bounds or a list of values of a column (a disjunction, the
+//! arms of a partitioned join filter), these are added as a further test, so that zone maps and partitions can use them.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
@@ -65,8 +65,8 @@ impl Translation<'_> {
             self.predicate.column_tests.push(test);
             return Ok(());
         }
-        for (column, (low, high)) in implied_ranges(expression, self.schema) {
-            self.predicate.column_tests.push(ColumnTest::new(column, Test::Range { low, high }));
+        for (column, test) in implied_tests(expression, self.schema) {
+            self.predicate.column_tests.push(ColumnTest::new(column, test));
         }
         self.predicate.row_tests.push(Arc::new(ExpressionTest::new(expression, self.arrow)?));
         Ok(())
@@ -252,28 +252,34 @@ fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
     Some(successor.into())
 }
 
-/// Bounds, ends included, by column.
-type Ranges = BTreeMap<ColumnIndex, (i128, i128)>;
+/// What a column's value must satisfy, by column: a range or a list.
+type Implied = BTreeMap<ColumnIndex, Test>;
 
-/// Bounds that every row must satisfy for which an expression is true: necessary, not sufficient.
-fn implied_ranges(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Ranges {
+/// Values of a list that several lists become, at most; more become a range.
+const LISTED_MAX: usize = 1024;
+
+/// Tests that every row must pass for which an expression is true: necessary, not sufficient.
+fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
     if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
-        return dynamic.current().map(|current| implied_ranges(&current, schema)).unwrap_or_default();
+        return dynamic.current().map(|current| implied_tests(&current, schema)).unwrap_or_default();
     }
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        let both = || (implied_ranges(binary.left(), schema), implied_ranges(binary.right(), schema));
+        let both = || (implied_tests(binary.left(), schema), implied_tests(binary.right(), schema));
         match binary.op() {
             Operator::And => {
                 let (mut left, right) = both();
-                for (column, (low, high)) in right {
-                    let range = left.entry(column).or_insert((low, high));
-                    *range = (range.0.max(low), range.1.min(high));
+                for (column, test) in right {
+                    let test = match left.remove(&column) {
+                        Some(other) => both_of(other, test),
+                        None => test,
+                    };
+                    left.insert(column, test);
                 }
                 return left;
             }
             Operator::Or => {
                 let (left, right) = both();
-                return hull(left, right);
+                return either(left, right);
             }
             _ => {}
         }
@@ -282,38 +288,135 @@ fn implied_ranges(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Ranges
         return implied_by_arms(case, schema);
     }
     match column_test(expression, schema) {
-        Some(ColumnTest { column, test: Test::Range { low, high }, negated: false }) => {
-            Ranges::from([(column, (low, high))])
-        }
-        Some(ColumnTest { column, test: Test::OneOf(numbers), negated: false }) => {
-            match (numbers.first(), numbers.last()) {
-                (Some(low), Some(high)) => Ranges::from([(column, (*low, *high))]),
-                _ => Ranges::new(),
-            }
-        }
-        _ => Ranges::new(),
+        Some(ColumnTest {
+            column,
+            test: test @ (Test::Range { .. } | Test::OneOf(_) | Test::BytesRange { .. } | Test::BytesOneOf(_)),
+            negated: false,
+        }) => Implied::from([(column, test)]),
+        _ => Implied::new(),
     }
 }
 
 /// A join whose build side is partitioned sends `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. ELSE false END`:
 /// a row that passes satisfies one of the arms.
-fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Ranges {
+fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
     let is_false = |arm: &Arc<dyn PhysicalExpr>| {
         matches!(literal_of(arm), Some(ScalarValue::Boolean(Some(false)) | ScalarValue::Boolean(None)))
     };
     // Without ELSE the result is null, which no row passes.
     let otherwise = case.else_expr().filter(|arm| !is_false(arm));
     let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
-    arms.filter(|arm| !is_false(arm)).map(|arm| implied_ranges(arm, schema)).reduce(hull).unwrap_or_default()
+    arms.filter(|arm| !is_false(arm)).map(|arm| implied_tests(arm, schema)).reduce(either).unwrap_or_default()
 }
 
-/// Bounds of a disjunction: of the columns that both sides bound, from the lesser low to the greater high.
-fn hull(left: Ranges, right: Ranges) -> Ranges {
-    left.into_iter()
-        .filter_map(|(column, (low, high))| {
-            right.get(&column).map(|other| (column, (low.min(other.0), high.max(other.1))))
-        })
-        .collect()
+/// A test that values pass which pass both; it may pass more.
+fn both_of(left: Test, right: Test) -> Test {
+    match (left, right) {
+        (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
+            Test::Range { low: low.max(other_low), high: high.min(other_high) }
+        }
+        (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
+            let low = if low_order(&low) < low_order(&other_low) { other_low } else { low };
+            let high = if high_order(&high) > high_order(&other_high) { other_high } else { high };
+            Test::BytesRange { low, high }
+        }
+        (Test::OneOf(numbers), other) | (other, Test::OneOf(numbers)) => {
+            let passing = numbers.iter().copied().filter(|number| other.admits(&Key::Number(*number)));
+            Test::OneOf(passing.collect())
+        }
+        (Test::BytesOneOf(strings), other) | (other, Test::BytesOneOf(strings)) => {
+            let passing = strings.iter().filter(|bytes| other.admits(&Key::Bytes((*bytes).clone())));
+            Test::BytesOneOf(passing.cloned().collect())
+        }
+        (left, _) => left,
+    }
+}
+
+/// Tests of a disjunction: of the columns that both sides test, what passes either. Long lists become ranges.
+fn either(left: Implied, right: Implied) -> Implied {
+    let both = left.into_iter().filter_map(|(column, test)| Some((column, test, right.get(&column)?)));
+    both.filter_map(|(column, test, other)| Some((column, either_of(&test, other)?))).collect()
+}
+
+fn either_of(left: &Test, right: &Test) -> Option<Test> {
+    match (listed(left), listed(right)) {
+        (Some(Test::OneOf(left)), Some(Test::OneOf(right))) if left.len() + right.len() <= LISTED_MAX => {
+            return Some(Test::OneOf(merged(&left, &right).into()));
+        }
+        (Some(Test::BytesOneOf(left)), Some(Test::BytesOneOf(right))) if left.len() + right.len() <= LISTED_MAX => {
+            return Some(Test::BytesOneOf(merged(&left, &right).into()));
+        }
+        _ => {}
+    }
+    match (bounded(left), bounded(right)) {
+        (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
+            // One that nothing passes has no place between bounds.
+            Some(match (low > high, other_low > other_high) {
+                (true, _) => Test::Range { low: other_low, high: other_high },
+                (_, true) => Test::Range { low, high },
+                _ => Test::Range { low: low.min(other_low), high: high.max(other_high) },
+            })
+        }
+        (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
+            let low = if low_order(&low) > low_order(&other_low) { other_low } else { low };
+            let high = if high_order(&high) < high_order(&other_high) { other_high } else { high };
+            Some(Test::BytesRange { low, high })
+        }
+        _ => None,
+    }
+}
+
+/// A lower bound such that a greater one admits less.
+fn low_order(low: &Bound<Box<[u8]>>) -> (Option<&[u8]>, bool) {
+    match low {
+        Bound::Unbounded => (None, false),
+        Bound::Included(bytes) => (Some(bytes), false),
+        Bound::Excluded(bytes) => (Some(bytes), true),
+    }
+}
+
+/// An upper bound such that a greater one admits more.
+fn high_order(high: &Bound<Box<[u8]>>) -> (bool, &[u8], bool) {
+    match high {
+        Bound::Unbounded => (true, &[], false),
+        Bound::Included(bytes) => (false, bytes, true),
+        Bound::Excluded(bytes) => (false, bytes, false),
+    }
+}
+
+/// A test as a list, where it is one or admits one value.
+fn listed(test: &Test) -> Option<Test> {
+    match test {
+        Test::OneOf(_) | Test::BytesOneOf(_) => Some(test.clone()),
+        Test::Range { low, high } if low == high => Some(Test::OneOf(Arc::from([*low]))),
+        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+            Some(Test::BytesOneOf(Arc::from([low.clone()])))
+        }
+        _ => None,
+    }
+}
+
+/// A list as the range from its least value to its greatest; other tests as they are.
+fn bounded(test: &Test) -> Test {
+    match test {
+        Test::OneOf(numbers) => match numbers.first().zip(numbers.last()) {
+            Some((low, high)) => Test::Range { low: *low, high: *high },
+            None => Test::Range { low: i128::MAX, high: i128::MIN },
+        },
+        Test::BytesOneOf(strings) => {
+            let end = |bytes: Option<&Box<[u8]>>| Bound::Included(bytes.cloned().unwrap_or_default());
+            Test::BytesRange { low: end(strings.first()), high: end(strings.last()) }
+        }
+        test => test.clone(),
+    }
+}
+
+/// Two lists as one, ascending and distinct.
+fn merged<T: Clone + Ord>(left: &[T], right: &[T]) -> Vec<T> {
+    let mut all = [left, right].concat();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// An expression as a test on decoded columns.
@@ -446,9 +549,72 @@ mod tests {
     #[test]
     fn what_is_left_is_evaluated_and_its_bounds_are_used() {
         let either = col("i").eq(lit(3)).and(col("t").eq(lit("x"))).or(col("i").eq(lit(9)));
-        let predicate = predicate(either);
-        assert_eq!(predicate.column_tests, [ColumnTest::new(ColumnIndex(0), Test::Range { low: 3, high: 9 })]);
-        assert_eq!(predicate.row_tests.len(), 1);
-        assert_eq!(predicate.row_tests[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
+        let bounded = predicate(either);
+        assert_eq!(bounded.column_tests, [ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([3, 9])))]);
+        assert_eq!(bounded.row_tests.len(), 1);
+        assert_eq!(bounded.row_tests[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
+    }
+
+    #[test]
+    fn the_arms_of_a_partitioned_join_are_united() {
+        let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
+        let arm = |numbers: [i32; 4], word: &str| {
+            let listed = col("i").in_list(numbers.map(lit).to_vec(), false);
+            col("i").gt_eq(lit(2)).and(listed).and(col("t").in_list(vec![text(word), text("other")], false))
+        };
+        let modulo = || col("i") % lit(2);
+        let mut case = when(modulo().eq(lit(0)), arm([1, 2, 8, 9], "x")).when(modulo().eq(lit(1)), arm([3, 8, 5, 7], "y"));
+        let united = predicate(case.otherwise(lit(false)).unwrap());
+        let words = ["other", "x", "y"].map(|word| Box::from(word.as_bytes()));
+        assert_eq!(
+            united.column_tests,
+            [
+                ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([2, 3, 5, 7, 8, 9]))),
+                ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words))),
+            ]
+        );
+        assert_eq!(united.row_tests.len(), 1);
+    }
+
+    #[test]
+    fn unions_and_intersections_pass_what_they_must() {
+        let list = |numbers: &[i128]| Test::OneOf(Arc::from(numbers));
+        let tests = [
+            Test::Range { low: 2, high: 5 },
+            Test::Range { low: 4, high: 9 },
+            Test::Range { low: 7, high: 7 },
+            Test::Range { low: 6, high: 3 },
+            list(&[1, 4, 8]),
+            list(&[]),
+        ];
+        let bytes = |number: i128| -> Box<[u8]> { format!("{number:02}").into_bytes().into() };
+        let strings = tests.iter().flat_map(|test| match test {
+            Test::Range { low, high } => {
+                let (low, high) = (bytes(*low), bytes(*high));
+                let range = |low, high| Test::BytesRange { low, high };
+                vec![
+                    range(Bound::Included(low.clone()), Bound::Included(high.clone())),
+                    range(Bound::Excluded(low.clone()), Bound::Excluded(high)),
+                    range(Bound::Unbounded, Bound::Included(low.clone())),
+                    range(Bound::Included(low), Bound::Unbounded),
+                ]
+            }
+            Test::OneOf(numbers) => vec![Test::BytesOneOf(numbers.iter().copied().map(bytes).collect())],
+            _ => vec![],
+        });
+        let strings: Vec<Test> = strings.collect();
+        let keys: Vec<Key> = (0..12).flat_map(|number| [Key::Number(number), Key::Bytes(bytes(number))]).collect();
+        for tests in [&tests[..], &strings] {
+            for (left, right) in tests.iter().flat_map(|left| tests.iter().map(move |right| (left, right))) {
+                let (both, either) = (both_of(left.clone(), right.clone()), either_of(left, right).unwrap());
+                for key in &keys {
+                    let (first, second) = (left.admits(key), right.admits(key));
+                    assert_eq!(both.admits(key), first && second, "{left:?} and {right:?}: {key:?}");
+                    assert!(either.admits(key) || !(first || second), "{left:?} or {right:?}: {key:?}");
+                }
+            }
+        }
+        let long = |first: i128| Test::OneOf((first..first + LISTED_MAX as i128).collect());
+        assert_eq!(either_of(&long(0), &long(5)), Some(Test::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
     }
 }
