@@ -169,6 +169,9 @@ class Table:
                 options["abstraction"] = rng.choice(["auto", *map(str, range(len(keys) + 1))])
         if rng.random() < 0.2:
             options["compression"] = "none"
+        if rng.random() < 0.4:
+            column, parts = rng.choice([column.name for column in self.columns]), rng.choice([1, 2, 7, 40])
+            options["partition_by"] = f"{rng.choice(['range', 'hash'])}({column}, {parts})"
         options["block_size"] = rng.choice(["128KiB", "128KiB", "1MiB", "16MiB", "file"])
         return options
 

@@ -174,7 +174,8 @@ def test_load_and_tables(con, tmp_path):
     assert (table.layout, table.sort_by, table.rows, con.tables()) == ("packed_row", "id", 5, ["t", "u"])
     assert table.columns == {"id": "bigint", "name": "varchar"}
     assert con.table("u").groups == "(id),(name)" and con.table("u").sort_by is None
-    table.set(layout="column")
+    table.set(layout="column", partition_by="hash(id, 2)")
+    assert table.partition_by == "hash(id, 2)" and con.table("u").partition_by is None
     assert table.layout == "column" and table.bytes > 0 and table.plain_bytes > 0 and table.blocks >= 1
     assert "5 rows" in repr(table) and "layout='column'" in table.options
 

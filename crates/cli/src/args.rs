@@ -60,13 +60,13 @@ const LOAD_EXAMPLES: &str = "Examples:
   taut load shop.taut wide wide.json --with \"layout=groups, groups='(a,b),(c)'\"
 
 The options of --with are those of CREATE TABLE ... WITH (...): layout, groups, sort_by, compression, encoding,
-block_size, abstraction. They apply to a table that the load makes. A load is all or nothing.";
+block_size, abstraction, partition_by. They apply to a table that the load makes. A load is all or nothing.";
 
 const INSPECT_EXAMPLES: &str = "Examples:
   taut inspect shop.taut          every table
   taut inspect shop.taut orders   one table
 
-The same facts are in the tables taut.tables, taut.blocks and taut.columns, for use in SQL.";
+The same facts are in the tables taut.tables, taut.blocks, taut.columns and taut.partitions, for use in SQL.";
 
 const VERIFY_EXAMPLES: &str = "Example:
   taut verify shop.taut   ends with status 1 when anything is damaged";

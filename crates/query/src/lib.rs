@@ -12,6 +12,7 @@ mod load;
 mod parameters;
 mod prepared;
 mod progress;
+mod repartition;
 mod rewrite;
 mod rules;
 mod scan;

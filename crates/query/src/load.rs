@@ -8,6 +8,10 @@
 //! ```
 //!
 //! Nothing is visible before the commit, and an error before it leaves no trace.
+//!
+//! Rows of a table that is divided into partitions come together first, and are gathered by partition: see `divide.rs`.
+
+mod divide;
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -30,18 +34,23 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Evalu
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning as OutputPartitioning,
+    PlanProperties,
 };
 use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use taut_block::{BlockBuilder, Extent, rows_until_full};
-use taut_store::{CommitError, NewBlock, RowOrder, Store, Table};
-use taut_types::{BlockSize, Schema, TableDesign};
-use tokio::sync::Semaphore;
+use taut_store::{CatalogEdit, CommitError, NewBlock, RowOrder, Store, Table, TableId};
+use taut_types::{BlockSize, Partitioning, Schema, TableDesign};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::conform::Conform;
 use crate::progress::ProgressCounter;
+use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
+
+pub(crate) use divide::{Divider, SAMPLE_ROWS, settles, settling_rows};
 
 /// Plain bytes up to which the batches of a block are gathered, to be encoded beside those of other blocks. A larger
 /// block is encoded segment by segment as its rows arrive.
@@ -67,6 +76,8 @@ pub enum Target {
         table: Arc<Table>,
         /// Its design from then on.
         design: Arc<TableDesign>,
+        /// Its partitions from then on, where they are known.
+        partitioning: Option<Arc<Partitioning>>,
     },
 }
 
@@ -91,6 +102,20 @@ impl Target {
             Self::NewTable { design, .. } | Self::Sorted { design, .. } => design,
         }
     }
+
+    /// The partitions of the rows, where they are known.
+    fn partitioning(&self) -> Option<Arc<Partitioning>> {
+        match self {
+            Self::Table(table) => partitioning_of(table),
+            Self::NewTable { .. } => None,
+            Self::Sorted { partitioning, .. } => partitioning.clone(),
+        }
+    }
+}
+
+/// The partitions of a table, where they are known.
+pub(crate) fn partitioning_of(table: &Table) -> Option<Arc<Partitioning>> {
+    table.partitions.as_ref().map(|partitions| Arc::new(partitions.partitioning.clone()))
 }
 
 /// A target as a table that can only be inserted into: what a plan that fills it names.
@@ -152,7 +177,7 @@ impl InsertExec {
     pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(count_schema()),
-            Partitioning::UnknownPartitioning(1),
+            OutputPartitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
         )
@@ -237,8 +262,10 @@ impl ExecutionPlan for InsertExec {
             let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
             bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
             blocks_written.add(blocks.len());
-            commit(&store, &target, blocks)?;
-            complete_indexes(&store, &target, context.session_config().target_partitions()).await?;
+            let threads = context.session_config().target_partitions();
+            let table = commit(&store, &target, blocks)?;
+            complete_partitions(&store, table, threads).await.map_err(external)?;
+            complete_indexes(&store, &target, threads).await?;
             let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
             Ok(RecordBatch::try_new(count_schema(), vec![count])?)
         };
@@ -254,24 +281,43 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
     DataFusionError::External(Box::new(error))
 }
 
-fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<()> {
+fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<TableId> {
     store
         .commit(|edit| match target {
-            Target::Table(table) => edit.append_blocks(table.id, blocks),
+            Target::Table(table) => edit.append_blocks(table.id, blocks).map(|()| table.id),
             Target::NewTable { name, schema, design } => {
                 let table = edit.create_table(name, schema.as_ref().clone(), design.as_ref().clone())?;
-                edit.append_blocks(table, blocks)
+                edit.append_blocks(table, blocks)?;
+                Ok(table)
             }
-            Target::Sorted { table, design } => {
-                let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
-                // Indexes are not this statement's: another one may have changed them.
-                let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
-                let indexes = newest.design.indexes.clone();
-                edit.set_design(table.id, TableDesign { indexes, ..design.as_ref().clone() })?;
-                edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
+            Target::Sorted { table, design, partitioning } => {
+                replace_all(edit, table, design, partitioning.as_deref(), blocks)?;
+                Ok(table.id)
             }
         })
         .map_err(external)
+}
+
+/// Replaces all blocks of a table by ones of another design and other partitions, in the order of the design.
+pub(crate) fn replace_all(
+    edit: &mut CatalogEdit,
+    table: &Table,
+    design: &TableDesign,
+    partitioning: Option<&Partitioning>,
+    blocks: Vec<NewBlock>,
+) -> std::result::Result<(), CommitError> {
+    let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
+    // Indexes are not this statement's: another one may have changed them.
+    let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+    let indexes = newest.design.indexes.clone();
+    let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());
+    edit.set_design(table.id, TableDesign { indexes, ..design.clone() })?;
+    if let Some(partitioning) = partitioning
+        && known.as_ref() != Some(partitioning)
+    {
+        edit.set_partitioning(table.id, partitioning.clone())?;
+    }
+    edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
 }
 
 /// Gives the new blocks the indexes that were created, and takes those that were dropped, while they were written.
@@ -294,19 +340,19 @@ async fn write_blocks(
     context: Arc<TaskContext>,
     progress: Option<&ProgressCounter>,
 ) -> Result<Vec<NewBlock>> {
-    let writer = BlockWriter {
-        store: Arc::clone(store),
-        schema: Arc::clone(target.schema()),
-        design: Arc::clone(target.design()),
-        permits: Arc::new(Semaphore::new(context.session_config().target_partitions().max(1))),
-    };
+    let threads = context.session_config().target_partitions();
+    let writer = BlockWriter::new(store, target.schema(), target.design(), threads);
     let conform = Arc::new(Conform::new(&input.schema(), target.schema(), target.name())?);
-    let mut partitions = Vec::new();
+    let mut streams = Vec::new();
     for partition in 0..input.output_partitioning().partition_count() {
         let stream = input.execute(partition, Arc::clone(&context))?;
-        let task = partition_blocks(writer.clone(), stream, Arc::clone(&conform), progress.cloned());
-        partitions.push(SpawnedTask::spawn(task));
+        streams.push(conformed(stream, Arc::clone(&conform), progress.cloned()));
     }
+    if let Some(design) = target.design().partition_by {
+        return divided_blocks(Divider::new(writer, Some(design), target.partitioning()), streams).await;
+    }
+    let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
+    let partitions: Vec<_> = tasks.collect();
     let mut blocks = Vec::new();
     for partition in partitions {
         blocks.extend(partition.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
@@ -325,6 +371,13 @@ pub(crate) struct BlockWriter {
 }
 
 impl BlockWriter {
+    /// A writer of blocks of a design; which rows they hold is not its concern.
+    pub fn new(store: &Arc<Store>, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
+        let design = TableDesign { partition_by: None, ..design.clone() };
+        let (schema, permits) = (Arc::clone(schema), Arc::new(Semaphore::new(threads.max(1))));
+        Self { store: Arc::clone(store), schema, design: Arc::new(design), permits }
+    }
+
     pub fn builder(&self) -> BlockBuilder {
         BlockBuilder::new(Arc::clone(&self.schema), Arc::clone(&self.design))
     }
@@ -350,12 +403,10 @@ impl BlockWriter {
     }
 }
 
-async fn partition_blocks(
-    writer: BlockWriter,
-    stream: SendableRecordBatchStream,
-    conform: Arc<Conform>,
-    progress: Option<ProgressCounter>,
-) -> Result<Vec<NewBlock>> {
+/// Rows in the types of the target.
+type Conformed = BoxStream<'static, Result<RecordBatch>>;
+
+fn conformed(stream: SendableRecordBatchStream, conform: Arc<Conform>, progress: Option<ProgressCounter>) -> Conformed {
     let conformed = stream.map(move |batch| {
         let batch = conform.batch(&batch?)?;
         if let Some(progress) = &progress {
@@ -363,6 +414,44 @@ async fn partition_blocks(
         }
         Ok(batch)
     });
+    conformed.boxed()
+}
+
+/// Blocks of one partition of the table each. A batch is taken from each stream in turn, whichever has more ready, so
+/// that the same streams lead to the same blocks.
+async fn divided_blocks(mut divider: Divider, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
+    /// Batches that a stream may be ahead.
+    const AHEAD: usize = 4;
+    let mut inputs = Vec::with_capacity(streams.len());
+    for mut stream in streams {
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let task = SpawnedTask::spawn(async move {
+            while let Some(batch) = stream.next().await {
+                if sender.send(batch).await.is_err() {
+                    break;
+                }
+            }
+        });
+        inputs.push((receiver, task));
+    }
+    let mut place = 0;
+    while !inputs.is_empty() {
+        place %= inputs.len();
+        match inputs[place].0.recv().await {
+            Some(batch) => {
+                divider.push(batch?).await?;
+                place += 1;
+            }
+            None => {
+                let (_, task) = inputs.remove(place);
+                task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+            }
+        }
+    }
+    divider.finish().await
+}
+
+async fn partition_blocks(writer: BlockWriter, conformed: Conformed) -> Result<Vec<NewBlock>> {
     match writer.design.block_size {
         BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => streamed_blocks(&writer, conformed).await,
         BlockSize::File => streamed_blocks(&writer, conformed).await,

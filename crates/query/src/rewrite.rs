@@ -7,7 +7,7 @@
 //! Where a block has the design but for its indexes, all else of it is copied as it is.
 //!
 //! Another sort order cannot be had block by block: the whole table is then sorted, spilling to disk, and replaced at
-//! once.
+//! once. Nor can other partitions: see `repartition.rs`. All else keeps each block's rows in their partition.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,11 +15,10 @@ use std::sync::Arc;
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::{BlockImage, ScanReport};
 use taut_store::{BlockFile, BlockId, CommitError, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
-use taut_types::{BlockSize, ColumnIndex, IndexDesign, TableDesign};
-use tokio::sync::Semaphore;
+use taut_types::{BlockSize, ColumnIndex, IndexDesign, Partitioning, TableDesign};
 
 use crate::error::{QueryError, Result};
-use crate::load::BlockWriter;
+use crate::load::{BlockWriter, partitioning_of};
 use crate::progress::ProgressCounter;
 
 /// Plain bytes of old blocks that a step takes at least: as many as a block of automatic size may have.
@@ -73,10 +72,34 @@ pub async fn rebuild_indexes(
 }
 
 /// How often blocks are looked for that another statement has replaced.
-const ATTEMPTS_MAX: usize = 100;
+pub const ATTEMPTS_MAX: usize = 100;
 
 /// What is done with some consecutive blocks of a table.
-type Step = fn(&BlockWriter, TableId, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;
+type Step = fn(&StepWriter, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;
+
+/// Writes the blocks of a step: rows of one partition of a table, if it has any.
+#[derive(Clone)]
+struct StepWriter {
+    writer: BlockWriter,
+    table: TableId,
+    partition: Option<(Arc<Partitioning>, u32)>,
+}
+
+impl StepWriter {
+    fn placed(&self, block: NewBlock) -> NewBlock {
+        match &self.partition {
+            Some((partitioning, partition)) => block.in_partition(partitioning, *partition),
+            None => block,
+        }
+    }
+
+    fn replace(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
+        let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
+        let new = new.into_iter().map(|block| self.placed(block)).collect();
+        self.writer.store.commit(|edit| edit.replace_blocks(self.table, &ids, new, RowOrder::Kept))?;
+        Ok(())
+    }
+}
 
 /// Takes the steps of a rewrite, as many at once as there are threads. Returns the rows of all of them.
 async fn run_steps(
@@ -87,16 +110,17 @@ async fn run_steps(
     progress: Option<ProgressCounter>,
     take_step: Step,
 ) -> Result<u64> {
-    let id = table.id;
-    let permits = Arc::new(Semaphore::new(threads.max(1)));
-    let writer = BlockWriter { store: Arc::clone(store), schema: Arc::clone(&table.schema), design, permits };
+    let writer = BlockWriter::new(store, &table.schema, &design, threads);
+    let partitioning = partitioning_of(table);
     let mut tasks = Vec::new();
     for step in steps(table, &writer.design) {
         let permit = Arc::clone(&writer.permits).acquire_owned().await.map_err(|_| QueryError::Cancelled)?;
-        let (writer, progress, old) = (writer.clone(), progress.clone(), table.blocks[step].to_vec());
+        let partition = partitioning.clone().zip(table.partition_of(step.start));
+        let writer = StepWriter { writer: writer.clone(), table: table.id, partition };
+        let (progress, old) = (progress.clone(), table.blocks[step].to_vec());
         tasks.push(SpawnedTask::spawn_blocking(move || {
             let _permit = permit;
-            take_step(&writer, id, &old, progress.as_ref())
+            take_step(&writer, &old, progress.as_ref())
         }));
     }
     let mut rows = 0;
@@ -106,7 +130,7 @@ async fn run_steps(
     Ok(rows)
 }
 
-/// Consecutive blocks of one run that a step takes together.
+/// Consecutive blocks of one run and one partition that a step takes together.
 fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
     let step_bytes = match design.block_size {
         BlockSize::Auto => STEP_BYTES,
@@ -119,7 +143,8 @@ fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
         let (mut first, mut bytes) = (start, 0u64);
         for place in start..end {
             bytes = bytes.saturating_add(table.blocks[place].entry().plain_bytes);
-            if bytes >= step_bytes || place + 1 == end {
+            let is_last = place + 1 == end || table.partition_of(place) != table.partition_of(place + 1);
+            if bytes >= step_bytes || is_last {
                 steps.push(first..place + 1);
                 (first, bytes) = (place + 1, 0);
             }
@@ -128,44 +153,36 @@ fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
     steps
 }
 
-fn rewrite_step(
-    writer: &BlockWriter,
-    table: TableId,
-    old: &[Arc<BlockFile>],
-    progress: Option<&ProgressCounter>,
-) -> Result<u64> {
+fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
+    let wanted = &writer.writer.design;
     let same_but_indexes = |block: &Arc<BlockFile>| {
-        let indexes = writer.design.indexes.clone();
-        Ok::<_, QueryError>(TableDesign { indexes, ..design_of(block)? } == *writer.design)
+        let indexes = wanted.indexes.clone();
+        Ok::<_, QueryError>(TableDesign { indexes, ..design_of(block)? } == **wanted)
     };
     for block in old {
         if !same_but_indexes(block)? {
-            let new = rewritten(writer, old, progress)?;
-            replace(writer, table, old, new)?;
+            let new = rewritten(&writer.writer, old, progress)?;
+            writer.replace(old, new)?;
             return Ok(rows_of(old));
         }
     }
-    index_step(writer, table, old, progress)
+    index_step(writer, old, progress)
 }
 
 /// Gives some blocks the indexes of a design.
-fn index_step(
-    writer: &BlockWriter,
-    table: TableId,
-    old: &[Arc<BlockFile>],
-    progress: Option<&ProgressCounter>,
-) -> Result<u64> {
+fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
+    let BlockWriter { store, design: wanted, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
     for block in old {
         let design = design_of(block)?;
-        if design.indexes != writer.design.indexes {
+        if design.indexes != wanted.indexes {
             let open = block.open(&ReadCounters::new())?;
-            let image = BlockImage::with_indexes(open.block(), &open, &writer.design.indexes)?;
-            new.push(writer.store.write_block(&image, &design)?);
+            let image = BlockImage::with_indexes(open.block(), &open, &wanted.indexes)?;
+            new.push(store.write_block(&image, &design)?);
             replaced.push(Arc::clone(block));
         } else if !new.is_empty() {
             // Blocks that are replaced together are neighbours.
-            replace(writer, table, &replaced, std::mem::take(&mut new))?;
+            writer.replace(&replaced, std::mem::take(&mut new))?;
             replaced.clear();
         }
         if let Some(progress) = progress {
@@ -173,7 +190,7 @@ fn index_step(
         }
     }
     if !new.is_empty() {
-        replace(writer, table, &replaced, new)?;
+        writer.replace(&replaced, new)?;
     }
     Ok(rows_of(old))
 }
@@ -185,12 +202,6 @@ fn rows_of(blocks: &[Arc<BlockFile>]) -> u64 {
 fn design_of(block: &Arc<BlockFile>) -> Result<TableDesign> {
     let open = block.open(&ReadCounters::new())?;
     Ok(open.block().description(&open)?.1)
-}
-
-fn replace(writer: &BlockWriter, table: TableId, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
-    let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
-    writer.store.commit(|edit| edit.replace_blocks(table, &ids, new, RowOrder::Kept))?;
-    Ok(())
 }
 
 /// The rows of some blocks as new ones.

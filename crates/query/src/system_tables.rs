@@ -1,4 +1,4 @@
-//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns` and `taut.indexes`.
+//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes` and `taut.partitions`.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use taut_store::{BlockFile, Catalog, ReadCounters, Table};
-use taut_types::{ColumnIndex, IndexDesign, text_of};
+use taut_store::{BlockEntry, BlockFile, Catalog, ReadCounters, Table};
+use taut_types::{ColumnIndex, IndexDesign, Key, text_of};
 
 /// A system table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,11 @@ enum SystemTable {
     Blocks,
     Columns,
     Indexes,
+    Partitions,
 }
 
 impl SystemTable {
-    const ALL: [Self; 4] = [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes];
+    const ALL: [Self; 5] = [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes, Self::Partitions];
 
     fn name(self) -> &'static str {
         match self {
@@ -33,6 +34,7 @@ impl SystemTable {
             Self::Blocks => "blocks",
             Self::Columns => "columns",
             Self::Indexes => "indexes",
+            Self::Partitions => "partitions",
         }
     }
 
@@ -45,6 +47,7 @@ impl SystemTable {
                 text("layout"),
                 text("groups"),
                 text("sort_by"),
+                text("partition_by"),
                 text("options"),
                 number("rows"),
                 number("blocks"),
@@ -55,6 +58,7 @@ impl SystemTable {
                 text("table_name"),
                 text("block_id"),
                 text("layout"),
+                number("partition"),
                 number("rows"),
                 number("segments"),
                 number("bytes"),
@@ -84,6 +88,17 @@ impl SystemTable {
                 number("blocks"),
                 number("blocks_indexed"),
                 number("bytes"),
+            ],
+            Self::Partitions => vec![
+                text("table_name"),
+                number("partition"),
+                text("holds"),
+                text("low"),
+                text("high"),
+                number("rows"),
+                number("blocks"),
+                number("bytes"),
+                number("plain_bytes"),
             ],
         };
         Arc::new(ArrowSchema::new(fields))
@@ -130,13 +145,14 @@ impl PartitionStream for Contents {
         let batches = tables.into_iter().flat_map(move |table| {
             let parts: Vec<_> = match kind {
                 SystemTable::Columns => table.blocks.iter().cloned().map(Some).collect(),
-                SystemTable::Tables | SystemTable::Blocks | SystemTable::Indexes => vec![None],
+                _ => vec![None],
             };
             let schema = Arc::clone(&schema);
             parts.into_iter().map(move |block| {
                 let columns = match (kind, block) {
                     (SystemTable::Tables, _) => table_row(&table),
                     (SystemTable::Indexes, _) => index_rows(&table)?,
+                    (SystemTable::Partitions, _) => partition_rows(&table),
                     (_, Some(block)) => column_rows(&table, &block)?,
                     (_, None) => block_rows(&table),
                 };
@@ -155,6 +171,10 @@ fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
     Arc::new(values.into_iter().map(|value| i64::try_from(value).unwrap_or(i64::MAX)).collect::<Int64Array>())
 }
 
+fn partition_numbers(values: impl IntoIterator<Item = Option<u32>>) -> ArrayRef {
+    Arc::new(values.into_iter().map(|value| value.map(i64::from)).collect::<Int64Array>())
+}
+
 fn table_row(table: &Table) -> Vec<ArrayRef> {
     let options = table.design.to_options(&table.schema);
     let option = |name: &str| options.iter().find(|(option, _)| *option == name).map(|(_, value)| value.clone());
@@ -164,6 +184,7 @@ fn table_row(table: &Table) -> Vec<ArrayRef> {
         texts([option("layout")]),
         texts([option("groups")]),
         texts([option("sort_by")]),
+        texts([option("partition_by")]),
         texts([Some(all.collect::<Vec<_>>().join(", "))]),
         numbers([table.rows()]),
         numbers([table.blocks.len() as u64]),
@@ -178,6 +199,7 @@ fn block_rows(table: &Table) -> Vec<ArrayRef> {
         texts(entries().map(|_| Some(table.name.clone()))),
         texts(entries().map(|entry| Some(entry.id.to_string()))),
         texts(entries().map(|entry| Some(entry.layout.to_string()))),
+        partition_numbers((0..table.blocks.len()).map(|place| table.partition_of(place))),
         numbers(entries().map(|entry| entry.rows)),
         numbers(entries().map(|entry| entry.segments)),
         numbers(entries().map(|entry| entry.file_bytes)),
@@ -214,6 +236,45 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
         numbers(built.iter().map(|(blocks, _)| *blocks)),
         numbers(built.iter().map(|(_, bytes)| *bytes)),
     ])
+}
+
+/// One row per partition, with or without rows. What lies in blocks that are not divided has no number.
+fn partition_rows(table: &Table) -> Vec<ArrayRef> {
+    let known = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
+    let mut parts: Vec<Option<u32>> = Vec::new();
+    if let Some(partitioning) = known {
+        let of_nulls = Some(partitioning.nulls());
+        let is_nullable = table.schema.column(partitioning.design().column).nullable;
+        parts.extend((0..partitioning.values()).map(Some).chain(is_nullable.then_some(of_nulls)));
+    }
+    let places = |part: Option<u32>| (0..table.blocks.len()).filter(move |place| table.partition_of(*place) == part);
+    if table.design.partition_by.is_some() && places(None).next().is_some() {
+        parts.push(None);
+    }
+    let holds = |part: &Option<u32>| match (known, part) {
+        (Some(partitioning), Some(part)) if *part == partitioning.nulls() => "nulls",
+        (_, Some(_)) => "values",
+        (_, None) => "any",
+    };
+    let bounds = |part: &Option<u32>| known.zip(*part).map_or((None, None), |(known, part)| known.bounds(part));
+    let text = |key: Option<&Key>| {
+        let column = table.design.partition_by?.column;
+        Some(text_of(key?, table.schema.column(column).logical_type))
+    };
+    let sum =
+        |part: &Option<u32>, of: fn(&BlockEntry) -> u64| places(*part).map(|at| of(table.blocks[at].entry())).sum();
+    let measure = |of: fn(&BlockEntry) -> u64| numbers(parts.iter().map(|part| sum(part, of)));
+    vec![
+        texts(parts.iter().map(|_| Some(table.name.clone()))),
+        partition_numbers(parts.iter().copied()),
+        texts(parts.iter().map(|part| Some(holds(part).to_owned()))),
+        texts(parts.iter().map(|part| text(bounds(part).0))),
+        texts(parts.iter().map(|part| text(bounds(part).1))),
+        measure(|entry| entry.rows),
+        measure(|_| 1),
+        measure(|entry| entry.file_bytes),
+        measure(|entry| entry.plain_bytes),
+    ]
 }
 
 /// One row per column of a block. A column whose segments differ in encoding names each kind once.

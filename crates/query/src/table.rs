@@ -6,18 +6,22 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, ColumnStatistics as EngineStatistics, DFSchema, Result, ScalarValue, not_impl_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use taut_store::{Store, Table};
-use taut_types::{ColumnIndex, ColumnStatistics, Key, LogicalType};
+use taut_types::{ColumnIndex, ColumnStatistics, Key, LogicalType, Predicate};
 
 use crate::load::InsertExec;
 use crate::rules::selectivity;
-use crate::scan::{ScanSource, map_columns};
+use crate::scan::{ScanSource, map_columns, translate};
 use crate::statement::Names;
 
 /// A table of a snapshot, or some of its columns.
@@ -87,9 +91,40 @@ impl TautTable {
         Some((self.stored.schema.column(column).logical_type, self.stored.statistics.get(column.index())?))
     }
 
-    /// The share of rows that pass a condition, about.
+    /// The share of rows that pass a condition, about; not more than lie in partitions that it leaves.
     pub fn selectivity(&self, condition: &Expr) -> f64 {
-        selectivity(condition, &|column: &Column| self.statistics_of(column.name()))
+        let share = selectivity(condition, &|column: &Column| self.statistics_of(column.name()));
+        self.admitted_share(condition).map_or(share, |admitted| share.min(admitted))
+    }
+
+    /// For each partition of the table, whether rows in it may pass; `None` where it has no partitions.
+    pub(crate) fn admitted_partitions(&self, predicate: &Predicate) -> Option<Vec<bool>> {
+        self.stored.admitted_partitions(&predicate.column_tests)
+    }
+
+    /// The share of rows in blocks of partitions that a condition leaves, where it is one on their column.
+    fn admitted_share(&self, condition: &Expr) -> Option<f64> {
+        let partitioning = &self.stored.partitions.as_ref()?.partitioning;
+        let name = &self.stored.schema.column(partitioning.design().column).name;
+        if !condition.column_refs().iter().any(|column| column.name() == name) {
+            return None;
+        }
+        let unqualified = condition.clone().transform(|node| match node {
+            Expr::Column(column) => Ok(Transformed::yes(Expr::Column(Column::new_unqualified(column.name)))),
+            node => Ok(Transformed::no(node)),
+        });
+        let schema = DFSchema::try_from(self.arrow()).ok()?;
+        let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+        let condition = create_physical_expr(&unqualified.ok()?.data, &schema, &properties, &planning).ok()?;
+        let predicate = translate(&[condition], &self.stored.schema, &self.arrow()).ok()?;
+        let admitted = self.admitted_partitions(&predicate)?;
+        let is_admitted = |place: usize| {
+            let partition = self.stored.partition_of(place);
+            partition.is_none_or(|partition| admitted.get(partition as usize).copied().unwrap_or(true))
+        };
+        let places = (0..self.stored.blocks.len()).filter(|place| is_admitted(*place));
+        let rows: u64 = places.map(|place| self.stored.blocks[place].entry().rows).sum();
+        Some(rows as f64 / (self.rows as f64).max(1.0))
     }
 
     /// A column's statistics for the engine: exact where they are values of the column and its order is that of SQL.

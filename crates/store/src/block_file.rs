@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_buffer::{Buffer, MutableBuffer};
-use taut_types::ColumnStatistics;
+use taut_types::{ColumnStatistics, Partitioning};
 
 use crate::directory::{Directory, block_name};
 use crate::error::{FileError, ReadError};
@@ -125,9 +125,18 @@ impl Drop for BlockFile {
 pub struct NewBlock {
     pub(crate) file: Arc<BlockFile>,
     pub(crate) statistics: Vec<ColumnStatistics>,
+    /// The one partition that all its rows belong to.
+    pub(crate) partition: Option<(Arc<Partitioning>, u32)>,
 }
 
 impl NewBlock {
+    /// The same block, all of whose rows belong to one partition of these. A table that is divided otherwise when the
+    /// block is committed takes it as one that is not.
+    #[must_use]
+    pub fn in_partition(self, partitioning: &Arc<Partitioning>, partition: u32) -> Self {
+        Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
+    }
+
     /// What the catalog will know of it.
     pub fn entry(&self) -> &BlockEntry {
         self.file.entry()

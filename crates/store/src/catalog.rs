@@ -13,7 +13,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize, Serializer};
-use taut_types::{ColumnStatistics, Schema, TableDesign};
+use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
 use crate::BlockFile;
 
@@ -67,10 +67,23 @@ pub struct Table {
     /// The places in `blocks` where a run begins: blocks of one load, each of which continues the sort order of the
     /// one before it. Ascending, from 0.
     pub runs: Vec<usize>,
+    /// How its rows are divided; `None` where its design does not say, and where a range has no boundaries yet.
+    pub partitions: Option<TablePartitions>,
     /// What is known of each column over all loads.
     pub statistics: Vec<ColumnStatistics>,
     /// Made when it is first asked for.
     pub(crate) sparse_index: OnceLock<SparseIndex>,
+}
+
+/// How the rows of a table are divided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TablePartitions {
+    /// Which partition a row belongs to.
+    pub partitioning: Partitioning,
+    /// For each block of the table the partition that all its rows belong to, or `None` for one that was written before
+    /// these partitions were known.
+    pub of_blocks: Vec<Option<u32>>,
 }
 
 /// A named query.
@@ -210,6 +223,18 @@ impl Table {
     /// Bytes of all values in their plain form.
     pub fn plain_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.entry().plain_bytes).sum()
+    }
+
+    /// The partition of a block by its place, where it holds rows of one only.
+    pub fn partition_of(&self, block: usize) -> Option<u32> {
+        self.partitions.as_ref().and_then(|partitions| partitions.of_blocks.get(block).copied().flatten())
+    }
+
+    /// For each partition, whether rows in it may pass all of some tests; `None` where there are no partitions.
+    pub fn admitted_partitions(&self, tests: &[ColumnTest]) -> Option<Vec<bool>> {
+        let partitioning = &self.partitions.as_ref()?.partitioning;
+        let logical_type = self.schema.column(partitioning.design().column).logical_type;
+        Some(partitioning.admitted(tests, logical_type))
     }
 
     /// The blocks of each run.

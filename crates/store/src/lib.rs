@@ -29,7 +29,7 @@ mod verify;
 
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
-pub use catalog::{BlockEntry, BlockId, Catalog, CatalogEdit, Lead, RowOrder, Table, TableId, View};
+pub use catalog::{BlockEntry, BlockId, Catalog, CatalogEdit, Lead, RowOrder, Table, TableId, TablePartitions, View};
 pub use error::{CommitError, FileError, OpenError, ReadError, WriteError};
 pub use open::OpenOptions;
 pub use store::Store;

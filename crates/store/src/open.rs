@@ -3,6 +3,7 @@
 //! There is nothing to replay. The catalog that is found is the state of the last commit that survived, and every
 //! block file that it names was durable before it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -126,6 +127,7 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         design: Arc::new(table.design.into_owned()),
         blocks: table.blocks.into_iter().map(|entry| block(entry.into_owned())).collect(),
         runs: table.runs.into_owned(),
+        partitions: table.partitions.map(Cow::into_owned),
         statistics: table.statistics.into_owned(),
         sparse_index: OnceLock::new(),
     });

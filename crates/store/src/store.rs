@@ -117,7 +117,7 @@ impl Store {
         file.remove_on_drop(true);
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
-        Ok(NewBlock { file, statistics: image.statistics.clone() })
+        Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
     }
 
     /// Makes changes to the catalog, all or none, durably. Readers that start afterwards see them.

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use taut_block::{ScanReport, Selection};
 use taut_types::ColumnIndex;
 
 use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, ROOT, block_name, block_of};
@@ -56,6 +57,15 @@ pub enum Problem {
         /// What differs.
         what: &'static str,
     },
+    /// The block has a row of another partition than the catalog says.
+    Partition {
+        /// The partition of the catalog.
+        expected: u32,
+        /// The partition of the row.
+        found: u32,
+        /// The row of the block.
+        row: u64,
+    },
     /// The catalog tells another number of nulls in a column than all blocks of the table together.
     Nulls {
         /// The column.
@@ -76,6 +86,9 @@ impl Display for Damage {
             Problem::Replaced { expected, found } => write!(formatter, "{path} has version {found}, not {expected}"),
             Problem::Padding { at, found } => write!(formatter, "{path}, byte {at}: expected zero, found {found}"),
             Problem::Differs { what } => write!(formatter, "{path} has another {what} than the catalog says"),
+            Problem::Partition { expected, found, row } => {
+                write!(formatter, "{path}, row {row}: expected partition {expected}, found {found}")
+            }
             Problem::Nulls { column } => {
                 write!(formatter, "{path} tells another number of nulls in column {column:?} than the blocks")
             }
@@ -148,8 +161,9 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
     };
     let mut nulls = vec![0; table.schema.len()];
     let mut is_whole = true;
-    for block in &table.blocks {
-        if let Err(problem) = check_block(table, block, &mut nulls) {
+    for (place, block) in table.blocks.iter().enumerate() {
+        let checked = check_block(table, block, &mut nulls).and_then(|open| check_partition(table, place, &open));
+        if let Err(problem) = checked {
             is_whole = false;
             damage(&block_name(block.id()), problem);
         }
@@ -162,7 +176,7 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
 }
 
 /// Checks a block, and adds up the nulls of each column.
-fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<(), Problem> {
+fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<OpenBlock, Problem> {
     let open = file.open_uncached().map_err(|error| match error {
         ReadError::File(error) if error.source.kind() == std::io::ErrorKind::NotFound => Problem::Missing,
         error => Problem::Block(error),
@@ -184,6 +198,26 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
             return Err(Problem::Differs { what: "number of rows" });
         }
         nulls[column.index()] = nulls[column.index()].saturating_add(statistics.nulls);
+    }
+    Ok(open)
+}
+
+/// Whether all rows of a block belong to the partition that the catalog says.
+fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), Problem> {
+    let (Some(partitions), Some(expected)) = (&table.partitions, table.partition_of(place)) else { return Ok(()) };
+    let column = partitions.partitioning.design().column;
+    let logical = table.schema.column(column).logical_type;
+    let block = open.block();
+    for segment in 0..block.segments() {
+        let rows = block.segment_rows(segment);
+        let mut reader = block.open_segment(open, segment);
+        let arrays = reader.project(&Selection::All(rows), 0..rows, &[column], &mut ScanReport::default());
+        let arrays = arrays.map_err(|error| Problem::Block(open.locate(error)))?;
+        let found = arrays.first().map(|array| partitions.partitioning.of_rows(array, logical)).unwrap_or_default();
+        if let Some(row) = found.iter().position(|found| *found != expected) {
+            let row_of_block = block.segment_start(segment) + row as u64;
+            return Err(Problem::Partition { expected, found: found[row], row: row_of_block });
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 mod abstraction;
 mod index;
 mod options;
+mod partition;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use crate::{ColumnIndex, LogicalType, Schema};
 
 pub use abstraction::{Abstraction, LevelColumns};
 pub use index::{IndexDesign, IndexKind};
+pub use partition::{PARTITIONS_MAX, PartitionDesign, PartitionMethod};
 
 /// Plain bytes of rows that a block aims at where the design does not say: see [`BlockSize::Auto`].
 pub const BLOCK_BYTES_DEFAULT: u64 = 16 << 20;
@@ -37,6 +39,10 @@ pub struct TableDesign {
     /// How many of the leading sort columns are stored by themselves, as levels.
     #[serde(default, skip_serializing_if = "is_default")]
     pub abstraction: Abstraction,
+    /// By what rows are divided into blocks. A block's own design does not say it: which partition a block holds is
+    /// known to the catalog alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<PartitionDesign>,
     /// Indexes, by `CREATE INDEX`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexDesign>,
@@ -234,7 +240,7 @@ pub enum BlockSize {
     Auto,
     /// At about this many bytes of plain values, at least [`BLOCK_BYTES_MIN`].
     Bytes(u64),
-    /// Never: one block per load and partition.
+    /// Never: one block per load and partition, of the table or else of the rows that come in.
     File,
 }
 

@@ -18,6 +18,7 @@
 mod design;
 mod key;
 mod logical_type;
+mod partitioning;
 mod predicate;
 mod schema;
 mod sketch;
@@ -25,10 +26,12 @@ mod statistics;
 
 pub use design::{
     Abstraction, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind,
-    IndexDesign, IndexKind, Layout, LevelColumns, SortColumn, TableDesign,
+    IndexDesign, IndexKind, Layout, LevelColumns, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
+    TableDesign,
 };
 pub use key::{Key, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
 pub use logical_type::{LogicalType, UnsupportedType};
+pub use partitioning::Partitioning;
 pub use predicate::{ColumnTest, Predicate, RowTest, Test};
 pub use schema::{Column, ColumnIndex, Schema, SchemaError};
 pub use sketch::DistinctSketch;

@@ -20,7 +20,7 @@ import taut
 
 #: Options of a table's design.
 _INDEX_COLUMNS_MAX = 2
-_OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size", "abstraction")
+_OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size", "abstraction", "partition_by")
 #: Settings of `taut.connect` that a URL can have.
 _SETTINGS = {"threads": int, "memory": str, "cache": str}
 _SCHEMA = "public"
@@ -233,9 +233,9 @@ class TautDialect(default.DefaultDialect):
     def get_table_options(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> dict[str, Any]:
-        query = "SELECT layout, groups, sort_by FROM taut.tables WHERE table_name = ?"
+        query = "SELECT layout, groups, sort_by, partition_by FROM taut.tables WHERE table_name = ?"
         row = connection.exec_driver_sql(query, (table_name,)).fetchone()
-        values = zip(("layout", "groups", "sort_by"), row or ())
+        values = zip(("layout", "groups", "sort_by", "partition_by"), row or ())
         return {f"taut_{name}": value for name, value in values if value is not None}
 
     def get_pk_constraint(

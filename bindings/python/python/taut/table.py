@@ -48,6 +48,12 @@ class Table:
         return order
 
     @property
+    def partition_by(self) -> str | None:
+        """How its rows are divided into partitions, where they are."""
+        partitions: str | None = self._fact("partition_by")
+        return partitions
+
+    @property
     def options(self) -> str:
         """All options of its design, as SQL writes them."""
         return str(self._fact("options"))

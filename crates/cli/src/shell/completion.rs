@@ -119,7 +119,7 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-const KEYWORDS: [&str; 79] = [
+const KEYWORDS: [&str; 80] = [
     "abstraction",
     "all",
     "alter",
@@ -187,6 +187,7 @@ const KEYWORDS: [&str; 79] = [
     "over",
     "packed_row",
     "partition",
+    "partition_by",
     "select",
     "set",
     "show",
@@ -220,7 +221,7 @@ mod tests {
     fn words_become_what_fits() {
         assert_eq!(complete("sel|"), ["select"]);
         assert_eq!(complete("SEL|"), ["SELECT"]);
-        assert_eq!(complete("select * from pa|"), ["parts", "packed_row", "partition"]);
+        assert_eq!(complete("select * from pa|"), ["parts", "packed_row", "partition", "partition_by"]);
         assert_eq!(complete("select o_| from orders"), ["o_date", "o_key"]);
         assert_eq!(complete("select o_| from parts"), [""; 0]);
         assert_eq!(complete("select orders.o_k|"), ["orders.o_key"]);

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::{
 };
 use parking_lot::Mutex;
 use taut_block::{AccessPaths, ScanReport};
-use taut_store::ReadCounters;
+use taut_store::{ReadCounters, Table};
 
 /// What a counter shows of a report.
 type Shown = fn(&ScanReport) -> u64;
@@ -22,19 +22,23 @@ pub struct ScanMetrics {
     pub blocks: Count,
     /// Blocks in which no row can pass, by their statistics.
     pub blocks_skipped_by_statistics: Count,
+    /// Blocks of partitions in which no row can pass.
+    pub blocks_skipped_by_partition: Count,
     report: ScanReport,
     published: ScanReport,
     shown: [(Count, Shown); 14],
     /// The ways by which rows were found, per block.
     paths: Arc<BlockPaths>,
+    /// The partitions of the table that were met, if it has any.
+    partitions: Option<Arc<PartitionsMet>>,
     disk_bytes: Count,
     cache_bytes: Count,
     read_before: (u64, u64),
 }
 
 impl ScanMetrics {
-    /// Counters at zero.
-    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+    /// Counters at zero, of a partition of the scan of a table.
+    pub fn new(metrics: &ExecutionPlanMetricsSet, table: &Table, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         let shown: [(&'static str, Shown); 14] = [
             ("segments", |report| report.segments),
@@ -55,12 +59,19 @@ impl ScanMetrics {
         let paths = Arc::new(BlockPaths::default());
         let value = MetricValue::Custom { name: "paths".into(), value: Arc::clone(&paths) as _ };
         metrics.register(Arc::new(Metric::new(value, Some(partition))));
+        let partitions = table.partitions.as_ref().map(|_| Arc::new(PartitionsMet::default()));
+        if let Some(met) = &partitions {
+            let value = MetricValue::Custom { name: "partitions".into(), value: Arc::clone(met) as _ };
+            metrics.register(Arc::new(Metric::new(value, Some(partition))));
+        }
         Self {
             paths,
+            partitions,
             baseline: BaselineMetrics::new(metrics, partition),
             counters: ReadCounters::new(),
             blocks: count("blocks"),
             blocks_skipped_by_statistics: count("blocks_skipped_by_statistics"),
+            blocks_skipped_by_partition: count("blocks_skipped_by_partition"),
             report: ScanReport::default(),
             published: ScanReport::default(),
             shown: shown.map(|(name, value)| (count(name), value)),
@@ -73,6 +84,13 @@ impl ScanMetrics {
     /// The report that blocks add to.
     pub fn report(&mut self) -> &mut ScanReport {
         &mut self.report
+    }
+
+    /// Counts a partition of the table, in which rows may pass or none can.
+    pub fn count_partition(&self, partition: u32, is_read: bool) {
+        if let Some(partitions) = &self.partitions {
+            *partitions.met.lock().entry(partition).or_default() |= is_read;
+        }
     }
 
     /// Shows what was counted since the last time, of a segment of a block.
@@ -144,5 +162,43 @@ impl CustomMetricValue for BlockPaths {
     fn is_eq(&self, other: &Arc<dyn CustomMetricValue>) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| *self.blocks.lock() == *other.blocks.lock())
+    }
+}
+
+/// How many partitions of the table were read, and how many were ruled out: `2 read, 6 pruned`.
+#[derive(Debug, Default)]
+struct PartitionsMet {
+    /// By number, whether it was read.
+    met: Mutex<BTreeMap<u32, bool>>,
+}
+
+impl Display for PartitionsMet {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let met = self.met.lock();
+        let read = met.values().filter(|is_read| **is_read).count();
+        write!(formatter, "{read} read, {} pruned", met.len() - read)
+    }
+}
+
+impl CustomMetricValue for PartitionsMet {
+    fn new_empty(&self) -> Arc<dyn CustomMetricValue> {
+        Arc::new(Self::default())
+    }
+
+    fn aggregate(&self, other: Arc<dyn CustomMetricValue>) {
+        if let Some(other) = other.as_any().downcast_ref::<Self>() {
+            let others = other.met.lock().clone();
+            let mut met = self.met.lock();
+            others.into_iter().for_each(|(partition, is_read)| *met.entry(partition).or_default() |= is_read);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_eq(&self, other: &Arc<dyn CustomMetricValue>) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| *self.met.lock() == *other.met.lock())
     }
 }

@@ -18,6 +18,6 @@ mod source;
 mod stream;
 
 pub use aggregate::TautAggregateExec;
-pub use predicate::{comparison, key_of, list_test, map_columns};
+pub use predicate::{comparison, key_of, list_test, map_columns, translate};
 pub use source::{ScanSource, batch_rows_of, rows_of};
 pub use stream::block_error;

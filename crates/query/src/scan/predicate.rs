@@ -563,7 +563,8 @@ mod tests {
             col("i").gt_eq(lit(2)).and(listed).and(col("t").in_list(vec![text(word), text("other")], false))
         };
         let modulo = || col("i") % lit(2);
-        let mut case = when(modulo().eq(lit(0)), arm([1, 2, 8, 9], "x")).when(modulo().eq(lit(1)), arm([3, 8, 5, 7], "y"));
+        let mut case =
+            when(modulo().eq(lit(0)), arm([1, 2, 8, 9], "x")).when(modulo().eq(lit(1)), arm([3, 8, 5, 7], "y"));
         let united = predicate(case.otherwise(lit(false)).unwrap());
         let words = ["other", "x", "y"].map(|word| Box::from(word.as_bytes()));
         assert_eq!(

@@ -15,7 +15,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use taut_block::{BlockError, TestHistory};
-use taut_store::{BlockFile, OpenBlock, Table};
+use taut_store::{OpenBlock, Table};
 use taut_types::{ColumnIndex, Predicate};
 
 use super::metrics::ScanMetrics;
@@ -63,6 +63,8 @@ pub(super) struct Conditions<'a> {
     source: &'a ScanSource,
     tracking: Option<DynamicFilterTracking>,
     pub predicate: Predicate,
+    /// For each partition of the table, whether rows in it may pass; `None` where it has no partitions.
+    admitted: Option<Vec<bool>>,
     /// What the tests of this predicate did so far.
     pub history: TestHistory,
 }
@@ -72,7 +74,7 @@ impl<'a> Conditions<'a> {
         let and = |left: Arc<dyn PhysicalExpr>, right| Arc::new(BinaryExpr::new(left, Operator::And, right)) as _;
         let tracking = source.filters.iter().cloned().reduce(and).map(|all| DynamicFilterTracking::classify(&all));
         let mut conditions =
-            Self { source, tracking, predicate: Predicate::default(), history: TestHistory::default() };
+            Self { source, tracking, predicate: Predicate::default(), admitted: None, history: TestHistory::default() };
         conditions.translate()?;
         Ok(conditions)
     }
@@ -81,7 +83,13 @@ impl<'a> Conditions<'a> {
         let table = self.source.table();
         self.history = TestHistory::default();
         self.predicate = translate(&self.source.filters, &table.stored().schema, &table.arrow())?;
+        self.admitted = table.admitted_partitions(&self.predicate);
         Ok(())
+    }
+
+    /// Whether rows of a partition may pass.
+    fn admits(&self, partition: u32) -> bool {
+        self.admitted.as_ref().and_then(|admitted| admitted.get(partition as usize)).copied().unwrap_or(true)
     }
 
     /// Brings the predicate up to date.
@@ -155,7 +163,7 @@ pub fn open(
     let schema = Arc::clone(&source.output);
     let source = source.clone();
     let stream = try_stream! {
-        let mut metrics = ScanMetrics::new(&source.metrics, partition);
+        let mut metrics = ScanMetrics::new(&source.metrics, source.table().stored(), partition);
         let columns: Vec<_> = source.columns.iter().copied().map(ColumnIndex::from).collect();
         let mut conditions = Conditions::new(&source)?;
         let mut wanted = source.limit.unwrap_or(usize::MAX);
@@ -166,8 +174,7 @@ pub fn open(
             let timer = metrics.baseline.elapsed_compute().clone();
             let mut running = timer.timer();
             if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
-                let file = &source.table().stored().blocks[morsel.block];
-                current = Some((morsel.block, open_block(file, &conditions.predicate, &mut metrics, morsel.segment)?));
+                current = Some((morsel.block, open_block(&conditions, morsel, &mut metrics)?));
             }
             if let Some(progress) = &progress {
                 progress.0.add(rows_of(source.table().stored(), morsel));
@@ -221,25 +228,35 @@ pub(super) fn rows_of(table: &Table, morsel: Morsel) -> u64 {
     before(segment + 1) - before(segment)
 }
 
-/// Opens a block in which rows may pass; `None` for one in which none can.
+/// Opens a block in which rows may pass; `None` for one in which none can. That of a partition in which none can is not
+/// looked at.
 pub(super) fn open_block(
-    file: &Arc<BlockFile>,
-    predicate: &Predicate,
+    conditions: &Conditions<'_>,
+    morsel: Morsel,
     metrics: &mut ScanMetrics,
-    segment: usize,
 ) -> Result<Option<OpenBlock>> {
-    if !file.entry().may_match(&predicate.column_tests) {
-        if segment == 0 {
-            metrics.blocks.add(1);
-            metrics.blocks_skipped_by_statistics.add(1);
+    let (table, predicate) = (conditions.source.table().stored(), &conditions.predicate);
+    // Partitions of the scan that share a block each open it; it is counted with its first segment.
+    let is_first = morsel.segment == 0;
+    if let Some(partition) = table.partition_of(morsel.block) {
+        let admits = conditions.admits(partition);
+        metrics.count_partition(partition, admits);
+        if !admits {
+            metrics.blocks.add(usize::from(is_first));
+            metrics.blocks_skipped_by_partition.add(usize::from(is_first));
+            return Ok(None);
         }
+    }
+    let file = &table.blocks[morsel.block];
+    if !file.entry().may_match(&predicate.column_tests) {
+        metrics.blocks.add(usize::from(is_first));
+        metrics.blocks_skipped_by_statistics.add(usize::from(is_first));
         return Ok(None);
     }
     let block = file.open(&metrics.counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
     let may_match = predicate.column_tests.is_empty()
         || block.block().may_match(&block, &predicate.column_tests).map_err(|error| block_error(&block, error))?;
-    // Partitions that share a block each open it; it is counted with its first segment.
-    if segment == 0 {
+    if is_first {
         metrics.blocks.add(1);
         metrics.blocks_skipped_by_statistics.add(usize::from(!may_match));
     }

@@ -13,8 +13,9 @@ use super::{Done, Outcome, QuerySession, pairs};
 use crate::catalog::PUBLIC;
 use crate::columns::type_name;
 use crate::error::{QueryError, Result};
-use crate::load::Target;
+use crate::load::{Target, partitioning_of};
 use crate::parameters::Parameters;
+use crate::repartition::{chosen_partitioning, complete_partitions, repartition};
 use crate::rewrite::rewrite_blocks;
 use crate::statement::Statement;
 
@@ -41,14 +42,28 @@ impl QuerySession {
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
         let table = self.table(name)?;
         let design = Arc::new(table.design.with_options(pairs(options), &table.schema)?);
-        let rows = if design.sort_by == table.design.sort_by || design.sort_by.is_empty() {
-            let progress = self.counter(&format!("rewrite {name}"), Some(table.rows()));
-            rewrite_blocks(self.store(), &table, design, self.threads, progress).await?
-        } else {
+        let names_partitions = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
+        let partitioning = match design.partition_by {
+            // Whoever names them has the boundaries of a range chosen anew.
+            Some(by) if names_partitions => chosen_partitioning(&table, by).await?,
+            _ => partitioning_of(&table).filter(|known| design.partition_by == Some(known.design())),
+        };
+        let is_divided_anew = design.partition_by.is_some() != table.design.partition_by.is_some()
+            || names_partitions && partitioning != partitioning_of(&table);
+        let is_sorted_anew = !design.sort_by.is_empty() && (design.sort_by != table.design.sort_by || is_divided_anew);
+        let operation = format!("rewrite {name}");
+        let progress = || self.counter(&operation, Some(table.rows()));
+        let rows = if is_sorted_anew {
             let scan = SessionContext::new_with_state(self.state(None));
             let scan = scan.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
             let rows_total = Some(table.rows());
-            self.fill(name, Target::Sorted { table, design }, scan, rows_total).await?
+            self.fill(name, Target::Sorted { table, design, partitioning }, scan, rows_total).await?
+        } else if is_divided_anew {
+            repartition(self.store(), &table, &design, partitioning, self.threads, progress()).await?
+        } else {
+            let rows = rewrite_blocks(self.store(), &table, design, self.threads, progress()).await?;
+            complete_partitions(self.store(), table.id, self.threads).await?;
+            rows
         };
         Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
     }

@@ -5,10 +5,10 @@
 
 use std::collections::HashSet;
 
-use taut_types::{ColumnIndex, Layout, Schema, TableDesign};
+use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
 
-use super::BlockId;
 use super::format::{CatalogFile, TableFile};
+use super::{BlockId, TablePartitions};
 
 /// Why a catalog makes no sense, as what was expected of it.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
@@ -60,6 +60,20 @@ fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockI
     if !ascending || !first || !inside || table.runs.is_empty() != table.blocks.is_empty() {
         return Err(format!("runs that cover its {} blocks", table.blocks.len()));
     }
+    table.partitions.as_ref().map_or(Ok(()), |partitions| check_partitions(table, partitions))
+}
+
+/// Whether partitions are those of the design, and each block is in one of them or in none.
+fn check_partitions(table: &TableFile<'_>, partitions: &TablePartitions) -> Result<(), String> {
+    let design = partitions.partitioning.design();
+    if table.design.partition_by != Some(design) {
+        return Err("the partitions of its design".to_owned());
+    }
+    partitions.partitioning.check(table.schema.column(design.column).logical_type)?;
+    let nulls = partitions.partitioning.nulls();
+    if partitions.of_blocks.len() != table.blocks.len() || partitions.of_blocks.iter().flatten().any(|of| *of > nulls) {
+        return Err(format!("a partition up to {nulls} for each of its {} blocks", table.blocks.len()));
+    }
     Ok(())
 }
 
@@ -68,6 +82,11 @@ pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), 
     let inside = |column: &ColumnIndex| column.index() < schema.len();
     if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {
         return Err("a design of its own columns".to_owned());
+    }
+    if let Some(partition_by) = design.partition_by
+        && !(inside(&partition_by.column) && (1..=PARTITIONS_MAX).contains(&partition_by.count))
+    {
+        return Err(format!("1 to {PARTITIONS_MAX} partitions by one of its own columns"));
     }
     for (at, index) in design.indexes.iter().enumerate() {
         let mut columns = index.columns.clone();
@@ -144,6 +163,39 @@ mod tests {
         {
             let result = file(|value| value["tables"][0]["design"]["abstraction"] = abstraction);
             assert_eq!(result.is_ok(), is_good, "{result:?}");
+        }
+        let partitions = |change: fn(&mut serde_json::Value)| {
+            file(|value| {
+                let by = json!({"method": "range", "column": 0, "count": 3});
+                let table = &mut value["tables"][0];
+                table["design"]["partition_by"] = by.clone();
+                let partitioning = json!({"design": by, "boundaries": [{"number": -5}, {"number": 7}]});
+                table["partitions"] = json!({"partitioning": partitioning, "of_blocks": [3, null]});
+                change(table);
+            })
+        };
+        assert_eq!(partitions(|_| ()), Ok(()));
+        for (change, message) in [
+            (
+                (|table| table["design"]["partition_by"]["count"] = json!(4)) as fn(&mut serde_json::Value),
+                "of its design",
+            ),
+            (|table| table["design"]["partition_by"]["count"] = json!(0), "1 to 1024 partitions"),
+            (|table| table["design"]["partition_by"]["column"] = json!(1), "one of its own columns"),
+            (|table| drop(table["design"].as_object_mut().unwrap().remove("partition_by")), "of its design"),
+            (
+                |table| table["partitions"]["partitioning"]["boundaries"][1] = json!({"number": -5}),
+                "ascending boundaries",
+            ),
+            (
+                |table| table["partitions"]["partitioning"]["boundaries"][1] = json!({"bytes": [7]}),
+                "ascending boundaries",
+            ),
+            (|table| table["partitions"]["of_blocks"] = json!([0]), "each of its 2 blocks"),
+            (|table| table["partitions"]["of_blocks"] = json!([0, 4]), "each of its 2 blocks"),
+        ] {
+            let found = partitions(change).unwrap_err();
+            assert!(found.contains(message), "{found}");
         }
         let index = |columns: &[u32]| {
             let index = json!([{"name": "i", "kind": "csb", "columns": columns}]);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use taut_types::{ColumnStatistics, Schema, TableDesign};
+use taut_types::{ColumnStatistics, Partitioning, Schema, TableDesign};
 
 use super::check::check_design;
-use super::{BlockId, Catalog, Table, TableId, View};
+use super::{BlockId, Catalog, Table, TableId, TablePartitions, View};
 use crate::directory::Directory;
 use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
@@ -66,18 +66,20 @@ impl CatalogEdit {
         let id = TableId(self.catalog.next_table);
         self.catalog.next_table += 1;
         let statistics = vec![ColumnStatistics::empty(); schema.len()];
-        let (schema, design) = (Arc::new(schema), Arc::new(design));
+        let partitions = partitions_of(&design, 0);
+        let (schema, design, name) = (Arc::new(schema), Arc::new(design), name.to_owned());
         let table = Table {
             id,
-            name: name.to_owned(),
+            name,
             schema,
             design,
             blocks: vec![],
             runs: vec![],
+            partitions,
             statistics,
             sparse_index: OnceLock::new(),
         };
-        self.catalog.tables.insert(name.to_owned(), Arc::new(table));
+        self.catalog.tables.insert(table.name.clone(), Arc::new(table));
         Ok(id)
     }
 
@@ -107,7 +109,8 @@ impl CatalogEdit {
         Ok(())
     }
 
-    /// Adds the rows of one load, which are in the sort order of the table's design from block to block.
+    /// Adds the rows of one load, which are in the sort order of the table's design from block to block, or else from
+    /// block to block of each partition. A range that has no boundaries yet takes those of the blocks.
     ///
     /// # Errors
     /// When the table is gone, or a block does not have its columns.
@@ -115,12 +118,16 @@ impl CatalogEdit {
         self.check_blocks(&blocks)?;
         let table = self.table(table)?;
         fits(table, &blocks)?;
-        if !blocks.is_empty() {
-            table.runs.push(table.blocks.len());
-        }
-        for block in &blocks {
+        let partitions = take_partitions(table, &blocks);
+        for (place, block) in blocks.iter().enumerate() {
+            if place == 0 || !continues(table, &partitions[place - 1], &partitions[place]) {
+                table.runs.push(table.blocks.len());
+            }
             table.blocks.push(Arc::clone(&block.file));
             table.statistics.iter_mut().zip(&block.statistics).for_each(|(all, new)| all.merge(new));
+        }
+        if let Some(known) = &mut table.partitions {
+            known.of_blocks.extend(partitions.iter().map(|place| place.partition));
         }
         self.added.extend(blocks.into_iter().map(|block| block.file));
         Ok(())
@@ -159,22 +166,40 @@ impl CatalogEdit {
         if expected != found {
             return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
         }
-        let new: Vec<_> = new.into_iter().map(|block| block.file).collect();
+        let partitions = take_partitions(table, &new);
+        let new: Vec<_> = new.into_iter().map(|block| block.file).zip(partitions).collect();
         let removed: Vec<_> = table.blocks.iter().filter(|block| is_old(block)).map(Arc::clone).collect();
         splice(table, &old, &new, order);
-        self.added.extend(new);
+        self.added.extend(new.into_iter().map(|(file, _)| file));
         self.removed.extend(removed);
         Ok(())
     }
 
-    /// Says how further blocks of a table are laid out. The blocks it has stay as they are.
+    /// Says how further blocks of a table are laid out. The blocks it has stay as they are; where the design divides rows
+    /// in another way than before, they count as not divided.
     ///
     /// # Errors
     /// When the table is gone, or the design does not fit its columns.
     pub fn set_design(&mut self, table: TableId, design: TableDesign) -> Result<(), CommitError> {
         let table = self.table(table)?;
         check_design(&design, &table.schema).map_err(|what| columns_differ(&table.name, &table.schema, what))?;
+        if design.partition_by != table.design.partition_by {
+            table.partitions = partitions_of(&design, table.blocks.len());
+        }
         table.design = Arc::new(design);
+        Ok(())
+    }
+
+    /// Gives a table other partitions of its design. The blocks it has then count as not divided.
+    ///
+    /// # Errors
+    /// When the table is gone, or these are not partitions of its design.
+    pub fn set_partitioning(&mut self, table: TableId, partitioning: Partitioning) -> Result<(), CommitError> {
+        let table = self.table(table)?;
+        if !is_of_design(&partitioning, table) {
+            return Err(columns_differ(&table.name, &table.schema, "partitions".to_owned()));
+        }
+        table.partitions = Some(TablePartitions { partitioning, of_blocks: vec![None; table.blocks.len()] });
         Ok(())
     }
 
@@ -237,22 +262,82 @@ fn fits(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
     }
 }
 
-/// Puts `new` in the place of `old`. Runs are numbered from 1 meanwhile; one begins where the number changes.
-fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[Arc<BlockFile>], order: RowOrder) {
+/// The partitions that a design leads to without looking at rows, none of which are divided yet.
+fn partitions_of(design: &TableDesign, blocks: usize) -> Option<TablePartitions> {
+    let partitioning = Partitioning::without_boundaries(design.partition_by?)?;
+    Some(TablePartitions { partitioning, of_blocks: vec![None; blocks] })
+}
+
+fn is_of_design(partitioning: &Partitioning, table: &Table) -> bool {
+    let design = partitioning.design();
+    table.design.partition_by == Some(design)
+        && partitioning.check(table.schema.column(design.column).logical_type).is_ok()
+}
+
+/// Where a block lies among the partitions of its table.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// The partition of all its rows.
+    partition: Option<u32>,
+    /// The partition for which it was written, be it one of the table or of partitions that it no longer has.
+    written_for: Option<u32>,
+}
+
+/// The place of each block. A range without boundaries takes those of the first block that has some.
+fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
+    if table.partitions.is_none() {
+        let mut known = blocks.iter().filter_map(|block| block.partition.as_ref());
+        if let Some((partitioning, _)) = known.find(|(partitioning, _)| is_of_design(partitioning, table)) {
+            let of_blocks = vec![None; table.blocks.len()];
+            table.partitions = Some(TablePartitions { partitioning: partitioning.as_ref().clone(), of_blocks });
+        }
+    }
+    let of_table = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
+    let place = |block: &NewBlock| {
+        let written = block.partition.as_ref();
+        let of_table = written.filter(|(by, number)| Some(by.as_ref()) == of_table && *number <= by.nulls());
+        Place { partition: of_table.map(|(_, number)| *number), written_for: written.map(|(_, number)| *number) }
+    };
+    blocks.iter().map(place).collect()
+}
+
+/// Whether a block continues the run of the one before it, given that rows came in order to each partition they were
+/// written for.
+fn continues(table: &Table, before: &Place, next: &Place) -> bool {
+    match (&table.partitions, before.partition, next.partition) {
+        _ if before.written_for == next.written_for => true,
+        (Some(partitions), Some(before), Some(next)) => {
+            let (partitioning, sort_by) = (&partitions.partitioning, &table.design.sort_by);
+            partitioning.follows(sort_by) && partitioning.rank(before, sort_by) < partitioning.rank(next, sort_by)
+        }
+        _ => false,
+    }
+}
+
+/// Puts `new` in the place of `old`. Runs are numbered from 1 meanwhile; one begins where the number changes, or where a
+/// partition begins that is not in the order of the run.
+fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Place)], order: RowOrder) {
     const OWN_RUN: usize = 0;
-    let mut blocks: Vec<(usize, Arc<BlockFile>)> = Vec::new();
+    let mut blocks: Vec<(usize, Place, Arc<BlockFile>)> = Vec::new();
     let mut is_placed = false;
     for (at, block) in table.blocks.iter().enumerate() {
         let run = table.runs.partition_point(|start| *start <= at);
         if !old.contains(&block.id()) {
-            blocks.push((run, Arc::clone(block)));
+            let partition = table.partition_of(at);
+            blocks.push((run, Place { partition, written_for: partition }, Arc::clone(block)));
         } else if !is_placed {
             is_placed = true;
             let run = if order == RowOrder::Kept { run } else { OWN_RUN };
-            blocks.extend(new.iter().map(|block| (run, Arc::clone(block))));
+            blocks.extend(new.iter().map(|(block, place)| (run, place.clone(), Arc::clone(block))));
         }
     }
-    let begins = |at: &usize| *at == 0 || blocks[at - 1].0 != blocks[*at].0;
+    let begins = |at: &usize| {
+        let Some(before) = at.checked_sub(1).map(|before| &blocks[before]) else { return true };
+        before.0 != blocks[*at].0 || !continues(table, &before.1, &blocks[*at].1)
+    };
     table.runs = (0..blocks.len()).filter(begins).collect();
-    table.blocks = blocks.into_iter().map(|(_, block)| block).collect();
+    if let Some(partitions) = &mut table.partitions {
+        partitions.of_blocks = blocks.iter().map(|(_, place, _)| place.partition).collect();
+    }
+    table.blocks = blocks.into_iter().map(|(.., block)| block).collect();
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
-use super::{BlockEntry, Catalog, TableId, View};
+use super::{BlockEntry, Catalog, TableId, TablePartitions, View};
 
 /// The version that is written. No flipped bit makes it another one that can be read.
 const VERSION: u64 = 4;
@@ -53,6 +53,8 @@ pub(crate) struct TableFile<'a> {
     pub statistics: Cow<'a, [ColumnStatistics]>,
     pub runs: Cow<'a, [usize]>,
     pub blocks: Vec<Cow<'a, BlockEntry>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Cow<'a, TablePartitions>>,
 }
 
 /// The bytes of the file for a catalog.
@@ -80,6 +82,7 @@ fn table_file(table: &super::Table) -> TableFile<'_> {
         statistics: Cow::Borrowed(&table.statistics),
         runs: Cow::Borrowed(&table.runs),
         blocks: table.blocks.iter().map(|block| Cow::Borrowed(block.entry())).collect(),
+        partitions: table.partitions.as_ref().map(Cow::Borrowed),
     }
 }
 
@@ -137,7 +140,7 @@ fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
 mod tests {
     use std::sync::{Arc, OnceLock};
 
-    use taut_types::{Column, Key, LogicalType};
+    use taut_types::{Column, Key, LogicalType, Partitioning};
 
     use super::*;
     use crate::Table;
@@ -153,7 +156,11 @@ mod tests {
         let columns = ["a", "b", "c"].map(|name| Column::new(name, LogicalType::Varchar, true)).to_vec();
         let schema = Arc::new(Schema::new(columns).unwrap());
         let options = [("groups", "(a,c),(b)"), ("sort_by", "b desc"), ("encoding", "b=fsst"), ("block_size", "file")];
+        let options = options.into_iter().chain([("partition_by", "range(b, 3)")]);
         let design = Arc::new(TableDesign::from_options(options, &schema).unwrap());
+        let sample = ["x", "y", "z"].map(|text| Key::Bytes(text.as_bytes().into())).to_vec();
+        let partitioning = Partitioning::of_sample(design.partition_by.unwrap(), LogicalType::Varchar, sample).unwrap();
+        let partitions = Some(TablePartitions { partitioning, of_blocks: vec![] });
         let statistics = |min, max| ColumnStatistics { min, max, rows: u64::MAX, ..ColumnStatistics::empty() };
         let mut statistics = vec![
             statistics(Some(Key::Number(i128::MIN)), Some(Key::Number(i128::MAX))),
@@ -163,12 +170,13 @@ mod tests {
         let mut catalog = catalog();
         let (id, name, runs) = (TableId(1), "\"T\"".to_owned(), vec![]);
         let sparse_index = OnceLock::new();
-        let table = Table { id, name, schema, design, blocks: vec![], runs, statistics, sparse_index };
+        let table = Table { id, name, schema, design, blocks: vec![], runs, partitions, statistics, sparse_index };
         catalog.tables.insert(table.name.clone(), Arc::new(table.clone()));
         let bytes = to_bytes(&catalog).unwrap();
         let read = &parse(&bytes).unwrap().tables[0];
         assert_eq!((&*read.name, &*read.schema, &*read.design), (&*table.name, &*table.schema, &*table.design));
         assert_eq!(read.statistics, table.statistics);
+        assert_eq!(read.partitions.as_deref(), table.partitions.as_ref());
     }
 
     #[test]

@@ -109,7 +109,12 @@ impl Table {
                 None => run.blocks.clone(),
             }
         });
-        places.filter(|place| self.blocks[*place].entry().may_match(tests))
+        let admitted = self.admitted_partitions(tests).unwrap_or_default();
+        let is_admitted = move |place: &usize| match self.partition_of(*place) {
+            Some(partition) => admitted.get(partition as usize).copied().unwrap_or(true),
+            None => true,
+        };
+        places.filter(is_admitted).filter(|place| self.blocks[*place].entry().may_match(tests))
     }
 
     /// The part of a sorted run that values which pass a test can be in.
@@ -163,6 +168,7 @@ mod tests {
             design: Arc::default(),
             blocks: bounds.iter().enumerate().map(block).collect(),
             runs: runs.to_vec(),
+            partitions: None,
             statistics: vec![],
             sparse_index: OnceLock::new(),
         }

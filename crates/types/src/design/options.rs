@@ -3,6 +3,7 @@
 //! ```text
 //!   layout = 'groups'   groups = '(a, b), ("C c")'   sort_by = 'a, b desc nulls last'
 //!   compression = 'auto'   encoding = 'c = dictionary'   block_size = '16MiB'   abstraction = 'auto'
+//!   partition_by = 'hash(a, 16)'
 //! ```
 //!
 //! Each option is parsed and checked here, once, against the table's schema.
@@ -11,14 +12,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{
-    BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Layout, SortColumn, TableDesign, abstraction,
+    BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Layout, PARTITIONS_MAX, PartitionDesign,
+    PartitionMethod, SortColumn, TableDesign, abstraction,
 };
 use crate::{ColumnIndex, Schema};
 
 impl TableDesign {
     /// The names of all options.
-    pub const OPTIONS: [&'static str; 7] =
-        ["layout", "groups", "sort_by", "compression", "encoding", "block_size", "abstraction"];
+    pub const OPTIONS: [&'static str; 8] =
+        ["layout", "groups", "sort_by", "compression", "encoding", "block_size", "abstraction", "partition_by"];
     const LAYOUTS: &'static str = "'row', 'packed_row', 'column' or 'groups'";
 
     /// The design that these options describe; what they leave out has its default.
@@ -52,6 +54,7 @@ impl TableDesign {
                 "encoding" => design.encodings = parse_encodings(value, schema)?,
                 "block_size" => design.block_size = parse_block_size(value)?,
                 "abstraction" => design.abstraction = abstraction::parse(value)?,
+                "partition_by" => design.partition_by = parse_partition_by(value, schema)?,
                 _ => return Err(DesignError::UnknownOption { name: name.to_owned() }),
             }
         }
@@ -115,6 +118,9 @@ impl TableDesign {
             BlockSize::File => options.push(("block_size", "file".to_owned())),
         }
         options.extend(abstraction::option(self.abstraction));
+        if let Some(PartitionDesign { method, column, count }) = self.partition_by {
+            options.push(("partition_by", format!("{}({}, {count})", method.name(), name(column))));
+        }
         options
     }
 }
@@ -326,6 +332,31 @@ fn parse_block_size(value: &str) -> Result<BlockSize, DesignError> {
     }
 }
 
+fn parse_partition_by(value: &str, schema: &Schema) -> Result<Option<PartitionDesign>, DesignError> {
+    let refused = || {
+        let allowed = format!("'range(column, n)' or 'hash(column, n)' with n from 1 to {PARTITIONS_MAX}, or 'none'");
+        unexpected("partition_by", value, &allowed)
+    };
+    let tokens = tokens("partition_by", value)?;
+    let (method, text, quoted, count) = match tokens.as_slice() {
+        [] => return Ok(None),
+        [Token::Word { text, quoted: false }] if text.eq_ignore_ascii_case("none") => return Ok(None),
+        [
+            Token::Word { text: method, quoted: false },
+            Token::Sign('('),
+            Token::Word { text, quoted },
+            Token::Sign(','),
+            Token::Word { text: count, quoted: false },
+            Token::Sign(')'),
+        ] => (method, text, *quoted, count),
+        _ => return Err(refused()),
+    };
+    let methods = [PartitionMethod::Range, PartitionMethod::Hash];
+    let method = methods.into_iter().find(|known| known.name().eq_ignore_ascii_case(method)).ok_or_else(refused)?;
+    let count = count.parse().ok().filter(|count| (1..=PARTITIONS_MAX).contains(count)).ok_or_else(refused)?;
+    Ok(Some(PartitionDesign { method, column: column_of("partition_by", text, quoted, schema)?, count }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,7 +373,7 @@ mod tests {
 
     #[test]
     fn options_lead_back() {
-        let cases: [&[(&str, &str)]; 11] = [
+        let cases: [&[(&str, &str)]; 14] = [
             &[],
             &[("LAYOUT", "Packed_Row"), ("sort_by", "a desc, \"B b\" nulls first, C")],
             &[("groups", "(a, c), (\"B b\")"), ("encoding", "\"B b\"=fsst, a = auto")],
@@ -354,6 +385,9 @@ mod tests {
             &[("abstraction", "AUTO"), ("sort_by", "c")],
             &[("sort_by", "a, c"), ("layout", "row"), ("abstraction", "2")],
             &[("sort_by", "a"), ("layout", "row"), ("abstraction", "1"), ("encoding", "a=run_length_delta")],
+            &[("partition_by", "range(A, 12)")],
+            &[("Partition_By", "HASH( \"B b\" ,1024)")],
+            &[("partition_by", "None")],
         ];
         for options in cases {
             let design = TableDesign::from_options(options.iter().copied(), &schema()).unwrap();
@@ -393,6 +427,14 @@ mod tests {
             ("abstraction", "99999", "'auto', or a number"),
             ("abstraction", "1", "allowed is 0, because levels are leading columns of sort_by, which names none"),
             ("abstraction", "auto", "allowed is 0, because"),
+            ("partition_by", "a", "'range(column, n)' or 'hash(column, n)' with n from 1 to 1024, or 'none'"),
+            ("partition_by", "list(a, 3)", "'range(column, n)'"),
+            ("partition_by", "hash(a)", "'range(column, n)'"),
+            ("partition_by", "hash(a, 0)", "from 1 to 1024"),
+            ("partition_by", "hash(a, -1)", "from 1 to 1024"),
+            ("partition_by", "hash(a, 1025)", "from 1 to 1024"),
+            ("partition_by", "range(a, 3) (", "'range(column, n)'"),
+            ("partition_by", "range(d, 3)", "no column \"d\"; it has a, B b, c"),
         ];
         for (name, value, message) in cases {
             let error = TableDesign::from_options([(name, value)], &schema()).unwrap_err().to_string();

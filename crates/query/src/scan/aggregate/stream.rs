@@ -123,7 +123,7 @@ pub fn open(
     let mut metrics = Metrics::new(metrics, partition);
     let stream = try_stream! {
         let progress = context.session_config().get_extension::<ScanProgress>();
-        let mut scan = ScanMetrics::new(&source.metrics, partition);
+        let mut scan = ScanMetrics::new(&source.metrics, source.table().stored(), partition);
         let mut conditions = Conditions::new(&source)?;
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
         let mut current = None;
@@ -133,8 +133,7 @@ pub fn open(
                 let _timer = elapsed.timer();
                 conditions.refresh()?;
                 if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
-                    let file = &source.table().stored().blocks[morsel.block];
-                    current = Some((morsel.block, open_block(file, &conditions.predicate, &mut scan, morsel.segment)?));
+                    current = Some((morsel.block, open_block(&conditions, morsel, &mut scan)?));
                 }
                 if let Some(progress) = &progress {
                     progress.0.add(rows_of(source.table().stored(), morsel));

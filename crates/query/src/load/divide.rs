@@ -1,0 +1,305 @@
+//! Rows into blocks that each hold rows of one partition.
+//!
+//! ```text
+//! batches ──> waiting ──> of each partition: rows until a block is full ──> encode and write, several at once
+//!             32 MiB      256 MiB in all; beyond that the fullest partition's block is written as it is
+//! ```
+//!
+//! The boundaries of a range that has none are quantiles of the rows that wait; then as many wait as may be held. Rows
+//! that do not settle them, too few or all alike, become blocks of no partition: see [`settles`].
+//! Why it is done so: docs/adr/0012-partitions.md.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::compute::interleave_record_batch;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{DataFusionError, Result};
+use datafusion_common_runtime::SpawnedTask;
+use taut_block::{BlockBuilder, Extent, rows_until_full};
+use taut_store::NewBlock;
+use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, key_at};
+
+use super::{BlockWriter, external, plain_bytes, string_bytes};
+
+/// Bytes of rows in memory.
+#[derive(Clone, Copy, Debug)]
+struct MemoryBounds {
+    /// What may be held back until blocks are full.
+    held: usize,
+    /// What is divided at a time: enough that each of many partitions is given more than a few rows.
+    divided: usize,
+}
+
+const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { held: 256 << 20, divided: 32 << 20 };
+/// Values among which boundaries are chosen, at most.
+pub(crate) const SAMPLE_ROWS: u64 = 65_536;
+
+/// Rows for each partition of a range from which its boundaries are chosen for good, even if they turn out fewer.
+const SETTLING_ROWS: u64 = 64;
+
+/// Whether boundaries chosen from some rows are worth keeping: there are as many as the design asks for, or so many rows
+/// that more would hardly lead to others.
+pub(crate) fn settles(partitioning: &Partitioning, rows: u64) -> bool {
+    partitioning.is_complete() || (partitioning.is_divided() && rows >= settling_rows(partitioning.design()))
+}
+
+/// Rows from which boundaries are chosen for good.
+pub(crate) fn settling_rows(design: PartitionDesign) -> u64 {
+    SETTLING_ROWS * u64::from(design.count)
+}
+
+/// Rows on their way into blocks of one partition each.
+pub(crate) struct Divider {
+    writer: BlockWriter,
+    design: Option<PartitionDesign>,
+    partitioning: Option<Arc<Partitioning>>,
+    bounds: MemoryBounds,
+    waiting: Vec<RecordBatch>,
+    waiting_bytes: usize,
+    /// By partition, that of nulls behind those of values, and last what belongs to none.
+    slots: Vec<Slot>,
+    held_bytes: usize,
+}
+
+/// What is held of one partition.
+#[derive(Default)]
+struct Slot {
+    batches: Vec<RecordBatch>,
+    extent: Extent,
+    bytes: usize,
+    /// A block without a bound, begun when its rows took too much memory.
+    builder: Option<BlockBuilder>,
+    written: Vec<SpawnedTask<Result<NewBlock>>>,
+}
+
+impl Divider {
+    /// Divides rows by these partitions, or by ones that are yet to be chosen; without a design, not at all.
+    pub fn new(writer: BlockWriter, design: Option<PartitionDesign>, partitioning: Option<Arc<Partitioning>>) -> Self {
+        let partitioning = partitioning.or_else(|| design.and_then(Partitioning::without_boundaries).map(Arc::new));
+        let count = design.map_or(0, |design| design.count as usize + 1);
+        let slots = std::iter::repeat_with(Slot::default).take(count + 1).collect();
+        Self {
+            writer,
+            design,
+            partitioning,
+            bounds: MEMORY_BOUNDS,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            slots,
+            held_bytes: 0,
+        }
+    }
+
+    /// Takes rows, in the Arrow types of the schema.
+    ///
+    /// # Errors
+    /// When a block cannot be written.
+    pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.waiting_bytes += bytes_of(&batch);
+        self.waiting.push(batch);
+        let is_undecided = self.design.is_some() && self.partitioning.is_none();
+        let waiting_max = if is_undecided { self.bounds.held } else { self.bounds.divided };
+        if self.waiting_bytes < waiting_max {
+            return Ok(());
+        }
+        if is_undecided {
+            self.choose();
+        }
+        self.divide_waiting().await
+    }
+
+    /// Writes what is left. The blocks come partition by partition, in the order of rows within each.
+    ///
+    /// # Errors
+    /// When a block cannot be written.
+    pub async fn finish(mut self) -> Result<Vec<NewBlock>> {
+        if self.partitioning.is_none() {
+            self.choose();
+        }
+        self.divide_waiting().await?;
+        for place in 0..self.slots.len() {
+            self.end(place).await?;
+        }
+        let undivided = self.slots.len() - 1;
+        let mut order: Vec<usize> = (0..undivided).collect();
+        if let Some(partitioning) = &self.partitioning {
+            order.sort_by_key(|place| partitioning.rank(*place as u32, &self.writer.design.sort_by));
+        }
+        order.push(undivided);
+        let mut blocks = Vec::new();
+        for place in order {
+            for task in std::mem::take(&mut self.slots[place].written) {
+                let block = task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+                blocks.push(match &self.partitioning {
+                    Some(partitioning) if place != undivided => block.in_partition(partitioning, place as u32),
+                    _ => block,
+                });
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Chooses boundaries from the rows that wait, if these settle them.
+    fn choose(&mut self) {
+        let Some(design) = self.design else { return };
+        let logical = self.logical_type(design);
+        let rows: u64 = self.waiting.iter().map(|batch| batch.num_rows() as u64).sum();
+        let stride = rows.div_ceil(SAMPLE_ROWS).max(1) as usize;
+        let (mut sample, mut next) = (Vec::new(), 0);
+        for batch in &self.waiting {
+            let column = batch.column(design.column.index());
+            let places = (next..batch.num_rows()).step_by(stride);
+            next = (next + places.len() * stride).saturating_sub(batch.num_rows());
+            sample.extend(places.filter_map(|row| key_at(column, logical, row)));
+        }
+        let chosen = Partitioning::of_sample(design, logical, sample);
+        self.partitioning = chosen.filter(|partitioning| settles(partitioning, rows)).map(Arc::new);
+    }
+
+    fn logical_type(&self, design: PartitionDesign) -> LogicalType {
+        self.writer.schema.column(design.column).logical_type
+    }
+
+    /// Puts the rows that wait to those of their partitions, some at a time.
+    async fn divide_waiting(&mut self) -> Result<()> {
+        self.waiting_bytes = 0;
+        let mut waiting = std::mem::take(&mut self.waiting).into_iter().peekable();
+        while waiting.peek().is_some() {
+            let (mut batches, mut bytes) = (Vec::new(), 0);
+            while let Some(batch) = waiting.next_if(|_| bytes < self.bounds.divided) {
+                bytes += bytes_of(&batch);
+                batches.push(batch);
+            }
+            let pieces = match (self.design, &self.partitioning) {
+                (Some(design), Some(partitioning)) => {
+                    let (partitioning, logical) = (Arc::clone(partitioning), self.logical_type(design));
+                    let task = SpawnedTask::spawn_blocking(move || pieces_of(&batches, &partitioning, logical));
+                    task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??
+                }
+                _ => batches.into_iter().map(|batch| (self.slots.len() - 1, batch)).collect(),
+            };
+            for (place, piece) in pieces {
+                self.hold(place, piece).await?;
+            }
+            while self.held_bytes > self.bounds.held {
+                let fullest = (0..self.slots.len()).max_by_key(|place| self.slots[*place].bytes).unwrap_or_default();
+                self.let_go(fullest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds rows to those of a partition; blocks that they complete are written.
+    async fn hold(&mut self, place: usize, mut batch: RecordBatch) -> Result<()> {
+        while batch.num_rows() > 0 {
+            let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &self.writer.schema) };
+            let missing = rows_until_full(self.writer.design.block_size, self.slots[place].extent, extent);
+            let rows = usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, batch.num_rows());
+            let rest = batch.slice(rows, batch.num_rows() - rows);
+            let part = if rest.num_rows() == 0 { batch } else { batch.slice(0, rows) };
+            let bytes = bytes_of(&part);
+            let slot = &mut self.slots[place];
+            slot.extent.rows += rows as u64;
+            slot.extent.bytes += plain_bytes(&part, &self.writer.schema);
+            slot.bytes += bytes;
+            slot.batches.push(part);
+            self.held_bytes += bytes;
+            if missing <= extent.rows {
+                self.end(place).await?;
+            }
+            batch = rest;
+        }
+        Ok(())
+    }
+
+    /// Frees the memory of what is held of a partition.
+    async fn let_go(&mut self, place: usize) -> Result<()> {
+        let is_undivided = place == self.slots.len() - 1;
+        if self.writer.design.block_size != BlockSize::File && !is_undivided {
+            return self.end(place).await;
+        }
+        // The block goes on; what it has so far is encoded.
+        let batches = self.take(place);
+        let builder = self.slots[place].builder.take().unwrap_or_else(|| self.writer.builder());
+        self.slots[place].builder = Some(pushed(builder, batches).await?);
+        Ok(())
+    }
+
+    /// Ends the block of a partition, if it has rows.
+    async fn end(&mut self, place: usize) -> Result<()> {
+        let batches = self.take(place);
+        self.slots[place].extent = Extent::default();
+        let task = match self.slots[place].builder.take() {
+            Some(builder) => {
+                let (builder, writer) = (pushed(builder, batches).await?, self.writer.clone());
+                SpawnedTask::spawn_blocking(move || writer.write(builder))
+            }
+            None if batches.is_empty() => return Ok(()),
+            None => self.writer.spawn_block(batches).await?,
+        };
+        self.slots[place].written.push(task);
+        Ok(())
+    }
+
+    fn take(&mut self, place: usize) -> Vec<RecordBatch> {
+        let slot = &mut self.slots[place];
+        self.held_bytes -= std::mem::take(&mut slot.bytes);
+        std::mem::take(&mut slot.batches)
+    }
+}
+
+/// A builder with further rows, encoded on a thread that may block.
+async fn pushed(mut builder: BlockBuilder, batches: Vec<RecordBatch>) -> Result<BlockBuilder> {
+    let task = SpawnedTask::spawn_blocking(move || {
+        batches.iter().try_for_each(|batch| builder.push(batch).map_err(external))?;
+        Ok(builder)
+    });
+    task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+}
+
+/// Rows by partition, in order within each.
+fn pieces_of(
+    batches: &[RecordBatch],
+    partitioning: &Partitioning,
+    logical: LogicalType,
+) -> Result<Vec<(usize, RecordBatch)>> {
+    let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); partitioning.nulls() as usize + 1];
+    for (place, batch) in batches.iter().enumerate() {
+        let column = batch.column(partitioning.design().column.index());
+        for (row, partition) in partitioning.of_rows(column, logical).into_iter().enumerate() {
+            rows[partition as usize].push((place, row));
+        }
+    }
+    let batches: Vec<&RecordBatch> = batches.iter().collect();
+    let pieces = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
+    pieces.map(|(partition, rows)| Ok((partition, owned(interleave_record_batch(&batches, &rows)?)?))).collect()
+}
+
+/// A batch whose text is its own: views would keep the text of all batches they come from.
+fn owned(batch: RecordBatch) -> Result<RecordBatch> {
+    let copied = |array: &ArrayRef| -> ArrayRef {
+        match array.data_type() {
+            DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+            DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+            _ => Arc::clone(array),
+        }
+    };
+    Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(copied).collect())?)
+}
+
+/// Bytes of a batch in memory, about; of a slice its share.
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let of_array = |array: &ArrayRef| match array.data_type().primitive_width() {
+        Some(width) => width * array.len(),
+        None => size_of::<u128>() * array.len() + string_bytes(array) as usize,
+    };
+    batch.columns().iter().map(of_array).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Rows that lie in blocks already, divided into partitions: by `ALTER TABLE ... SET (partition_by = ...)`, and after a
+//! load whose rows could not be divided when they came.
+
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion_common_runtime::SpawnedTask;
+use taut_block::{ScanReport, Selection};
+use taut_store::{BlockFile, CommitError, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
+use taut_types::{ColumnIndex, Key, PartitionDesign, Partitioning, TableDesign, key_at};
+use tokio::sync::mpsc;
+
+use crate::error::{QueryError, Result};
+use crate::load::{BlockWriter, Divider, SAMPLE_ROWS, partitioning_of, replace_all, settles, settling_rows};
+use crate::progress::ProgressCounter;
+use crate::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
+
+/// The partitions of a design for the rows that a table has, by values from all of its blocks; `None` for a range whose
+/// boundaries these do not settle.
+///
+/// # Errors
+/// When a block cannot be read.
+pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) -> Result<Option<Arc<Partitioning>>> {
+    if let Some(known) = Partitioning::without_boundaries(design) {
+        return Ok(Some(Arc::new(known)));
+    }
+    let (logical, rows) = (table.schema.column(design.column).logical_type, table.rows());
+    let table = Arc::clone(table);
+    let sample = SpawnedTask::spawn_blocking(move || sample_of(&table, design.column));
+    let sample = sample.join().await.map_err(|_| QueryError::Cancelled)??;
+    let chosen = Partitioning::of_sample(design, logical, sample);
+    Ok(chosen.filter(|chosen| settles(chosen, rows)).map(Arc::new))
+}
+
+/// Values of a column at equal distances over all rows.
+fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
+    let logical = table.schema.column(column).logical_type;
+    let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
+    let (mut sample, mut first_row) = (Vec::new(), 0_u64);
+    for file in &table.blocks {
+        let open = file.open(&ReadCounters::new())?;
+        let block = open.block();
+        for segment in 0..block.segments() {
+            let rows = block.segment_rows(segment) as u64;
+            let next = first_row.next_multiple_of(stride) - first_row;
+            let positions: Vec<u32> = (next..rows).step_by(stride as usize).map(|row| row as u32).collect();
+            first_row += rows;
+            if positions.is_empty() {
+                continue;
+            }
+            let (count, selection) = (positions.len(), Selection::Positions(positions));
+            let mut reader = block.open_segment(&open, segment);
+            let arrays = reader.project(&selection, 0..count, &[column], &mut ScanReport::default());
+            let arrays = arrays.map_err(|error| open.locate(error))?;
+            sample.extend(arrays.iter().flat_map(|array| (0..count).filter_map(|row| key_at(array, logical, row))));
+        }
+    }
+    Ok(sample)
+}
+
+/// Puts all rows of a table that keeps no sort order into blocks of another design and other partitions.
+///
+/// # Errors
+/// When a block cannot be read or written, or another statement replaced one meanwhile; nothing has changed then.
+pub async fn repartition(
+    store: &Arc<Store>,
+    table: &Arc<Table>,
+    design: &TableDesign,
+    partitioning: Option<Arc<Partitioning>>,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+) -> Result<u64> {
+    let writer = BlockWriter::new(store, &table.schema, design, threads);
+    let divider = Divider::new(writer, design.partition_by, partitioning.clone());
+    let blocks = divided(divider, &table.schema.arrow(), table.blocks.clone(), progress).await?;
+    store.commit(|edit| replace_all(edit, table, design, partitioning.as_deref(), blocks))?;
+    complete_partitions(store, table.id, threads).await?;
+    let newest = store.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
+    if let Some(indexes) = newest.filter(|indexes| *indexes != design.indexes) {
+        rebuild_indexes(store, table.id, &indexes, threads, None).await?;
+    }
+    Ok(table.rows())
+}
+
+/// Divides the blocks of a table that are not divided: of loads that began before its partitions were known, or changed.
+/// A range that has no boundaries is given some as soon as there are enough different values.
+///
+/// # Errors
+/// When a block cannot be read or written. Blocks that are left over are divided by the next load.
+pub async fn complete_partitions(store: &Arc<Store>, id: TableId, threads: usize) -> Result<()> {
+    let mut attempts = 0;
+    loop {
+        let Some(table) = store.snapshot().table_of(id).cloned() else { return Ok(()) };
+        let Some(by) = table.design.partition_by else { return Ok(()) };
+        let Some(partitioning) = partitioning_of(&table) else {
+            if !choose_boundaries(store, &table, by).await? {
+                return Ok(());
+            }
+            continue;
+        };
+        let (old, order) = undivided(&table);
+        if old.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = old.iter().map(|block| block.id()).collect();
+        let writer = BlockWriter::new(store, &table.schema, &table.design, threads);
+        let divider = Divider::new(writer, Some(by), Some(partitioning));
+        let new = divided(divider, &table.schema.arrow(), old, None).await?;
+        attempts += 1;
+        match store.commit(|edit| edit.replace_blocks(id, &ids, new, order)) {
+            Err(CommitError::NoTable { .. }) => return Ok(()),
+            Err(CommitError::NoBlock { .. } | CommitError::NotOneRun { .. }) if attempts < ATTEMPTS_MAX => {}
+            other => other?,
+        }
+    }
+}
+
+/// Blocks that are not divided: of a table that is sorted, those of one run, so that each partition keeps their order.
+fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
+    let is_undivided = |place: &usize| table.partition_of(*place).is_none();
+    let Some(first) = (0..table.blocks.len()).find(is_undivided) else { return (Vec::new(), RowOrder::Kept) };
+    let (places, order): (Vec<usize>, _) = if table.design.sort_by.is_empty() {
+        ((first..table.blocks.len()).filter(is_undivided).collect(), RowOrder::Sorted)
+    } else {
+        let run_end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
+        ((first..run_end).take_while(is_undivided).collect(), RowOrder::Kept)
+    };
+    (places.into_iter().map(|place| Arc::clone(&table.blocks[place])).collect(), order)
+}
+
+/// Gives a range boundaries, if the rows of the table settle them.
+async fn choose_boundaries(store: &Store, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
+    let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
+    // Not worth a look at the values otherwise.
+    let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= settling_rows(by);
+    if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
+        return Ok(false);
+    }
+    let Some(chosen) = chosen_partitioning(table, by).await? else { return Ok(false) };
+    store.commit(|edit| {
+        let newest = edit.catalog().table_of(table.id);
+        match newest.is_some_and(|newest| newest.partitions.is_none() && newest.design.partition_by == Some(by)) {
+            true => edit.set_partitioning(table.id, chosen.as_ref().clone()),
+            // Another statement was first.
+            false => Ok::<_, CommitError>(()),
+        }
+    })?;
+    Ok(true)
+}
+
+/// The rows of some blocks, in order, as new ones of one partition each.
+async fn divided(
+    mut divider: Divider,
+    arrow: &datafusion::arrow::datatypes::SchemaRef,
+    old: Vec<Arc<BlockFile>>,
+    progress: Option<ProgressCounter>,
+) -> Result<Vec<NewBlock>> {
+    /// Segments that are read ahead.
+    const AHEAD: usize = 2;
+    let (sender, mut receiver) = mpsc::channel(AHEAD);
+    let arrow = Arc::clone(arrow);
+    let reading = SpawnedTask::spawn_blocking(move || {
+        let columns: Vec<_> = (0..arrow.fields().len()).map(ColumnIndex::from).collect();
+        for file in old {
+            let open = file.open(&ReadCounters::new())?;
+            for segment in 0..open.block().segments() {
+                let rows = open.block().segment_rows(segment);
+                let mut reader = open.block().open_segment(&open, segment);
+                let arrays = reader.project(&Selection::All(rows), 0..rows, &columns, &mut ScanReport::default());
+                let arrays = arrays.map_err(|error| open.locate(error))?;
+                let batch = RecordBatch::try_new(Arc::clone(&arrow), arrays).map_err(DataFusionError::from)?;
+                if sender.blocking_send(batch).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok::<_, QueryError>(())
+    });
+    while let Some(batch) = receiver.recv().await {
+        let rows = batch.num_rows() as u64;
+        divider.push(batch).await?;
+        if let Some(progress) = &progress {
+            progress.add(rows);
+        }
+    }
+    reading.join().await.map_err(|_| QueryError::Cancelled)??;
+    Ok(divider.finish().await?)
+}

@@ -1,0 +1,326 @@
+//! Which partition of a table a row belongs to, and which partitions hold rows that pass a test.
+//!
+//! ```text
+//!   range(c, n)   partition 0   c < b0        partition 1   b0 <= c < b1     ...   partition k   b(k-1) <= c      k < n
+//!   hash(c, n)    partition XXH3(key of c) mod n
+//!   both          partition n   c is null
+//! ```
+//!
+//! Values are compared and hashed as keys, so that a partition does not depend on how a block stores them.
+
+use std::ops::{Bound, RangeInclusive};
+
+use arrow_array::ArrayRef;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use crate::key::{f32_to_key, f64_to_key};
+use crate::{ColumnTest, Key, LogicalType, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn, Test};
+
+/// Bytes of a boundary at most. It is cut to fewer where fewer tell the values on its sides apart.
+const BOUNDARY_BYTES_MAX: usize = 1024;
+
+/// The partitions of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Partitioning {
+    design: PartitionDesign,
+    /// Of a range: the least key of each partition but the first. Ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    boundaries: Vec<Key>,
+}
+
+impl Partitioning {
+    /// The partitions of a design that needs no boundaries; `None` for a range.
+    pub fn without_boundaries(design: PartitionDesign) -> Option<Self> {
+        match design.method {
+            PartitionMethod::Hash => Some(Self { design, boundaries: Vec::new() }),
+            PartitionMethod::Range => None,
+        }
+    }
+
+    /// The partitions of a design whose boundaries, if it has any, are quantiles of a sample of the column's values.
+    ///
+    /// A boundary never lies within equal values, and so there may be fewer partitions than the design asks for, but two
+    /// where two values differ. Of text it is the shortest that separates its neighbours in the sample (Bayer and Unterauer, 1977). `None` where a range
+    /// has no value to choose from.
+    pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Key>) -> Option<Self> {
+        if design.method == PartitionMethod::Hash {
+            return Self::without_boundaries(design);
+        }
+        sample.sort_unstable();
+        let mut boundaries: Vec<Key> = Vec::new();
+        let least = sample.first()?;
+        let quantiles = (1..design.count as usize).map(|part| part * sample.len() / design.count as usize);
+        // Where most values are the least one, none of these may differ from it.
+        let second = (design.count > 1).then(|| sample.partition_point(|key| key == least));
+        for place in quantiles.chain(second) {
+            let Some(quantile) = sample.get(place).filter(|_| boundaries.is_empty() || Some(place) != second) else {
+                continue;
+            };
+            let below = sample.partition_point(|key| key < quantile);
+            let Some(before) = below.checked_sub(1).map(|place| &sample[place]) else { continue };
+            let boundary = match (before, quantile) {
+                (Key::Bytes(before), Key::Bytes(quantile)) => Key::Bytes(separator(before, quantile)),
+                // Both zeros are one value.
+                (_, Key::Number(0)) if is_floating(logical) => Key::Number(-1),
+                _ => quantile.clone(),
+            };
+            if boundary > *boundaries.last().unwrap_or(least) {
+                boundaries.push(boundary);
+            }
+        }
+        Some(Self { design, boundaries })
+    }
+
+    /// The design that these partitions follow.
+    pub fn design(&self) -> PartitionDesign {
+        self.design
+    }
+
+    /// Whether there are as many partitions as the design asks for.
+    pub fn is_complete(&self) -> bool {
+        self.values() == self.design.count
+    }
+
+    /// Whether values are divided at all, into two partitions at least.
+    pub fn is_divided(&self) -> bool {
+        self.values() > 1
+    }
+
+    /// Partitions that values are divided into; they are numbered from 0.
+    pub fn values(&self) -> u32 {
+        match self.design.method {
+            PartitionMethod::Hash => self.design.count,
+            PartitionMethod::Range => self.boundaries.len() as u32 + 1,
+        }
+    }
+
+    /// The partition of nulls.
+    pub fn nulls(&self) -> u32 {
+        self.design.count
+    }
+
+    /// The keys that bound a partition of a range: the least it may hold, and the least above it. `None` stands for no
+    /// bound, and is all that other partitions have.
+    pub fn bounds(&self, partition: u32) -> (Option<&Key>, Option<&Key>) {
+        let place = partition as usize;
+        if self.design.method == PartitionMethod::Hash || partition >= self.values() {
+            return (None, None);
+        }
+        (place.checked_sub(1).and_then(|place| self.boundaries.get(place)), self.boundaries.get(place))
+    }
+
+    /// Whether this makes sense for a column of a type, as a message of what was expected where it does not.
+    ///
+    /// # Errors
+    /// When numbers lie outside what is allowed, or boundaries are not ascending keys of the type.
+    pub fn check(&self, logical: LogicalType) -> Result<(), String> {
+        let PartitionDesign { method, count, .. } = self.design;
+        if !(1..=PARTITIONS_MAX).contains(&count) {
+            return Err(format!("1 to {PARTITIONS_MAX} partitions"));
+        }
+        let boundaries_max = if method == PartitionMethod::Hash { 0 } else { count as usize - 1 };
+        let fit = |key: &Key| key.bytes().is_some() == logical.is_bytes();
+        let ascend = self.boundaries.windows(2).all(|pair| pair[0] < pair[1]);
+        if self.boundaries.len() > boundaries_max || !ascend || !self.boundaries.iter().all(fit) {
+            return Err(format!("at most {boundaries_max} ascending boundaries of partitions"));
+        }
+        Ok(())
+    }
+
+    /// The partition of each row, by its value of the column.
+    ///
+    /// # Panics
+    /// When the array is not of the Arrow type of `logical`.
+    pub fn of_rows(&self, array: &ArrayRef, logical: LogicalType) -> Vec<u32> {
+        let nulls = self.nulls();
+        let of_bytes = |bytes: Option<&[u8]>| bytes.map_or(nulls, |bytes| self.of_bytes(bytes));
+        match logical {
+            LogicalType::Varchar => {
+                array.as_string_view().iter().map(|text| of_bytes(text.map(str::as_bytes))).collect()
+            }
+            LogicalType::Bytea => array.as_binary_view().iter().map(of_bytes).collect(),
+            _ => numbers(array, logical)
+                .map(|number| number.map_or(nulls, |number| self.of_number(number, logical)))
+                .collect(),
+        }
+    }
+
+    /// The partition of a value.
+    pub fn of_key(&self, key: Option<&Key>, logical: LogicalType) -> u32 {
+        match key {
+            None => self.nulls(),
+            Some(Key::Number(number)) => self.of_number(*number, logical),
+            Some(Key::Bytes(bytes)) => self.of_bytes(bytes),
+        }
+    }
+
+    fn of_number(&self, number: i128, logical: LogicalType) -> u32 {
+        match self.design.method {
+            PartitionMethod::Hash => self.of_hash(&one_of_equals(number, logical).to_le_bytes()),
+            PartitionMethod::Range => {
+                self.boundaries.partition_point(|boundary| boundary.number().is_some_and(|least| least <= number))
+                    as u32
+            }
+        }
+    }
+
+    fn of_bytes(&self, bytes: &[u8]) -> u32 {
+        match self.design.method {
+            PartitionMethod::Hash => self.of_hash(bytes),
+            PartitionMethod::Range => {
+                self.boundaries.partition_point(|boundary| boundary.bytes().is_some_and(|least| least <= bytes)) as u32
+            }
+        }
+    }
+
+    fn of_hash(&self, bytes: &[u8]) -> u32 {
+        (XxHash3_64::oneshot(bytes) % u64::from(self.design.count)) as u32
+    }
+
+    /// For each partition, that of nulls last, whether it may hold a row that passes all of these tests. Those on other
+    /// columns are passed over.
+    pub fn admitted(&self, tests: &[ColumnTest], logical: LogicalType) -> Vec<bool> {
+        let mut admitted = vec![true; self.nulls() as usize + 1];
+        for test in tests.iter().filter(|test| test.column == self.design.column) {
+            let values = self.admitted_values(test, logical);
+            for (place, admits) in admitted.iter_mut().enumerate() {
+                *admits &= match place == self.nulls() as usize {
+                    true => test.admits(None),
+                    false => values.as_ref().is_none_or(|values| values[place]),
+                };
+            }
+        }
+        admitted
+    }
+
+    /// The partitions that may hold values which pass a test; `None` where all may.
+    fn admitted_values(&self, test: &ColumnTest, logical: LogicalType) -> Option<Vec<bool>> {
+        /// Numbers of a range that are looked up one by one in a hash.
+        const ENUMERATED_MAX: i128 = 2 * PARTITIONS_MAX as i128;
+        if test.negated {
+            return None;
+        }
+        let mut admitted = vec![false; self.design.count as usize];
+        let is_range = self.design.method == PartitionMethod::Range;
+        match &test.test {
+            Test::Null => {}
+            Test::OneOf(list) => list.iter().for_each(|number| {
+                admitted[self.of_number(*number, logical) as usize] = true;
+            }),
+            Test::BytesOneOf(list) => list.iter().for_each(|bytes| {
+                admitted[self.of_bytes(bytes) as usize] = true;
+            }),
+            Test::Range { low, high } if low > high => {}
+            Test::Range { low, high } if is_range => {
+                self.admit(&mut admitted, self.of_number(*low, logical)..=self.of_number(*high, logical));
+            }
+            Test::Range { low, high } => {
+                if high.checked_sub(*low).is_none_or(|length| length >= ENUMERATED_MAX) {
+                    return None;
+                }
+                (*low..=*high).for_each(|number| admitted[self.of_number(number, logical) as usize] = true);
+            }
+            Test::BytesRange { low, high } if is_range => {
+                let first = match low {
+                    Bound::Included(low) | Bound::Excluded(low) => self.of_bytes(low),
+                    Bound::Unbounded => 0,
+                };
+                let last = match high {
+                    Bound::Included(high) => self.of_bytes(high),
+                    Bound::Excluded(high) => self
+                        .boundaries
+                        .partition_point(|boundary| boundary.bytes().is_some_and(|least| least < &**high))
+                        as u32,
+                    Bound::Unbounded => self.values() - 1,
+                };
+                self.admit(&mut admitted, first..=last);
+            }
+            Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+                admitted[self.of_bytes(low) as usize] = true;
+            }
+            Test::BytesRange { .. } => return None,
+        }
+        Some(admitted)
+    }
+
+    fn admit(&self, admitted: &mut [bool], partitions: RangeInclusive<u32>) {
+        partitions.for_each(|partition| admitted[partition as usize] = true);
+    }
+
+    /// Whether rows in a sort order come partition by partition, in the order of [`Partitioning::rank`].
+    pub fn follows(&self, sort_by: &[SortColumn]) -> bool {
+        let leading = sort_by.first().map(|sort| sort.column);
+        self.design.method == PartitionMethod::Range && leading == Some(self.design.column)
+    }
+
+    /// The place of a partition among those of a load: the order of rows where these follow it, else by number.
+    pub fn rank(&self, partition: u32, sort_by: &[SortColumn]) -> u32 {
+        match sort_by.first() {
+            Some(sort) if self.follows(sort_by) => match (partition == self.nulls(), sort) {
+                (true, SortColumn { nulls_first: true, .. }) => 0,
+                (true, _) => self.nulls() + 1,
+                (false, SortColumn { descending: true, .. }) => self.nulls() - partition,
+                (false, _) => partition + 1,
+            },
+            _ => partition,
+        }
+    }
+}
+
+fn is_floating(logical: LogicalType) -> bool {
+    matches!(logical, LogicalType::Real | LogicalType::Double)
+}
+
+/// The key of all that count as the same number: 0.0 for both zeros, and one NaN for all.
+fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
+    let (infinity, nan) = match logical {
+        LogicalType::Real => (f32_to_key(f32::INFINITY).into(), f32_to_key(f32::from_bits(0x7fc0_0000)).into()),
+        LogicalType::Double => {
+            (f64_to_key(f64::INFINITY).into(), f64_to_key(f64::from_bits(0x7ff8_0000_0000_0000)).into())
+        }
+        _ => return number,
+    };
+    match number {
+        // In total order -0.0 comes right before 0.0, and the same number of keys lies before and behind both.
+        -1 => 0,
+        number if number > infinity || number < -1 - infinity => nan,
+        number => number,
+    }
+}
+
+/// The shortest prefix of `upper` that is greater than `lower`, which must be less than `upper`.
+fn separator(lower: &[u8], upper: &[u8]) -> Box<[u8]> {
+    let shared = lower.iter().zip(upper).take_while(|(left, right)| left == right).count();
+    upper[..upper.len().min(shared + 1).min(BOUNDARY_BYTES_MAX)].into()
+}
+
+/// The keys of an array of a type whose keys are numbers.
+fn numbers<'a>(array: &'a ArrayRef, logical: LogicalType) -> Box<dyn Iterator<Item = Option<i128>> + 'a> {
+    macro_rules! primitive {
+        ($type:ty, $key:expr) => {
+            Box::new(array.as_primitive::<$type>().iter().map(|value| value.map($key)))
+        };
+    }
+    match logical {
+        LogicalType::Boolean => Box::new(array.as_boolean().iter().map(|value| value.map(i128::from))),
+        LogicalType::SmallInt => primitive!(Int16Type, i128::from),
+        LogicalType::Integer => primitive!(Int32Type, i128::from),
+        LogicalType::BigInt => primitive!(Int64Type, i128::from),
+        LogicalType::Real => primitive!(Float32Type, |value| i128::from(f32_to_key(value))),
+        LogicalType::Double => primitive!(Float64Type, |value| i128::from(f64_to_key(value))),
+        LogicalType::Decimal { .. } => primitive!(Decimal128Type, i128::from),
+        LogicalType::Date => primitive!(Date32Type, i128::from),
+        LogicalType::Timestamp | LogicalType::TimestampTz => primitive!(TimestampMicrosecondType, i128::from),
+        // Their keys are bytes.
+        LogicalType::Varchar | LogicalType::Bytea => Box::new(std::iter::empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Hashes and boundaries, and that no partition is ruled out that holds a row.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, BinaryViewArray, Float64Array, Int16Array, Int64Array, StringViewArray};
+
+use super::*;
+use crate::{ColumnIndex, key_at};
+
+const COLUMN: ColumnIndex = ColumnIndex(2);
+
+fn design(method: PartitionMethod, count: u32) -> PartitionDesign {
+    PartitionDesign { method, column: COLUMN, count }
+}
+
+fn hash(count: u32) -> Partitioning {
+    Partitioning::without_boundaries(design(PartitionMethod::Hash, count)).unwrap()
+}
+
+fn range(count: u32, logical: LogicalType, sample: Vec<Key>) -> Partitioning {
+    Partitioning::of_sample(design(PartitionMethod::Range, count), logical, sample).unwrap()
+}
+
+fn numbers_of(values: impl IntoIterator<Item = i128>) -> Vec<Key> {
+    values.into_iter().map(Key::Number).collect()
+}
+
+fn bytes_of(values: &[&str]) -> Vec<Key> {
+    values.iter().map(|value| Key::Bytes(value.as_bytes().into())).collect()
+}
+
+/// The partitions of these values must never change: files on disk hold rows by them. XXH3 of the key's 16 bytes, or
+/// of the bytes, was computed with the reference implementation (python-xxhash).
+#[test]
+fn hashes_are_what_they_have_always_been() {
+    let hash = hash(1000);
+    let of = |number| hash.of_number(number, LogicalType::BigInt);
+    assert_eq!([0, 1, -1, 42, i128::from(i64::MAX)].map(of), [848, 945, 259, 341, 178]);
+    assert_eq!(
+        ["", "a", "é", "a longer text of more than sixteen bytes"].map(|text| hash.of_bytes(text.as_bytes())),
+        [138, 719, 795, 490]
+    );
+}
+
+#[test]
+fn the_hash_is_of_the_value_not_of_its_type_or_array() {
+    let hash = hash(1024);
+    let small: ArrayRef = Arc::new(Int16Array::from(vec![Some(-7), None, Some(300)]));
+    let big: ArrayRef = Arc::new(Int64Array::from(vec![Some(-7), None, Some(300)]));
+    assert_eq!(hash.of_rows(&small, LogicalType::SmallInt), hash.of_rows(&big, LogicalType::BigInt));
+    let text: ArrayRef = Arc::new(StringViewArray::from(vec![Some("x"), None, Some("a text that is not inline")]));
+    let bytes: ArrayRef =
+        Arc::new(BinaryViewArray::from(vec![Some(&b"x"[..]), None, Some(&b"a text that is not inline"[..])]));
+    let rows = hash.of_rows(&text, LogicalType::Varchar);
+    assert_eq!(rows, hash.of_rows(&bytes, LogicalType::Bytea));
+    assert_eq!(rows[1], 1024);
+    for (row, partition) in rows.into_iter().enumerate() {
+        assert_eq!(hash.of_key(key_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar), partition);
+    }
+}
+
+#[test]
+fn equal_floating_point_numbers_have_one_partition() {
+    let nan = f64::from_bits(0xfff8_0000_0000_0001);
+    let values: ArrayRef =
+        Arc::new(Float64Array::from(vec![0.0, -0.0, f64::NAN, nan, -f64::NAN, f64::INFINITY, -f64::INFINITY]));
+    let rows = hash(1024).of_rows(&values, LogicalType::Double);
+    assert_eq!(rows[0], rows[1]);
+    assert!(rows[3..5].iter().all(|partition| *partition == rows[2]));
+    assert_ne!(rows[5], rows[6]);
+    let sample = (0..values.len()).filter_map(|row| key_at(&values, LogicalType::Double, row)).collect();
+    let rows = range(7, LogicalType::Double, sample).of_rows(&values, LogicalType::Double);
+    assert_eq!(rows[0], rows[1], "{rows:?}");
+    assert!(rows[6] < rows[0] && rows[0] < rows[5] && rows[5] < rows[2], "{rows:?}");
+}
+
+#[test]
+fn boundaries_are_quantiles_and_never_within_equal_values() {
+    let partitions = range(4, LogicalType::BigInt, numbers_of((0..100).rev()));
+    assert_eq!(partitions.boundaries, numbers_of([25, 50, 75]));
+    assert!(partitions.is_complete());
+    assert_eq!([-5, 24, 25, 99, 1000].map(|number| partitions.of_number(number, LogicalType::BigInt)), [0, 0, 1, 3, 3]);
+    assert_eq!(partitions.bounds(0), (None, Some(&Key::Number(25))));
+    assert_eq!(partitions.bounds(3), (Some(&Key::Number(75)), None));
+    assert_eq!(partitions.bounds(4), (None, None));
+    // Half of the values are equal: fewer partitions.
+    let repeated = range(4, LogicalType::BigInt, numbers_of((0..100).map(|value| i128::min(value, 50))));
+    assert_eq!(repeated.boundaries, numbers_of([25, 50]));
+    assert_eq!(repeated.nulls(), 4);
+    let skewed = range(4, LogicalType::BigInt, numbers_of([7, 7, 7, 7, 7, 7, 7, 9]));
+    assert_eq!((skewed.boundaries.as_slice(), skewed.is_divided()), (numbers_of([9]).as_slice(), true));
+    assert!(!range(4, LogicalType::BigInt, numbers_of([7; 9])).is_divided());
+    assert!(!range(1, LogicalType::BigInt, numbers_of(0..9)).is_divided());
+    assert_eq!(Partitioning::of_sample(design(PartitionMethod::Range, 4), LogicalType::BigInt, vec![]), None);
+    let text = range(2, LogicalType::Varchar, bytes_of(&["abacus", "abbey", "abbot", "about"]));
+    assert_eq!(text.boundaries, bytes_of(&["abbo"]));
+    let long = |end: &str| "x".repeat(5000) + end;
+    let long = range(2, LogicalType::Varchar, bytes_of(&[&long("a"), &long("b")]));
+    assert!(long.boundaries.is_empty(), "what does not differ in the first {BOUNDARY_BYTES_MAX} bytes is not divided");
+}
+
+/// For every small value, partitioning and test: a partition is ruled out only if no row in it passes.
+#[test]
+fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
+    let key = |number: i128| Key::Number(number);
+    let text = |number: i128| Key::Bytes(format!("{number:02}").into_bytes().into());
+    let bytes = |number: i128| text(number).bytes().map(Box::<[u8]>::from).unwrap();
+    let mut tests = vec![
+        Test::Null,
+        Test::OneOf(Arc::from([])),
+        Test::OneOf(Arc::from([3, 9, 40])),
+        Test::BytesOneOf(Arc::from([])),
+    ];
+    tests.push(Test::BytesOneOf([3, 9, 40].map(bytes).into()));
+    for low in -1..12 {
+        tests.extend((low - 1..12).map(|high| Test::Range { low, high }));
+        tests.push(Test::Range { low, high: i128::MAX });
+        tests.push(Test::Range { low: i128::MIN, high: low });
+        for high in 0..12 {
+            let high = bytes(high);
+            tests.push(Test::BytesRange { low: Bound::Included(bytes(low)), high: Bound::Included(high.clone()) });
+            tests.push(Test::BytesRange { low: Bound::Excluded(bytes(low)), high: Bound::Excluded(high) });
+        }
+        tests.push(Test::BytesRange { low: Bound::Unbounded, high: Bound::Excluded(bytes(low)) });
+        tests.push(Test::BytesRange { low: Bound::Excluded(bytes(low)), high: Bound::Unbounded });
+    }
+    let mut ruled_out = 0;
+    for count in [1, 2, 5] {
+        let numbers = || (0..10).map(key).collect();
+        let texts = || (0..10).map(text).collect();
+        for (partitions, logical) in [
+            (hash(count), LogicalType::BigInt),
+            (hash(count), LogicalType::Varchar),
+            (range(count, LogicalType::BigInt, numbers()), LogicalType::BigInt),
+            (range(count, LogicalType::Varchar, texts()), LogicalType::Varchar),
+        ] {
+            for (test, negated) in tests.iter().flat_map(|test| [(test, false), (test, true)]) {
+                let is_bytes = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_));
+                if *test != Test::Null && is_bytes != logical.is_bytes() {
+                    continue;
+                }
+                let test = ColumnTest { column: COLUMN, test: test.clone(), negated };
+                let other = ColumnTest { column: ColumnIndex(1), test: Test::OneOf(Arc::from([])), negated: false };
+                let admitted = partitions.admitted(&[test.clone(), other], logical);
+                assert_eq!(admitted.len() as u32, partitions.nulls() + 1);
+                ruled_out += admitted.iter().filter(|admits| !**admits).count();
+                let make: fn(i128) -> Key = if logical.is_bytes() {
+                    |n| Key::Bytes(format!("{n:02}").into_bytes().into())
+                } else {
+                    Key::Number
+                };
+                for key in (-2..14).map(|number| Some(make(number))).chain([None]) {
+                    let partition = partitions.of_key(key.as_ref(), logical) as usize;
+                    assert!(admitted[partition] || !test.admits(key.as_ref()), "{partitions:?} {test:?} {key:?}");
+                }
+            }
+        }
+    }
+    assert!(ruled_out > 500, "{ruled_out}");
+}
+
+#[test]
+fn points_lists_and_short_ranges_lead_to_few_hash_partitions() {
+    let hash = hash(64);
+    let admitted = |test| {
+        let admitted = hash.admitted(&[ColumnTest::new(COLUMN, test)], LogicalType::BigInt);
+        admitted.into_iter().filter(|admits| *admits).count()
+    };
+    assert_eq!(admitted(Test::Range { low: 5, high: 5 }), 1);
+    assert!(admitted(Test::Range { low: 5, high: 7 }) <= 3);
+    assert!(admitted(Test::OneOf(Arc::from([1, 2, 3, 4]))) <= 4);
+    assert_eq!(admitted(Test::Range { low: 0, high: 1 << 40 }), 64);
+    assert_eq!(admitted(Test::Range { low: i128::MIN, high: 5 }), 64);
+    assert_eq!(admitted(Test::Null), 1);
+}
+
+#[test]
+fn partitions_of_a_range_lie_in_the_sort_order_of_their_column() {
+    let sort = |descending, nulls_first| [SortColumn { column: COLUMN, descending, nulls_first }];
+    let partitions = range(3, LogicalType::BigInt, numbers_of(0..9));
+    let ranked = |sort_by: &[SortColumn]| {
+        let mut order = vec![0, 1, 2, 3];
+        order.sort_by_key(|partition| partitions.rank(*partition, sort_by));
+        order
+    };
+    assert_eq!(ranked(&sort(false, false)), [0, 1, 2, 3]);
+    assert_eq!(ranked(&sort(false, true)), [3, 0, 1, 2]);
+    assert_eq!(ranked(&sort(true, true)), [3, 2, 1, 0]);
+    assert_eq!(ranked(&sort(true, false)), [2, 1, 0, 3]);
+    assert!(partitions.follows(&sort(true, true)) && !hash(3).follows(&sort(true, true)));
+    assert!(!partitions.follows(&[SortColumn { column: ColumnIndex(0), ..sort(true, true)[0] }]));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let check = |change: fn(&mut Partitioning), logical| {
+        let mut partitions = range(4, LogicalType::BigInt, numbers_of(0..100));
+        change(&mut partitions);
+        partitions.check(logical)
+    };
+    assert_eq!(check(|_| (), LogicalType::Date), Ok(()));
+    assert!(check(|_| (), LogicalType::Varchar).is_err());
+    assert!(check(|partitions| partitions.design.count = 0, LogicalType::Date).is_err());
+    assert!(check(|partitions| partitions.design.count = 1025, LogicalType::Date).is_err());
+    assert!(check(|partitions| partitions.design.count = 3, LogicalType::Date).is_err());
+    assert!(check(|partitions| partitions.boundaries[1] = Key::Number(25), LogicalType::Date).is_err());
+    assert!(check(|partitions| partitions.design.method = PartitionMethod::Hash, LogicalType::Date).is_err());
+    let partitions = range(4, LogicalType::Varchar, bytes_of(&["a", "b", "c", "d"]));
+    let json = serde_json::to_string(&partitions).unwrap();
+    assert_eq!(serde_json::from_str::<Partitioning>(&json).unwrap(), partitions);
+}
