@@ -413,3 +413,33 @@ fn a_kept_plan_finds_new_rows_and_holds_no_old_ones() {
     let error = reader.query_with("SELECT v FROM t WHERE k = ?", &Parameters::Positional(vec![Value::Integer(1)]));
     assert!(error.unwrap_err().to_string().contains('t'));
 }
+
+#[test]
+fn a_load_and_another_sort_order_at_once_leave_rows_in_order() {
+    let database = Database::in_memory().unwrap();
+    let (writer, altering) = (database.session(), database.session());
+    writer.execute("CREATE TABLE t (a bigint, b bigint) WITH (sort_by = 'a')").unwrap();
+    let mut refused = 0;
+    for round in 0..6 {
+        let order = if round % 2 == 0 { "b" } else { "a" };
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let rows = "SELECT i, 100000 - i FROM generate_series(1, 100000) AS g(i)";
+                writer.execute(&format!("INSERT INTO t {rows}")).map(drop)
+            });
+            let alter = altering.execute(&format!("ALTER TABLE t SET (sort_by = '{order}')")).map(drop);
+            for outcome in [load.join().unwrap(), alter] {
+                if let Err(error) = outcome {
+                    assert_eq!(error.sqlstate(), "40001", "{error}");
+                    refused += 1;
+                }
+            }
+        });
+        for column in ["a", "b"] {
+            let rows = writer.query(&format!("SELECT {column} FROM t ORDER BY {column}")).unwrap();
+            let rows = rows.flat_map(|batch| batch.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec());
+            assert!(rows.collect::<Vec<_>>().is_sorted(), "by {column} in round {round}");
+        }
+    }
+    println!("{refused} statements were refused");
+}

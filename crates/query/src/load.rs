@@ -284,7 +284,15 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
 fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<TableId> {
     store
         .commit(|edit| match target {
-            Target::Table(table) => edit.append_blocks(table.id, blocks).map(|()| table.id),
+            Target::Table(table) => {
+                // The new run counts as sorted by what the table is sorted by now.
+                let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+                let sort_by = &newest.design.sort_by;
+                if !sort_by.is_empty() && *sort_by != table.design.sort_by {
+                    return Err(CommitError::SortOrder { table: table.name.clone() });
+                }
+                edit.append_blocks(table.id, blocks).map(|()| table.id)
+            }
             Target::NewTable { name, schema, design } => {
                 let table = edit.create_table(name, schema.as_ref().clone(), design.as_ref().clone())?;
                 edit.append_blocks(table, blocks)?;
@@ -309,6 +317,10 @@ pub(crate) fn replace_all(
     let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
     // Indexes are not this statement's: another one may have changed them.
     let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+    // Rows that came meanwhile are sorted as the table was before.
+    if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.len() {
+        return Err(CommitError::SortOrder { table: table.name.clone() });
+    }
     let indexes = newest.design.indexes.clone();
     let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());
     edit.set_design(table.id, TableDesign { indexes, ..design.clone() })?;

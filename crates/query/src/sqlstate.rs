@@ -89,6 +89,9 @@ fn external_state(error: &(dyn std::error::Error + 'static)) -> &'static str {
     if let Some(error) = error.downcast_ref::<BuildError>() {
         return build_state(error);
     }
+    if let Some(taut_store::CommitError::SortOrder { .. }) = error.downcast_ref() {
+        return "40001";
+    }
     let is_storage = error.is::<taut_store::ReadError>() || error.is::<taut_block::BlockError>();
     let is_write = error.is::<taut_store::WriteError>() || error.is::<taut_store::CommitError>();
     match (is_storage, is_write) {

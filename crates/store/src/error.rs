@@ -152,6 +152,12 @@ pub enum CommitError {
         /// Rows of the new blocks.
         found: u64,
     },
+    /// The sort order of a table and its rows changed at once.
+    #[error("table {table:?} got another sort order, or rows in the one before, meanwhile; run the statement again")]
+    SortOrder {
+        /// The table.
+        table: String,
+    },
     /// Blocks whose rows are to keep their order are not neighbours in one run.
     #[error(
         "the replaced blocks of table {table:?} are not neighbours in one run, so their rows have no order to keep"
