@@ -1,0 +1,260 @@
+//! How many bytes a row of the papers' narrow tables takes in a layout, column by column, and what scans of it cost.
+//!
+//! ```sh
+//! cargo run --release -p taut-block --example papers narrow_s packed_row [rows] [every]
+//! ```
+//!
+//! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
+//! (`narrow_u`: all in `[1, 100 million]`), uniform or, in `narrow_s`, Zipf with exponent 2, sorted by all columns from
+//! the left (holloway-2008, 4.1). Rows are made in order, part by part, so that the 60 million of the paper need no
+//! memory. Of all blocks one in `every` is scanned.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+use arrow_buffer::Buffer;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, SectionError, Sections, Selection};
+use taut_types::{Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, TableDesign, Test};
+
+const COLUMNS: usize = 10;
+const SEED: u64 = 2008;
+/// Rows that are drawn and sorted at once, at most.
+const PART_ROWS: u64 = 1 << 19;
+const BATCH_ROWS: usize = 8192;
+const MEASURED: Duration = Duration::from_millis(200);
+
+type Row = [i32; COLUMNS];
+
+/// A table whose rows are drawn one by one, and the source of its numbers.
+struct Drawn {
+    greatest: Row,
+    is_zipf: bool,
+    random: StdRng,
+}
+
+impl Drawn {
+    fn new(table: &str) -> Self {
+        let mut greatest = [100_000_000; COLUMNS];
+        if table != "narrow_u" {
+            (1..)
+                .zip(&mut greatest)
+                .for_each(|(column, greatest)| *greatest = 2_f64.powf(2.7 * f64::from(column)) as i32);
+        }
+        Self { greatest, is_zipf: table == "narrow_s", random: StdRng::seed_from_u64(SEED) }
+    }
+
+    /// How likely numbers from `low` to `high` are, up to a constant factor.
+    fn weight(&self, low: i32, high: i32) -> f64 {
+        if !self.is_zipf {
+            return f64::from(high) - f64::from(low) + 1.0;
+        }
+        let near = (low..=high.min(999)).map(|number| f64::from(number).powi(-2)).sum::<f64>();
+        let far = low.max(1000);
+        near + if far > high { 0.0 } else { 1.0 / (f64::from(far) - 0.5) - 1.0 / (f64::from(high) + 0.5) }
+    }
+
+    /// A number from `low` to `high`; skewed ones by rejection (Devroye 1986, chapter X.6).
+    fn number(&mut self, low: i32, high: i32) -> i32 {
+        if !self.is_zipf {
+            return self.random.random_range(low..=high);
+        }
+        loop {
+            let inverse = self.random.random_range(1.0 / (f64::from(high) + 1.0)..1.0 / f64::from(low));
+            let number = (1.0 / inverse).floor();
+            if self.random.random::<f64>() <= (1.0 + 1.0 / number) / 2.0 {
+                return (number as i32).clamp(low, high);
+            }
+        }
+    }
+
+    /// Visits `rows` rows in order, in parts, that begin with `head`, then have a number from `low` to `high`.
+    fn visit(&mut self, head: &[i32], (low, high): (i32, i32), rows: u64, visit: &mut dyn FnMut(&[Row])) {
+        let column = head.len();
+        if rows > PART_ROWS && low == high && column + 1 < COLUMNS {
+            return self.visit(&[head, &[low]].concat(), (1, self.greatest[column + 1]), rows, visit);
+        }
+        if rows > PART_ROWS {
+            // Of many rows, how many fall into a part of the range is drawn by the normal approximation.
+            let middle = if self.is_zipf { low } else { low + (high - low) / 2 };
+            let share = self.weight(low, middle) / self.weight(low, high);
+            let deviation: f64 = (0..12).map(|_| self.random.random::<f64>()).sum::<f64>() - 6.0;
+            let left = rows as f64 * share + deviation * (rows as f64 * share * (1.0 - share)).sqrt();
+            let left = (left.max(0.0) as u64).min(rows);
+            self.visit(head, (low, middle), left, visit);
+            return self.visit(head, (middle + 1, high), rows - left, visit);
+        }
+        let mut part: Vec<Row> = Vec::with_capacity(rows as usize);
+        for _ in 0..rows {
+            let mut row = Row::default();
+            row[..column].copy_from_slice(head);
+            row[column] = self.number(low, high);
+            for (place, number) in row.iter_mut().enumerate().skip(column + 1) {
+                *number = self.number(1, self.greatest[place]);
+            }
+            part.push(row);
+        }
+        part.sort_unstable();
+        visit(&part);
+    }
+}
+
+struct InMemory(Vec<Buffer>);
+
+impl Sections for InMemory {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        Ok(self.0[index as usize].clone())
+    }
+}
+
+fn open(image: &BlockImage) -> (Block, InMemory) {
+    let sections = image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect();
+    (Block::parse(Buffer::from(image.header.as_slice())).unwrap(), InMemory(sections))
+}
+
+/// What is kept of the blocks of a table.
+#[derive(Default)]
+struct Kept {
+    rows: u64,
+    bytes: u64,
+    blocks: u64,
+    /// Bytes of each column, and how often it has which encoding.
+    columns: [(u64, HashMap<String, u64>); COLUMNS],
+    scanned: Vec<(Block, InMemory)>,
+}
+
+impl Kept {
+    fn take(&mut self, image: &BlockImage, every: u64) {
+        self.rows += image.rows;
+        self.bytes += image.bytes();
+        let (block, sections) = open(image);
+        for (place, (bytes, encodings)) in self.columns.iter_mut().enumerate() {
+            for piece in block.column_storage(&sections, ColumnIndex::from(place)).unwrap() {
+                *bytes += piece.stored_bytes;
+                // Encodings are counted without their figures, but for those of the last block.
+                let words = piece.description.replace(|letter: char| letter.is_ascii_digit(), "");
+                *encodings.entry(words).or_default() += 1;
+            }
+        }
+        if self.blocks.is_multiple_of(every) {
+            self.scanned.push((block, sections));
+        }
+        self.blocks += 1;
+    }
+}
+
+/// Time that this thread has run, or else time as such.
+fn now(start: Instant) -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = told.and_then(|text| text.split_whitespace().next().and_then(|number| number.parse().ok()));
+    nanoseconds.map_or_else(|| start.elapsed(), Duration::from_nanos)
+}
+
+/// Nanoseconds per row of filtering all segments and reading columns of the rows that are left, the best of three.
+fn scan(blocks: &[(Block, InMemory)], predicate: &Predicate, columns: &[ColumnIndex]) -> f64 {
+    let rows: u64 = blocks.iter().map(|(block, _)| block.rows()).sum();
+    let mut best = f64::MAX;
+    for _ in 0..3 {
+        let start = Instant::now();
+        let (begin, mut runs) = (now(start), 0);
+        while now(start) - begin < MEASURED {
+            runs += 1;
+            let mut report = ScanReport::default();
+            for (block, sections) in blocks {
+                for segment in 0..block.segments() {
+                    let mut reader = block.open_segment(sections, segment);
+                    let selection = reader.filter(predicate, &mut report).unwrap();
+                    for first in (0..selection.len()).step_by(BATCH_ROWS) {
+                        let rows = first..selection.len().min(first + BATCH_ROWS);
+                        std::hint::black_box(reader.project(&selection, rows, columns, &mut report).unwrap());
+                    }
+                }
+            }
+        }
+        best = best.min((now(start) - begin).as_secs_f64() * 1e9 / (rows * runs) as f64);
+    }
+    best
+}
+
+/// Microseconds per whole row at a random position, each through a reader of its own.
+fn look_up(blocks: &[(Block, InMemory)]) -> f64 {
+    let all: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
+    let mut random = StdRng::seed_from_u64(SEED);
+    let start = Instant::now();
+    let (begin, mut rows) = (now(start), 0);
+    while now(start) - begin < MEASURED {
+        for _ in 0..64 {
+            let (block, sections) = &blocks[random.random_range(0..blocks.len())];
+            let segment = random.random_range(0..block.segments());
+            let position = random.random_range(0..block.segment_rows(segment)) as u32;
+            let mut reader = block.open_segment(sections, segment);
+            let selection = Selection::Positions(vec![position]);
+            std::hint::black_box(reader.project(&selection, 0..1, &all, &mut ScanReport::default()).unwrap());
+        }
+        rows += 64;
+    }
+    (now(start) - begin).as_secs_f64() * 1e6 / f64::from(rows)
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |place: usize, or: &str| arguments.get(place).map_or(or, String::as_str).to_owned();
+    let (table, layout) = (argument(0, "narrow_s"), argument(1, "packed_row"));
+    let rows: u64 = argument(2, "10000000").parse().unwrap();
+    let every: u64 = argument(3, "4").parse().unwrap();
+    let layout = match layout.as_str() {
+        "column" => Layout::Column,
+        "row" => Layout::Row,
+        _ => Layout::PackedRow,
+    };
+    let columns = (1..=COLUMNS).map(|place| Column::new(format!("c{place}"), LogicalType::Integer, false));
+    let schema = Arc::new(Schema::new(columns.collect()).unwrap());
+    let design = Arc::new(TableDesign { layout, ..TableDesign::default() });
+    let mut kept = Kept::default();
+    let mut builder = BlockBuilder::new(schema.clone(), design.clone());
+    let (mut drawn, mut building) = (Drawn::new(&table), Duration::ZERO);
+    let greatest = drawn.greatest[0];
+    let start = Instant::now();
+    drawn.visit(&[], (1, greatest), rows, &mut |part| {
+        let begin = now(start);
+        for rows in part.chunks(BATCH_ROWS) {
+            let array =
+                |place: usize| Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row[place]))) as ArrayRef;
+            builder.push(&RecordBatch::try_new(schema.arrow(), (0..COLUMNS).map(array).collect()).unwrap()).unwrap();
+            if builder.is_full() {
+                let next = BlockBuilder::new(schema.clone(), design.clone());
+                kept.take(&std::mem::replace(&mut builder, next).finish().unwrap(), every);
+            }
+        }
+        building += now(start) - begin;
+    });
+    kept.take(&builder.finish().unwrap(), every);
+    let per_row = |bytes: u64| bytes as f64 / kept.rows as f64;
+    println!("{table}, {}: {} rows, {:.2} bytes a row", design.layout.name(), kept.rows, per_row(kept.bytes));
+    println!("built at {:.2} M rows/s", kept.rows as f64 / 1e6 / building.as_secs_f64());
+    for (place, (bytes, encodings)) in kept.columns.iter().enumerate() {
+        let mut encodings: Vec<(&String, &u64)> = encodings.iter().collect();
+        encodings.sort_by(|left, right| right.1.cmp(left.1).then(left.0.cmp(right.0)));
+        let words = encodings.iter().take(3).map(|(words, count)| format!("{count} {words}"));
+        let words = words.collect::<Vec<_>>().join(", ");
+        let (block, sections) = &kept.scanned[kept.scanned.len() / 2];
+        let last = block.column_storage(sections, ColumnIndex::from(place)).unwrap().remove(0).description;
+        println!("  c{:<2} {:>6.2} bits   {words}; {last}", place + 1, 8.0 * per_row(*bytes));
+    }
+    let all: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
+    println!("scans, ns a row:");
+    println!("  all columns                   {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all));
+    println!("  c2                            {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[1..2]));
+    println!("  c10                           {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[9..]));
+    let below = |column: ColumnIndex, low, high| Predicate {
+        column_tests: vec![ColumnTest::new(column, Test::Range { low, high })],
+        row_tests: vec![],
+    };
+    println!("  c10 where c9 is 1             {:>7.2}", scan(&kept.scanned, &below(all[8], 1, 1), &all[9..]));
+    println!("  all columns where c10 > 1000  {:>7.2}", scan(&kept.scanned, &below(all[9], 1001, 1 << 30), &all));
+    println!("whole row by position, new reader: {:.2} us", look_up(&kept.scanned));
+}
