@@ -216,6 +216,37 @@ fn levels_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     .collect()
 }
 
+/// Enough for several pages of packed rows.
+const SKEWED_ROWS: usize = 12_000;
+
+/// Columns of numbers of which few are frequent and many are rare, in files of their own: of every number from 1 on about
+/// as many rows as of all that are greater.
+fn skewed_table() -> (Schema, RecordBatch) {
+    let types = [LogicalType::Integer, LogicalType::BigInt, LogicalType::Date, LogicalType::Double];
+    let is_nullable = |index: usize| index == 1;
+    let columns = types.iter().enumerate();
+    let columns = columns.map(|(index, logical)| Column::new(format!("c{index}"), *logical, is_nullable(index)));
+    let schema = Schema::new(columns.collect()).unwrap();
+    let arrays = types.iter().enumerate().map(|(index, logical)| {
+        let number = |row: usize| {
+            let hash = (row as u32 + 1).wrapping_mul(0x9e37_79b1 + 2 * index as u32);
+            let hash = (hash ^ hash >> 15).wrapping_mul(0x2c1b_3c6d);
+            let number = i128::from(u32::MAX / (hash ^ hash >> 13 | 1));
+            (!is_nullable(index) || row % 11 != 3).then_some(Key::Number(number))
+        };
+        array_of(&(0..SKEWED_ROWS).map(number).collect::<Vec<_>>(), *logical)
+    });
+    let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
+    (schema, batch)
+}
+
+/// The designs of files in `golden/skewed`.
+fn skewed_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
+    let design = TableDesign { block_size: BLOCK_SIZE, ..TableDesign::default() };
+    let encodings = columns(schema).into_iter().map(|column| (column, Encoding::Patched)).collect();
+    vec![("skewed/column_patched", TableDesign { encodings, ..design })]
+}
+
 fn golden_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -228,6 +259,11 @@ fn blocks_of_today_are_those_of_the_golden_files() {
         // What a compressor trains, which numbers are exceptions, and which encoding pays, may change; the old file must only be read.
         let is_pinned = !name.contains("_fsst") && name != "column_patched_2";
         changed.extend(changed_file(name, is_pinned, &schema, &design, &batch));
+    }
+    let (schema, batch) = skewed_table();
+    for (name, design) in skewed_designs(&schema) {
+        // How many exceptions and dictionaries pay may change.
+        changed.extend(changed_file(name, false, &schema, &design, &batch));
     }
     let (schema, design, batch) = ordered_table();
     changed.extend(changed_file("ordered/column", true, &schema, &design, &batch));
@@ -265,6 +301,8 @@ fn golden_files_are_read() {
     let (schema, batch) = table();
     let files = read_files(golden_folder(), &schema, batch);
     assert!(files >= designs(&schema).len());
+    let (schema, batch) = skewed_table();
+    assert!(read_files(golden_folder().join("skewed"), &schema, batch) >= skewed_designs(&schema).len());
     let (schema, _, batch) = ordered_table();
     assert!(read_files(golden_folder().join("ordered"), &schema, batch) >= 1);
     let (schema, batch) = levels_table();

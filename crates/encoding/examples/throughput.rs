@@ -74,6 +74,8 @@ fn cases() -> Vec<Case> {
         .collect();
     // A hundredth of the numbers are far above the others.
     let outliers = |row: usize| (random(row) % 1000 + if row % 100 == 7 { random(row) >> 30 } else { 0 }) as i64;
+    // As many of each number as of all that are greater, about: two in five are 1, one in a thousand is above 600.
+    let skewed = |row: usize| ((u64::MAX / (random(row) | 1)).min(100_000_000)) as i64;
     let price = |row: usize| (random(row) % 100_000) as f64 / 100.0;
     let fraction = |row: usize| (random(row) >> 11) as f64 / (1_u64 << 53) as f64;
     let url = |row: usize| format!("https://example.org/category/{:03}/item/{:08}", row / 500, row * 37);
@@ -106,6 +108,16 @@ fn cases() -> Vec<Case> {
         case("outliers unpatched", LogicalType::BigInt, i64s(&outliers), forced(Encoding::FrameOfReference)),
         case("outliers plain", LogicalType::BigInt, i64s(&outliers), Choice::Plain),
         case("outliers i32 auto", LogicalType::Integer, i32s(&|row| outliers(row) as i32 / 64), Choice::Auto),
+        case("skewed i32 auto", LogicalType::Integer, i32s(&|row| skewed(row) as i32), Choice::Auto),
+        case("skewed i32 packed", LogicalType::Integer, i32s(&|row| skewed(row) as i32), forced(Encoding::BitPacked)),
+        case(
+            "skewed i32 dictionary",
+            LogicalType::Integer,
+            i32s(&|row| skewed(row) as i32),
+            forced(Encoding::Dictionary),
+        ),
+        case("skewed i64 auto", LogicalType::BigInt, i64s(&skewed), Choice::Auto),
+        case("skewed i64 packed", LogicalType::BigInt, i64s(&skewed), forced(Encoding::BitPacked)),
         case("double price auto", LogicalType::Double, doubles(&price), Choice::Auto),
         case("double price packed", LogicalType::Double, doubles(&price), forced(Encoding::FrameOfReference)),
         case("double price plain", LogicalType::Double, doubles(&price), Choice::Plain),

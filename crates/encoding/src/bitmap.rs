@@ -179,6 +179,17 @@ impl Bitmap {
         &mut self.words.as_chunks_mut().0[vectors]
     }
 
+    /// The bits of up to 64 rows from one on, of which those from `end` on are zero.
+    #[inline]
+    pub(crate) fn bits_from(&self, row: usize, end: usize) -> u64 {
+        if row >= end {
+            return 0;
+        }
+        let word = |index: usize| self.words.get(index).copied().unwrap_or(0);
+        let bits = word(row / 64) >> (row % 64) | word(row / 64 + 1) << 1 << (63 - row % 64);
+        if end - row < 64 { bits & !(u64::MAX << (end - row)) } else { bits }
+    }
+
     /// Clears the rows of a range, inside one vector, whose bit in the vector's mask is zero.
     pub(crate) fn intersect_words(&mut self, rows: Range<usize>, mask: &[u64; VECTOR_ROWS / 64]) {
         let words = self.word_range(&rows);

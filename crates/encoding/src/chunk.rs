@@ -13,7 +13,7 @@ use crate::arrays::{Entries, Positions, Rows, array_of, array_of_buffer};
 use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
-use crate::numbers::Numbers;
+use crate::numbers::{Nesting, Numbers};
 use crate::search;
 
 pub use aggregate::NullableNumbers;
@@ -67,7 +67,7 @@ impl Chunk {
         } else if logical.is_bytes() {
             Values::Bytes(Bytes::parse(&head, logical == LogicalType::Varchar, &mut parts)?)
         } else {
-            Values::Numbers(Numbers::parse(&head, is_float, &mut parts)?)
+            Values::Numbers(Numbers::parse(&head, Nesting::of_column(is_float), &mut parts)?)
         };
         parts.finish()?;
         Ok(Self { logical, encoding: head.encoding, rows, nulls: head.nulls, validity, values })

@@ -14,6 +14,7 @@ use taut_types::{Encoding, LogicalType, f32_to_key, f64_to_key};
 use crate::head::{Head, Writer};
 use crate::kernels::wide;
 use crate::native::Native;
+use crate::numbers::Nesting;
 use crate::{CHUNK_ROWS_MAX, bytes, numbers};
 
 /// How an encoding is chosen.
@@ -149,7 +150,7 @@ impl Frame<'_> {
         if let Some(nulls) = self.nulls {
             fill_nulls(values.to_mut(), nulls);
         }
-        numbers::encode(&values, is_float, self.choice, self.head, self.writer)
+        numbers::encode(&values, Nesting::of_column(is_float), self.choice, self.head, self.writer)
     }
 
     /// Decimals are narrowed to 64 bits where all of them fit, which is so for most columns of any precision.
@@ -168,8 +169,8 @@ impl Frame<'_> {
             return Err(EncodeError::OutOfRange { logical });
         }
         match narrowed(&values) {
-            Some(narrow) => numbers::encode(&narrow, false, self.choice, self.head, self.writer),
-            None => numbers::encode(&values, false, self.choice, self.head, self.writer),
+            Some(narrow) => numbers::encode(&narrow, Nesting::of_column(false), self.choice, self.head, self.writer),
+            None => numbers::encode(&values, Nesting::of_column(false), self.choice, self.head, self.writer),
         }
     }
 }

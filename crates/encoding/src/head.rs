@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field
 //! 0       1     encoding       outermost, by its code
-//! 1       1     inner          encoding of codes or of run values, by its code; else 0
+//! 1       1     inner          encoding of codes, run values or a chunk of exceptions, by its code; else 0
 //! 2       1     width          bits of a packed number, code or run value
 //! 3       1     plain_bytes    bytes of a plain number: 1, 2, 4, 8, 16; 0 for text and bytes
 //! 4       4     rows           1 ..= 65,536
@@ -12,7 +12,7 @@
 //!                              (`run_words`, run_length_delta)
 //! 16      16    base           of packed numbers; the number of a constant; the least step (delta, run_length_delta)
 //! 32      4     runs           of run_length; words of runs
-//! 36      4     heap_bytes     of text and bytes; of a bitmap
+//! 36      4     heap_bytes     of text and bytes; of a bitmap; of a chunk of exceptions
 //! 40      4     decoded_bytes  of fsst and front_coded: bytes of all values together
 //! 44      1     exponent       of alp
 //! 45      1     factor         of alp

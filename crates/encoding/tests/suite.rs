@@ -272,6 +272,7 @@ fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
 fn every_encoding_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(11);
     let mut seen = std::collections::HashMap::<Encoding, usize>::new();
+    let mut nested = 0;
     let mut sets = Instructions::ALL.into_iter().cycle();
     let check_column = &mut |column: &Column, random: &mut StdRng| {
         // Answers do not depend on the instructions, those of other tests neither, which run at the same time.
@@ -285,6 +286,7 @@ fn every_encoding_agrees_with_the_model() {
             };
             let chunk = Chunk::parse(bytes.into(), logical, array.len()).unwrap();
             *seen.entry(chunk.encoding()).or_default() += 1;
+            nested += usize::from(chunk.description().contains("exceptions in"));
             if let Choice::Forced(encoding) = choice
                 && array.null_count() < array.len()
             {
@@ -310,6 +312,7 @@ fn every_encoding_agrees_with_the_model() {
     for column in ordered_columns(&mut random) {
         check_column(&column, &mut random);
     }
+    assert!(nested > 10, "{nested} chunks of exceptions");
     assert!(Encoding::ALL.iter().all(|encoding| seen.get(encoding).is_some_and(|count| *count > 10)), "{seen:?}");
 }
 
@@ -361,6 +364,14 @@ fn hostile_bytes_do_no_harm() {
         }
     }
     for column in ordered_columns(&mut random).into_iter().step_by(3) {
+        damage(&column, &mut random);
+    }
+    // Long enough for exceptions in a chunk of their own.
+    let skewed = tables(13).into_iter().find(|table| table.name == "skewed").unwrap();
+    for column in columns(&skewed, 6_000, &mut random) {
+        let bytes = encode(&column.array, column.logical, Choice::Forced(Encoding::Patched)).unwrap();
+        let chunk = Chunk::parse(bytes.into(), column.logical, 6_000).unwrap();
+        assert!(chunk.description().contains("exceptions in"), "{}: {}", column.name, chunk.description());
         damage(&column, &mut random);
     }
 }

@@ -11,7 +11,7 @@ use crate::numbers::delta;
 use crate::numbers::exceptions::Window;
 use crate::numbers::order::{self, Before};
 use crate::numbers::packed::{self, width_of};
-use crate::numbers::run_length;
+use crate::numbers::{Nesting, marked, run_length};
 use crate::{VECTOR_ROWS, codes};
 
 /// Runs shorter than this on average are not worth a binary search per lookup.
@@ -24,13 +24,15 @@ const SAMPLE_ROWS: usize = 1024;
 pub(crate) struct Found<N> {
     pub(crate) distinct: Option<Distinct<N>>,
     pub(crate) window: Option<Window<N>>,
+    /// Taken instead of the window where there is one.
+    pub(crate) marked: Option<marked::Plan<N>>,
     pub(crate) decimals: Option<Decimals>,
     pub(crate) delta: Option<delta::Plan>,
 }
 
 impl<N> Default for Found<N> {
     fn default() -> Self {
-        Self { distinct: None, window: None, decimals: None, delta: None }
+        Self { distinct: None, window: None, marked: None, decimals: None, delta: None }
     }
 }
 
@@ -70,20 +72,21 @@ impl<N: Native> Profile<N> {
 
     /// The encoding that the values ask for, or one that their order makes smaller still. Leaves the distinct values
     /// behind where it had to find them.
-    pub(crate) fn choose(&self, values: &[N], plain_bytes: usize, is_float: bool, found: &mut Found<N>) -> Encoding {
-        let encoding = self.choose_by_values(values, plain_bytes, is_float, found);
+    pub(crate) fn choose(&self, values: &[N], plain_bytes: usize, nesting: Nesting, found: &mut Found<N>) -> Encoding {
+        let encoding = self.choose_by_values(values, plain_bytes, nesting, found);
         let rows = values.len();
         let base = if encoding == Encoding::BitPacked { N::from_number(0) } else { self.min };
         let width = width_of(base, self.max);
-        let bytes = match encoding {
+        let bytes = match (encoding, found.marked) {
+            (Encoding::Patched, Some(plan)) => plan.bits / 8,
             // Values with outliers, and decimals, are in no order that would pay.
-            Encoding::Constant | Encoding::Patched | Encoding::Alp => return encoding,
-            Encoding::BitPacked | Encoding::FrameOfReference => packed::bytes(rows, width.unwrap_or(64)),
-            Encoding::Dictionary => {
+            (Encoding::Constant | Encoding::Patched | Encoding::Alp, _) => return encoding,
+            (Encoding::BitPacked | Encoding::FrameOfReference, _) => packed::bytes(rows, width.unwrap_or(64)),
+            (Encoding::Dictionary, _) => {
                 let entries = found.distinct.as_ref().map_or(0, |found| found.entries.len());
                 padded(entries * plain_bytes) + codes::bytes(rows, self.runs, entries)
             }
-            Encoding::RunLength => run_length::bytes_least(self.runs, width, plain_bytes),
+            (Encoding::RunLength, _) => run_length::bytes_least(self.runs, width, plain_bytes),
             _ => padded(rows * plain_bytes),
         };
         let before = Before { encoding, width: width.unwrap_or(64), bytes };
@@ -94,8 +97,9 @@ impl<N: Native> Profile<N> {
     /// memory, runs and dictionaries must be half as large to be taken, and plain is kept unless packing saves
     /// an eighth. Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary:
     /// one exception in a hundred rows costs less than the narrower lanes gain, but decimals cost two products,
-    /// which leaves them three quarters of the speed of packed numbers. Leaves behind what it had to find.
-    fn choose_by_values(&self, values: &[N], plain_bytes: usize, is_float: bool, found: &mut Found<N>) -> Encoding {
+    /// which leaves them three quarters of the speed of packed numbers. Marked exceptions, with what their time is worth,
+    /// must save half of packed numbers, and a fifth of others: they decode at half the speed. Leaves behind what it had to find.
+    fn choose_by_values(&self, values: &[N], plain_bytes: usize, nesting: Nesting, found: &mut Found<N>) -> Encoding {
         if self.runs == 1 {
             return Encoding::Constant;
         }
@@ -111,8 +115,8 @@ impl<N: Native> Profile<N> {
         }
         // Of a whole chunk.
         let bits_max = packed_bits.map_or(rows * plain_bits, |bits| padded * bits) * 2 / 3;
-        let corrected = if is_float { self.decimals(values, plain_bytes, bits_max, found) } else { None };
-        let corrected = corrected.or_else(|| self.exceptions(values, plain_bytes, bits_max, found));
+        let corrected = if nesting.is_float { self.decimals(values, plain_bytes, bits_max, found) } else { None };
+        let corrected = corrected.or_else(|| self.exceptions(values, plain_bytes, nesting, bits_max, found));
         let dictionary_max = corrected.map_or(usize::MAX, |(_, bits)| bits * 5 / 4);
         if best_bits > 8 && self.dictionary_pays(values, plain_bits, best_bits, dictionary_max, &mut found.distinct) {
             return Encoding::Dictionary;
@@ -128,9 +132,27 @@ impl<N: Native> Profile<N> {
         }
     }
 
-    /// The window of `patched`, from a sample.
-    pub(crate) fn window(&self, values: &[N], plain_bytes: usize) -> Window<N> {
-        Window::of_sample(&mut sample_of(values), (self.min, self.max), plain_bytes)
+    /// Finds the windows of `patched` from a sample, that of marked exceptions only where it is to be taken. Returns the
+    /// bits of `patched` if they are no more than `bits_max`, of marked exceptions what they cost.
+    pub(crate) fn find_windows(
+        &self,
+        values: &[N],
+        plain_bytes: usize,
+        nesting: Nesting,
+        bits_max: usize,
+        found: &mut Found<N>,
+    ) -> Option<usize> {
+        let mut sample = sample_of(values);
+        let window = Window::of_sample(&mut sample, (self.min, self.max), plain_bytes);
+        let mut bits = window.bits(values.len(), 0, plain_bytes);
+        if bits <= bits_max {
+            bits = window.bits(values.len(), window.outside(values), plain_bytes);
+        }
+        let plan = marked::Plan::of_sample(&sample, values.len(), plain_bytes, nesting.depth);
+        let cost_max = (bits / 5 * 4).min(bits_max / 4 * 3);
+        found.window = Some(window);
+        found.marked = plan.filter(|plan| plan.cost <= cost_max && plan.window.outside(values) > 0);
+        found.marked.map(|plan| plan.cost).or((bits <= bits_max).then_some(bits))
     }
 
     /// Encoding `patched` and its bits, if those are few enough.
@@ -138,16 +160,11 @@ impl<N: Native> Profile<N> {
         &self,
         values: &[N],
         plain_bytes: usize,
+        nesting: Nesting,
         bits_max: usize,
         found: &mut Found<N>,
     ) -> Option<(Encoding, usize)> {
-        let window = self.window(values, plain_bytes);
-        if window.bits(values.len(), 0, plain_bytes) > bits_max {
-            return None;
-        }
-        let bits = window.bits(values.len(), window.outside(values), plain_bytes);
-        found.window = Some(window);
-        (bits <= bits_max).then_some((Encoding::Patched, bits))
+        Some((Encoding::Patched, self.find_windows(values, plain_bytes, nesting, bits_max, found)?))
     }
 
     /// Encoding `alp` and its bits, if those are few enough.
@@ -203,7 +220,7 @@ mod tests {
     use taut_types::LogicalType;
 
     fn choose(values: &[i64]) -> Encoding {
-        Profile::of(values).choose(values, 8, false, &mut Found::default())
+        Profile::of(values).choose(values, 8, Nesting::of_column(false), &mut Found::default())
     }
 
     #[test]
@@ -222,7 +239,7 @@ mod tests {
     fn decimals_in_floating_point_are_found_and_fractions_are_not() {
         let choose = |value: &dyn Fn(i64) -> f64| {
             let keys: Vec<i64> = (0..65_536).map(|row| taut_types::f64_to_key(value(row))).collect();
-            Profile::of(&keys).choose(&keys, 8, true, &mut Found::default())
+            Profile::of(&keys).choose(&keys, 8, Nesting::of_column(true), &mut Found::default())
         };
         assert_eq!(choose(&|row| (row * 7_919 % 99_991) as f64 / 100.0), Encoding::Alp);
         assert_eq!(choose(&|row| if row % 50 == 3 { f64::NAN } else { (row * 7_919 % 99_991) as f64 }), Encoding::Alp);
@@ -242,6 +259,8 @@ mod tests {
         assert_eq!(choose(&values(&|row| mixed(row / 100))), Encoding::RunLength);
         let outlier = |row: i64| if row % 300 == 7 { i64::MIN + row } else { mixed(row) };
         assert_eq!(choose(&values(&outlier)), Encoding::Patched);
+        let skewed = |row: i64| (u64::MAX / (row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) as u64 | 1)) as i64;
+        assert_eq!(choose(&values(&skewed)), Encoding::Patched);
         assert_eq!(choose(&values(&|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))), Encoding::Plain);
     }
     /// Numbers of which some are left out.
@@ -291,7 +310,8 @@ mod tests {
                 let values: Vec<i64> = (0..rows).map(shape).collect();
                 let array: ArrayRef = Arc::new(Int64Array::from(values.clone()));
                 let size = |choice| encode(&array, LogicalType::BigInt, choice).unwrap().len();
-                let before = Profile::of(&values).choose_by_values(&values, 8, false, &mut Found::default());
+                let before =
+                    Profile::of(&values).choose_by_values(&values, 8, Nesting::of_column(false), &mut Found::default());
                 let (before, now) = (size(Choice::Forced(before)), size(Choice::Auto));
                 assert!(now <= before, "shape {index} of {rows} rows: {now} bytes, before {before}");
             }

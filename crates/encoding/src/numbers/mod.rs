@@ -10,6 +10,7 @@ mod choose;
 mod delta;
 mod dictionary;
 mod exceptions;
+mod marked;
 mod order;
 pub(crate) mod packed;
 mod patched;
@@ -36,6 +37,7 @@ use bitmap::SetBits;
 use choose::{Found, Profile};
 use delta::Delta;
 use dictionary::Dictionary;
+use marked::{DEPTH_MAX, Marked};
 use packed::Packed;
 use patched::Patched;
 use plain::Plain;
@@ -66,22 +68,46 @@ pub(crate) enum Numbers {
     TwoByteDelta(TwoByteDelta),
     /// Packed, with exceptions.
     Patched(Patched),
+    /// Packed, with exceptions in a chunk of their own.
+    Marked(Marked),
     /// Decimal integers, with exceptions.
     Alp(Alp),
+}
+
+/// Where numbers stand: in a chunk of a column, or in one of exceptions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nesting {
+    /// Whether numbers are keys of floating point.
+    is_float: bool,
+    /// How many chunks may still lie within this one.
+    depth: usize,
+}
+
+impl Nesting {
+    /// That of a column.
+    pub(crate) fn of_column(is_float: bool) -> Self {
+        Self { is_float, depth: DEPTH_MAX }
+    }
+
+    /// That of a chunk within.
+    fn inner(self) -> Self {
+        Self { depth: self.depth.saturating_sub(1), ..self }
+    }
 }
 
 /// Encodes numbers; `head` says the rows, nulls and plain width, `writer` has taken the validity.
 pub(crate) fn encode<N: Native>(
     values: &[N],
-    is_float: bool,
+    nesting: Nesting,
     choice: Choice,
     mut head: Head,
     mut writer: Writer,
 ) -> Result<Vec<u8>, EncodeError> {
+    let is_float = nesting.is_float;
     let profile = Profile::of(values);
     let mut found = Found::default();
     head.encoding = match choice {
-        Choice::Auto => profile.choose(values, head.plain_bytes, is_float, &mut found),
+        Choice::Auto => profile.choose(values, head.plain_bytes, nesting, &mut found),
         Choice::Ordered => order::smallest(values, &profile, head.plain_bytes, &mut found),
         Choice::Plain => Encoding::Plain,
         Choice::Forced(encoding) => encoding,
@@ -109,8 +135,14 @@ pub(crate) fn encode<N: Native>(
         Encoding::RunLength => run_length::write(values, (profile.min, profile.max), &mut head, &mut writer),
         Encoding::Fsst | Encoding::FrontCoded => return Err(impossible("it is for text and bytes")),
         Encoding::Patched => {
-            let window = found.window.unwrap_or_else(|| profile.window(values, head.plain_bytes));
-            patched::write(values, window, &mut head, &mut writer);
+            if choice != Choice::Auto {
+                profile.find_windows(values, head.plain_bytes, nesting, usize::MAX, &mut found);
+            }
+            match (found.marked, found.window) {
+                (Some(plan), _) => marked::write(values, plan.window, nesting, &mut head, &mut writer)?,
+                (None, Some(window)) => patched::write(values, window, &mut head, &mut writer),
+                (None, None) => return Err(impossible("it has no window")),
+            }
         }
         Encoding::Alp if !is_float => return Err(impossible("it is for floating point")),
         Encoding::Alp => {
@@ -151,7 +183,8 @@ pub(crate) fn encode<N: Native>(
 
 impl Numbers {
     /// Takes the parts that the head announces.
-    pub(crate) fn parse(head: &Head, is_float: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+    pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let is_float = nesting.is_float;
         Ok(match head.encoding {
             Encoding::Constant => Self::Constant(head.base),
             Encoding::Plain => Self::Plain(Plain::parse(parts, head.plain_bytes, is_float, head.rows)?),
@@ -164,6 +197,7 @@ impl Numbers {
             Encoding::RunLengthDelta => Self::RunLengthDelta(RunLengthDelta::parse(head, parts)?),
             Encoding::Bitmap => Self::SetBits(SetBits::parse(head, parts)?),
             Encoding::TwoByteDelta => Self::TwoByteDelta(TwoByteDelta::parse(head, parts)?),
+            Encoding::Patched if head.inner.is_some() => Self::Marked(Marked::parse(head, nesting, parts)?),
             Encoding::Patched => Self::Patched(Patched::parse(head, parts)?),
             Encoding::Alp if is_float => Self::Alp(Alp::parse(head, parts)?),
             Encoding::Fsst | Encoding::FrontCoded | Encoding::Alp => {
@@ -186,6 +220,7 @@ impl Numbers {
             Self::SetBits(bits) => bits.description(),
             Self::TwoByteDelta(_) => "two_byte_delta".to_owned(),
             Self::Patched(patched) => patched.description(),
+            Self::Marked(marked) => marked.description(),
             Self::Alp(alp) => alp.description(),
         }
     }
@@ -215,6 +250,7 @@ impl Numbers {
             Self::SetBits(bits) => bits.append(rows, &mut numbers),
             Self::TwoByteDelta(delta) => delta.append(rows, &mut numbers),
             Self::Patched(patched) => patched.append(rows, &mut numbers),
+            Self::Marked(marked) => marked.append(rows, &mut numbers),
             Self::Alp(alp) => alp.append(rows, &mut numbers),
         }
         numbers
@@ -237,6 +273,7 @@ impl Numbers {
             Self::SetBits(bits) => bits.append_at(positions, &mut numbers),
             Self::TwoByteDelta(delta) => delta.append_at(positions, &mut numbers),
             Self::Patched(patched) => patched.append_at(positions, &mut numbers),
+            Self::Marked(marked) => marked.append_at(positions, &mut numbers),
             Self::Alp(alp) => alp.append_at(positions, &mut numbers),
         }
         numbers
@@ -252,7 +289,7 @@ impl Numbers {
             Self::Dictionary(dictionary) => search::numbers(test, rows, |row| dictionary.value(row)),
             Self::RunLength(runs) => search::numbers(test, rows, |row| runs.value(row)),
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => None,
-            Self::Patched(_) | Self::Alp(_) => None,
+            Self::Patched(_) | Self::Marked(_) | Self::Alp(_) => None,
         }
     }
 
@@ -274,6 +311,7 @@ impl Numbers {
             Self::SetBits(bits) => bits.filter(test, negated, rows, selection),
             Self::TwoByteDelta(delta) => delta.filter(test, negated, rows, selection),
             Self::Patched(patched) => patched.filter(test, negated, rows, selection),
+            Self::Marked(marked) => marked.filter(test, negated, rows, selection),
             Self::Alp(alp) => alp.filter(test, negated, rows, selection),
         }
     }

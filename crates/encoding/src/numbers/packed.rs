@@ -16,7 +16,8 @@ use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
-    Lane, MASK_WORDS, Source, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack, wide,
+    Lane, MASK_WORDS, Source, append_extracted, append_unpacked, extract, mask_of_bytes, pack, packed_bytes, unpack,
+    wide,
 };
 use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::{Native, with_lane};
@@ -215,6 +216,16 @@ impl Packed {
                 visit(&codes[part]);
             }));
         }
+    }
+
+    /// One bit for each number of a vector: whether its distance is the greatest of the width.
+    pub(crate) fn greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
+        let mut bytes = [0; VECTOR_ROWS];
+        with_lane!(self.width, L => {
+            let greatest = <L as Lane>::MAX.down((<L as Lane>::BITS - self.width) % <L as Lane>::BITS);
+            unpack(self.width, self.vector::<L>(vector), &mut bytes, move |lane| u8::from(lane == greatest));
+        });
+        mask_of_bytes(&bytes)
     }
 
     /// Clears the rows of a range that fail a test.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `base` is a low number, not the least: numbers below it are exceptions like those too far above. For columns
-//! with a few outliers, which would widen every number of `frame_of_reference`. Not where every tenth number is
-//! one: an exception takes as much as the plain number and its row.
+//! with a few outliers, which would widen every number of `frame_of_reference`. Where every tenth number is one, an
+//! exception must take less than the plain number and its row: then they are marked, see `marked.rs`.
 
 use std::ops::Range;
 

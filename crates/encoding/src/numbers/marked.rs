@@ -1,0 +1,401 @@
+//! Numbers whose exceptions are many: encoding `patched` with an inner encoding.
+//!
+//! ```text
+//! part: distances from `base` in `width` bits, as in `packed.rs`; the greatest of them marks an exception
+//! part: 2 * vectors    u16 each: exceptions before each vector of 1,024 rows
+//! part: heap_bytes     the exceptions in order, a chunk of `entries` rows without nulls, whose encoding is `inner`
+//! ```
+//!
+//! An exception takes no room for its row, and as much for its number as the chunk makes of it, which may have marked
+//! exceptions in turn. For skewed numbers: of those of a Zipf distribution with exponent 2, three bits hold eleven in
+//! twelve. They take 3.7 bits then, with exceptions by row 5.8, and their entropy is 2.4; narrower packed numbers would come
+//! closer to it, but decode at a third of the speed (see [`EXCEPTION_BITS`]).
+
+use std::ops::Range;
+
+use arrow_buffer::{ScalarBuffer, ToByteSlice};
+use taut_types::{Encoding, Test};
+
+use crate::encode::{Choice, EncodeError};
+use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::kernels::MASK_WORDS;
+use crate::native::Native;
+use crate::numbers::exceptions::{self, Window};
+use crate::numbers::packed::{self, Packed, width_of};
+use crate::numbers::{self, Nesting, Numbers};
+use crate::{Bitmap, VECTOR_ROWS};
+
+/// Chunks of exceptions within each other.
+pub(crate) const DEPTH_MAX: usize = 3;
+/// Widths of packed numbers that are tried. Wider ones leave exceptions that `exceptions.rs` stores as well.
+const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
+/// Bits that the time for an exception is worth: it takes more than a nanosecond, a packed number a fifth of one.
+const EXCEPTION_BITS: usize = 8;
+/// Bytes that a chunk within another takes besides its values: a head, and parts rounded up.
+const FRAME_BYTES: usize = 4 * 64;
+
+/// What is packed, and what a sample says of the whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<N> {
+    /// The numbers that are packed; one less than the width could hold.
+    pub(crate) window: Window<N>,
+    /// Bits of all numbers.
+    pub(crate) bits: usize,
+    /// The bits, and those that time is worth.
+    pub(crate) cost: usize,
+}
+
+impl<N: Native> Plan<N> {
+    /// The plan of least cost for `rows` numbers, by a sorted sample of them; `None` where marking does not pay.
+    pub(crate) fn of_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
+        let least = Least::of(sample, plain_bytes, depth.min(DEPTH_MAX));
+        let frames = 8 * FRAME_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
+        // The sample has not seen all that is rare.
+        let whole = |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + frames;
+        Some(Self { window: least.window?, bits: whole(least.bits), cost: whole(least.cost) })
+    }
+}
+
+/// What sorted numbers take.
+struct Least<N> {
+    bits: usize,
+    cost: usize,
+    /// Chunks of exceptions within each other.
+    chunks: usize,
+    /// `None` where all are packed.
+    window: Option<Window<N>>,
+}
+
+impl<N: Native> Least<N> {
+    fn of(sorted: &[N], plain_bytes: usize, depth: usize) -> Self {
+        let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
+            return Self { bits: 0, cost: 0, chunks: 0, window: None };
+        };
+        let full = width_of(*first, *last).unwrap_or(8 * plain_bytes).min(8 * plain_bytes);
+        let packed = sorted.len() * full;
+        let mut best = Self { bits: packed, cost: packed, chunks: 0, window: None };
+        for width in WIDTHS {
+            let bits = width * sorted.len();
+            if depth == 0 || bits >= best.cost {
+                break;
+            }
+            // Without those inside, the others would take as much as they do with them. The distance of numbers of 128
+            // bits may seem less than it is here.
+            let reach = (1 << width) - 2;
+            let enough = bits / full + 1;
+            if !sorted.windows(enough).any(|inside| inside[enough - 1].minus(inside[0]) <= reach) {
+                continue;
+            }
+            let inside = fullest(sorted, reach.into());
+            if inside.len() < enough || inside.len() == sorted.len() {
+                continue;
+            }
+            let outside = [&sorted[..inside.start], &sorted[inside.end..]].concat();
+            let others = Self::of(&outside, plain_bytes, depth - 1);
+            let cost = bits + outside.len() * EXCEPTION_BITS + others.cost;
+            if cost < best.cost {
+                let base = sorted[inside.start];
+                let top = base.to_number().saturating_add((1 << width) - 2).min(N::MAX.to_number());
+                let window = Some(Window { base, top: N::from_number(top), width });
+                best = Self { bits: bits + others.bits, cost, chunks: others.chunks + 1, window };
+            }
+        }
+        best
+    }
+}
+
+/// The longest stretch of sorted numbers that are at most `reach` apart.
+fn fullest<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
+    let (mut best, mut start) = (0..0, 0);
+    for (end, number) in sorted.iter().enumerate() {
+        while number.to_number().wrapping_sub(sorted[start].to_number()) as u128 > reach {
+            start += 1;
+        }
+        if end + 1 - start > best.len() {
+            best = start..end + 1;
+        }
+    }
+    best
+}
+
+/// Writes the parts of numbers of which some are outside the window; sets what the head says.
+pub(crate) fn write<N: Native>(
+    values: &[N],
+    window: Window<N>,
+    nesting: Nesting,
+    head: &mut Head,
+    writer: &mut Writer,
+) -> Result<(), EncodeError> {
+    // In the row of an exception stands the number behind the window.
+    let mark = window.base.plus((1 << window.width) - 1);
+    let packed: Vec<N> = values.iter().map(|value| if window.holds(*value) { *value } else { mark }).collect();
+    let mut exceptions: Vec<N> = vec![];
+    let mut before: Vec<u16> = vec![];
+    for vector in values.chunks(VECTOR_ROWS) {
+        // A chunk has at most 2^16 rows, and the last vector at least one of them.
+        before.push(exceptions.len() as u16);
+        exceptions.extend(vector.iter().filter(|value| !window.holds(**value)));
+    }
+    let inner = Head { plain_bytes: head.plain_bytes, rows: exceptions.len(), ..Head::new(head.encoding) };
+    let room = Writer::with_capacity(exceptions.len() * head.plain_bytes);
+    let chunk = numbers::encode(&exceptions, nesting.inner(), Choice::Auto, inner, room)?;
+    (head.base, head.width, head.entries) = (window.base.to_number(), window.width, exceptions.len());
+    (head.heap_bytes, head.inner) = (chunk.len(), Encoding::from_code(chunk[0]));
+    packed::write(&packed, window.base, window.width, writer);
+    writer.part(before.to_byte_slice());
+    writer.part(&chunk);
+    Ok(())
+}
+
+/// Packed numbers, the greatest of which stand for exceptions.
+#[derive(Clone, Debug)]
+pub(crate) struct Marked {
+    packed: Packed,
+    /// How many exceptions there are before each vector; ascending.
+    before: ScalarBuffer<u16>,
+    count: usize,
+    exceptions: Box<Numbers>,
+}
+
+impl Marked {
+    /// Takes the parts that the head announces.
+    pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
+        let wrong = |at, expected| Err(CorruptChunk { at, expected });
+        if nesting.depth == 0 {
+            return wrong(1, "exceptions in at most three chunks within each other");
+        }
+        if head.width == 0 {
+            return wrong(2, "a width of at least one bit, for the mark");
+        }
+        let packed = Packed::parse(parts, head.base, head.width, head.rows)?;
+        let at = parts.at();
+        let before = parts.take(2 * head.rows.div_ceil(VECTOR_ROWS), "exceptions before each vector")?;
+        let before = ScalarBuffer::<u16>::from(before);
+        if !before.is_sorted() || before.last().is_some_and(|last| usize::from(*last) > head.entries) {
+            return wrong(at, "exceptions before each vector that ascend to no more than there are");
+        }
+        let at = parts.at();
+        let chunk = parts.take(head.heap_bytes, "a chunk of exceptions")?;
+        let behind = |corrupt: CorruptChunk| CorruptChunk { at: corrupt.at + at, ..corrupt };
+        let (inner, mut inner_parts) = Head::parse(&chunk, head.plain_bytes, head.entries).map_err(behind)?;
+        if head.inner != Some(inner.encoding) {
+            return wrong(1, "the encoding of the chunk of exceptions");
+        }
+        if inner.nulls > 0 {
+            return wrong(at + 8, "exceptions without null");
+        }
+        let exceptions = Numbers::parse(&inner, nesting.inner(), &mut inner_parts).map_err(behind)?;
+        inner_parts.finish().map_err(behind)?;
+        Ok(Self { packed, before, count: head.entries, exceptions: Box::new(exceptions) })
+    }
+
+    /// The encodings as a person reads them.
+    pub(crate) fn description(&self) -> String {
+        let (width, inner) = (self.packed.width(), self.exceptions.description());
+        format!("patched({width}) with {} exceptions in {inner}", self.count)
+    }
+
+    /// The places among the exceptions of those of a vector.
+    fn of_vector(&self, vector: usize) -> Range<usize> {
+        let end = self.before.get(vector + 1).map_or(self.count, |end| usize::from(*end));
+        usize::from(self.before[vector])..end
+    }
+
+    /// The places among the exceptions of those of the vectors in which rows lie.
+    fn of_rows(&self, rows: &Range<usize>) -> Range<usize> {
+        if rows.is_empty() {
+            return 0..0;
+        }
+        self.of_vector(rows.start / VECTOR_ROWS).start..self.of_vector((rows.end - 1) / VECTOR_ROWS).end
+    }
+
+    /// Appends the numbers of a range.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
+        let start = out.len();
+        self.packed.append(rows.clone(), out);
+        let out = &mut out[start..];
+        let all = self.of_rows(&rows);
+        let numbers: Vec<O> = self.exceptions.decode(all.clone());
+        let mut row = rows.start;
+        while row < rows.end {
+            let vector = row / VECTOR_ROWS;
+            let first = vector * VECTOR_ROWS;
+            let part = row - first..rows.end.min(first + VECTOR_ROWS) - first;
+            let these = self.of_vector(vector);
+            let numbers = &numbers[these.start - all.start..these.end - all.start];
+            let target = &mut out[row - rows.start..first + part.end - rows.start];
+            correct(&self.packed.greatest(vector), part.clone(), numbers, target);
+            row = first + part.end;
+        }
+    }
+
+    /// Appends the numbers at ascending positions.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        let start = out.len();
+        self.packed.append_at(positions, out);
+        let out = &mut out[start..];
+        let mark = O::from_number(self.packed.domain().1);
+        let mut marks = (usize::MAX, [0; MASK_WORDS]);
+        // Which of the positions, and which exceptions: these ascend, as counts within vectors do.
+        let (mut places, mut wanted) = (vec![], vec![]);
+        for (place, position) in positions.iter().enumerate() {
+            if out[place] != mark {
+                continue;
+            }
+            let (vector, index) = (*position as usize / VECTOR_ROWS, *position as usize % VECTOR_ROWS);
+            if marks.0 != vector {
+                marks = (vector, self.packed.greatest(vector));
+            }
+            let words = marks.1[..index / 64].iter().map(|word| word.count_ones()).sum::<u32>();
+            let count = words + (marks.1[index / 64] & !(u64::MAX << (index % 64))).count_ones();
+            let these = self.of_vector(vector);
+            let exception = these.start + count as usize;
+            if exception < these.end {
+                places.push(place);
+                // A chunk has at most 2^16 rows.
+                wanted.push(exception as u32);
+            }
+        }
+        let numbers: Vec<O> = self.exceptions.gather(&wanted);
+        for (place, number) in places.into_iter().zip(numbers) {
+            out[place] = number;
+        }
+    }
+
+    /// Clears the rows of a range that fail a test.
+    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let all = self.of_rows(&rows);
+        let mut passing = Bitmap::all_set(self.count);
+        self.exceptions.filter(test, negated, all.clone(), &mut passing);
+        let none_passes = passing.is_range_empty(all);
+        self.packed.filter_corrected(test, negated, rows, selection, |vector, mask| {
+            let these = self.of_vector(vector);
+            let mut next = these.start;
+            for (mask, marks) in mask.iter_mut().zip(self.packed.greatest(vector)) {
+                *mask &= !marks;
+                if marks == 0 || none_passes {
+                    continue;
+                }
+                let mut bits = passing.bits_from(next, these.end);
+                next += marks.count_ones() as usize;
+                let mut left = marks;
+                while left != 0 {
+                    *mask |= (bits & 1) << left.trailing_zeros();
+                    bits >>= 1;
+                    left &= left - 1;
+                }
+            }
+        });
+    }
+}
+
+/// Puts exceptions in the places of a part of a vector that are marked; `numbers` are those of the whole vector.
+fn correct<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, numbers: &[O], target: &mut [O]) {
+    let mut numbers = numbers.iter();
+    if part.len() == VECTOR_ROWS {
+        for (target, marks) in target.as_chunks_mut::<64>().0.iter_mut().zip(marks) {
+            let mut left = *marks;
+            while left != 0 {
+                let Some(number) = numbers.next() else { return };
+                target[left.trailing_zeros() as usize % 64] = *number;
+                left &= left - 1;
+            }
+        }
+        return;
+    }
+    for row in (0..VECTOR_ROWS).filter(|row| marks[row / 64] >> (row % 64) & 1 != 0) {
+        let Some(number) = numbers.next() else { return };
+        if let Some(target) = row.checked_sub(part.start).and_then(|place| target.get_mut(place)) {
+            *target = *number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NESTING: Nesting = Nesting { is_float: false, depth: DEPTH_MAX };
+
+    /// About as many of each number as of all that are greater.
+    fn skewed(row: u64) -> i64 {
+        let hash = row.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (u64::MAX / (hash | 1)) as i64
+    }
+
+    fn chunk(values: &[i64]) -> Vec<u8> {
+        let mut sample = values.to_vec();
+        sample.sort_unstable();
+        let plan = Plan::of_sample(&sample, values.len(), 8, DEPTH_MAX).unwrap();
+        let mut writer = Writer::with_capacity(0);
+        let mut head = Head { plain_bytes: 8, rows: values.len(), ..Head::new(Encoding::Patched) };
+        write(values, plan.window, NESTING, &mut head, &mut writer).unwrap();
+        writer.finish(head)
+    }
+
+    fn parse(bytes: &[u8], rows: usize) -> Result<Numbers, CorruptChunk> {
+        let (head, mut parts) = Head::parse(&bytes.into(), 8, rows)?;
+        let numbers = Numbers::parse(&head, NESTING, &mut parts)?;
+        parts.finish()?;
+        Ok(numbers)
+    }
+
+    #[test]
+    fn skewed_numbers_take_little_more_than_their_entropy() {
+        let values: Vec<i64> = (0..65_536).map(skewed).collect();
+        let bytes = chunk(&values);
+        assert!(bytes.len() * 8 < values.len() * 5, "{} bits", bytes.len() * 8);
+        let numbers = parse(&bytes, values.len()).unwrap();
+        assert!(matches!(numbers, Numbers::Marked(_)), "{}", numbers.description());
+        assert_eq!(numbers.decode::<i64>(0..values.len()), values);
+        assert_eq!(numbers.decode::<i64>(1_030..1_031), values[1_030..1_031]);
+    }
+
+    #[test]
+    fn windows_lie_where_most_numbers_do() {
+        let of = |numbers: &[i64]| {
+            let mut sample: Vec<i64> = numbers.to_vec();
+            sample.sort_unstable();
+            Plan::of_sample(&sample, sample.len(), 8, 1).map(|plan| plan.window)
+        };
+        let around: Vec<i64> = (0..1000).map(|row| if row % 5 == 0 { row * 1000 - 500_000 } else { row % 3 }).collect();
+        assert_eq!(of(&around), Some(Window { base: 0, top: 2, width: 2 }));
+        assert_eq!(of(&[i64::MAX; 20]), None);
+        let ends: Vec<i64> = (0..100).map(|row| if row % 9 == 0 { i64::MIN } else { i64::MAX }).collect();
+        assert_eq!(of(&ends), Some(Window { base: i64::MAX, top: i64::MAX, width: 1 }));
+        assert_eq!(parse(&chunk(&ends), 100).unwrap().decode::<i64>(0..100), ends);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let values: Vec<i64> = (0..3_000).map(skewed).collect();
+        let bytes = chunk(&values);
+        let damaged = |at: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            parse(&bytes, values.len()).map(|_| ()).unwrap_err()
+        };
+        assert_eq!(damaged(1, Encoding::Alp as u8).expected, "the encoding of the chunk of exceptions");
+        assert_eq!(damaged(2, 0).at, 2);
+        // Three vectors; the last is said to have more exceptions before it than there are.
+        let width = usize::from(bytes[2]);
+        let before = 64 + packed::bytes(values.len(), width).next_multiple_of(64);
+        assert_eq!(damaged(before + 5, 0xff).at, before);
+        assert_eq!(damaged(before + 64 + 8, 1).expected, "exceptions without null");
+        // A chunk within itself: each head says that the next one is nested.
+        let mut nested = chunk(&values);
+        for _ in 0..DEPTH_MAX {
+            let rows = 1_100;
+            let mut head = Head { plain_bytes: 8, rows, ..Head::new(Encoding::Patched) };
+            (head.width, head.entries, head.inner) = (1, values.len().min(rows), Some(Encoding::Patched));
+            head.heap_bytes = nested.len();
+            let mut writer = Writer::with_capacity(0);
+            writer.part(&vec![0xff; packed::bytes(rows, 1)]);
+            writer.part(&[0; 4]);
+            writer.part(&nested);
+            nested = writer.finish(head);
+        }
+        assert!(parse(&nested, 1_100).is_err());
+    }
+}
