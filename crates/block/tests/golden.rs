@@ -244,7 +244,8 @@ fn skewed_table() -> (Schema, RecordBatch) {
 fn skewed_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let design = TableDesign { block_size: BLOCK_SIZE, ..TableDesign::default() };
     let encodings = columns(schema).into_iter().map(|column| (column, Encoding::Patched)).collect();
-    vec![("skewed/column_patched", TableDesign { encodings, ..design })]
+    let packed = TableDesign { layout: Layout::PackedRow, ..design.clone() };
+    vec![("skewed/column_patched", TableDesign { encodings, ..design }), ("skewed/packed_row_page_dictionary", packed)]
 }
 
 fn golden_folder() -> PathBuf {

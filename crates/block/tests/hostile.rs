@@ -123,12 +123,14 @@ fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
 #[test]
 fn damage_behind_a_good_checksum_never_panics() {
     let mut random = StdRng::seed_from_u64(SEED);
-    for name in ["1023 rows", "long values", "Extreme"] {
+    // Numbers in stretches, of many rows, are there for the dictionaries of pages.
+    let tried = [("1023 rows", "", DAMAGES), ("long values", "", DAMAGES), ("Extreme", "", DAMAGES)];
+    for (name, layout, damages) in tried.into_iter().chain([("local", "packed_row", DAMAGES / 3)]) {
         let table = table(name);
         let model = Model::of(&table);
         let tests = tests_for(&model, &mut random);
-        for (_, image) in images(&table) {
-            for _ in 0..DAMAGES {
+        for (_, image) in images(&table).into_iter().filter(|(design, _)| design.starts_with(layout)) {
+            for _ in 0..damages {
                 let block = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
                 let mut sections = InMemory::new(&block, &image.sections);
                 sections.verifies = false;

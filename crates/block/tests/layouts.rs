@@ -12,7 +12,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
 use taut_testkit::{Model, TestTable, agree, tables, tests_for};
-use taut_types::{BlockSize, ColumnIndex, ColumnTest, Encoding, GroupKind, Key, Predicate, RowTest, TableDesign};
+use taut_types::{
+    BlockSize, ColumnIndex, ColumnTest, Encoding, GroupKind, Key, Layout, Predicate, RowTest, TableDesign,
+};
 
 const SEED: u64 = 7;
 /// Predicates of large tables are drawn, those of small ones are all tried.
@@ -316,6 +318,21 @@ fn every_layout_agrees_with_the_model() {
             check_design(&table, &model, &cases[..share], &name, &design);
             cases.rotate_left(share);
         }
+    }
+}
+
+/// What `every_layout_agrees_with_the_model` holds to be tried is.
+#[test]
+fn numbers_of_few_pages_have_dictionaries_of_pages() {
+    let table = tables(SEED).into_iter().find(|table| table.name == "local").unwrap();
+    let design = TableDesign { layout: Layout::PackedRow, ..TableDesign::default() };
+    let images = build(&table.schema, &design, &table.batches).unwrap();
+    let (block, sections) = open(&images[0]);
+    for (index, column) in table.schema.columns().iter().enumerate() {
+        let storage = block.column_storage(&sections, ColumnIndex::from(index)).unwrap();
+        let description = &storage[0].description;
+        assert!(description.starts_with("dictionary of each page"), "{}: {description}", column.name);
+        assert!(block.open_segment(&sections, 0).code_count(ColumnIndex::from(index)).unwrap().is_none());
     }
 }
 

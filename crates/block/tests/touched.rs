@@ -120,6 +120,41 @@ fn tests_and_scans_of_levels_touch_no_page() {
     }
 }
 
+/// Few numbers on each page, others on the next, the same in all columns and far apart: they share a dictionary.
+#[test]
+fn dictionaries_of_pages_are_read_with_their_page() {
+    let columns = (0..3).map(|n| Column::new(format!("c{n}"), LogicalType::BigInt, n == 1));
+    let schema = Schema::new(columns.collect()).unwrap();
+    let number = |row: i64, column: i64| {
+        let hash = (row * 3 + column + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) as u64 >> 40;
+        let rank = row / 2_000 * 7 + (hash % 30) as i64;
+        (column != 1 || row % 9 != 0).then_some(rank.wrapping_mul(0x2c1b_3c6d_0000_0001) >> 3)
+    };
+    let array = |column| Arc::new((0..65_536).map(|row| number(row, column)).collect::<Int64Array>()) as ArrayRef;
+    let batch = RecordBatch::try_new(schema.arrow(), (0..3).map(array).collect()).unwrap();
+    let images = build(&schema, &design(Layout::PackedRow), &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    let all: Vec<ColumnIndex> = (0..3_usize).map(ColumnIndex::from).collect();
+    for column in &all {
+        let description = block.column_storage(&sections, *column).unwrap().remove(0).description;
+        assert!(
+            description.starts_with("dictionary of each page, shared by 3 columns, of bit_packed("),
+            "{description}"
+        );
+    }
+    for row in [0, 1, 30_000, 65_535] {
+        sections.touched();
+        let mut reader = block.open_segment(&sections, 0);
+        let selection = Selection::Positions(vec![row]);
+        let arrays = reader.project(&selection, 0..1, &all, &mut ScanReport::default()).unwrap();
+        assert_eq!(sections.touched().len(), 2);
+        for (column, array) in arrays.iter().enumerate() {
+            let array = array.as_any().downcast_ref::<Int64Array>().unwrap();
+            assert_eq!(array.iter().next().unwrap(), number(row.into(), column as i64), "row {row}, column {column}");
+        }
+    }
+}
+
 #[test]
 fn a_column_scan_touches_its_columns_only() {
     let columns = 500;

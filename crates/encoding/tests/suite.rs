@@ -368,9 +368,9 @@ fn hostile_bytes_do_no_harm() {
     }
     // Long enough for exceptions in a chunk of their own.
     let skewed = tables(13).into_iter().find(|table| table.name == "skewed").unwrap();
-    for column in columns(&skewed, 6_000, &mut random) {
+    for column in columns(&skewed, 16_000, &mut random) {
         let bytes = encode(&column.array, column.logical, Choice::Forced(Encoding::Patched)).unwrap();
-        let chunk = Chunk::parse(bytes.into(), column.logical, 6_000).unwrap();
+        let chunk = Chunk::parse(bytes.into(), column.logical, 16_000).unwrap();
         assert!(chunk.description().contains("exceptions in"), "{}: {}", column.name, chunk.description());
         damage(&column, &mut random);
     }

@@ -43,9 +43,6 @@ pub const TYPES: [LogicalType; 16] = [
 /// Numbers of rows on both sides of a vector, a zone and a segment.
 pub const SIZES: [usize; 7] = [1, 2, 1023, 1024, 1025, 8192, 70_000];
 
-/// Rows of the table of skewed numbers.
-const SKEWED_ROWS: usize = 20_000;
-
 /// How the values of a column are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -111,28 +108,40 @@ pub fn tables(seed: u64) -> Vec<TestTable> {
     }
     tables.push(long_values(&mut random));
     tables.push(skewed(&mut random));
+    tables.push(local(&mut random));
     tables
 }
 
-/// Numbers of which few are frequent and many are rare, in no order, some of them null: several pages of rows.
+/// Numbers of which few are frequent and many are rare, in no order: of each about as many as of all that are greater.
 fn skewed(random: &mut StdRng) -> TestTable {
+    let number = |_, random: &mut StdRng| u64::from(u32::MAX) / u64::from(random.random::<u32>() | 1);
+    numbers("skewed", 16_000, number, random)
+}
+
+/// Few numbers in each stretch of rows, and others in the next: for several pages of packed rows.
+fn local(random: &mut StdRng) -> TestTable {
+    numbers("local", 20_000, |row, random| row / 1_500 * 9 + random.random_range(0..30), random)
+}
+
+/// A table of numbers in several types; those of every second column are sometimes null.
+fn numbers(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, random: &mut StdRng) -> TestTable {
     let decimal = LogicalType::Decimal { precision: 15, scale: 2 };
     let types = [LogicalType::Integer, LogicalType::BigInt, LogicalType::Date, LogicalType::Double, decimal];
     let mut columns = vec![];
     let mut values = vec![];
     for (index, logical) in types.into_iter().enumerate() {
-        // About as many of each number as of all that are greater.
-        let mut number = || {
-            let number = (u64::from(u32::MAX) / u64::from(random.random::<u32>() | 1)) as i32;
+        let key = |row| {
+            // All of these types hold it.
+            let number = number(row, random).min(i32::MAX as u64) as i32;
             let is_null = index % 2 == 1 && random.random_bool(0.1);
             let key =
                 if logical == LogicalType::Double { f64_to_key(number.into()).into() } else { i128::from(number) };
             (!is_null).then_some(Key::Number(key))
         };
-        values.push((0..SKEWED_ROWS).map(|_| number()).collect::<Vec<_>>());
-        columns.push(Column::new(format!("s{index}"), logical, index % 2 == 1));
+        values.push((0..rows).map(key).collect::<Vec<_>>());
+        columns.push(Column::new(format!("n{index}"), logical, index % 2 == 1));
     }
-    from_keys("skewed".to_owned(), columns, &values, random)
+    from_keys(name.to_owned(), columns, &values, random)
 }
 
 /// A table of every type; which columns hold nulls rotates with `turn`.

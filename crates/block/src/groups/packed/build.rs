@@ -7,6 +7,7 @@ use super::PAGE_HEAD_BYTES;
 use super::bits::{PADDING, put, put_wide};
 use super::field::{FIELD_BYTES, Kind, NULLABLE, OVERFLOW};
 use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan};
+use super::sharing::{Arrangement, PageDictionaries, Sharing};
 use crate::groups::pages::{Directory, HEAD_BYTES, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
@@ -35,10 +36,14 @@ pub(crate) fn build(
     }
     let (page_bytes, tuple_bits) = arrange(&mut plans, &heaps, rows);
     let page_ends = cut(page_bytes, tuple_bits, &heaps, rows);
+    let mut arrangement = Arrangement { page_bytes, tuple_bits, page_ends };
+    let sharing = Sharing::choose(columns, &mut plans, &heaps, &mut arrangement);
+    let Arrangement { page_bytes, tuple_bits, page_ends } = arrangement;
     let mut sections = vec![vec![]];
     let mut first = 0;
-    for end in &page_ends {
-        sections.push(page(columns, &plans, &heaps, first..*end as usize, tuple_bits));
+    for (number, end) in page_ends.iter().enumerate() {
+        let rows = first..*end as usize;
+        sections.push(page(columns, &plans, &heaps, rows, tuple_bits, &sharing.page(number)));
         first = *end as usize;
     }
     let directory = Directory {
@@ -55,7 +60,7 @@ pub(crate) fn build(
 }
 
 /// The stored bytes of an inline column, value behind value, and where each ends.
-struct Heap {
+pub(super) struct Heap {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     /// Rows whose bytes are a reference.
@@ -95,13 +100,14 @@ impl Heap {
         if row == 0 { 0 } else { self.ends[row - 1] }
     }
 
-    fn length(&self, row: usize) -> usize {
+    /// Bytes of a row.
+    pub(super) fn length(&self, row: usize) -> usize {
         self.ends[row] - self.start(row)
     }
 }
 
 /// Gives each field its place in the tuple. Returns the size of pages, and bits of a tuple.
-fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> (usize, usize) {
+pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> (usize, usize) {
     let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
     let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
     let mut page_bytes = PAGE_BYTES;
@@ -155,13 +161,18 @@ fn page(
     heaps: &[Option<Heap>],
     rows: std::ops::Range<usize>,
     tuple_bits: usize,
+    dictionaries: &PageDictionaries<'_>,
 ) -> Vec<u8> {
+    let tuples_at = PAGE_HEAD_BYTES + dictionaries.bytes.len();
     let tuples_bytes = (rows.len() * tuple_bits).div_ceil(8);
     let heap_bytes: usize = heaps.iter().flatten().map(|heap| heap.ends[rows.end - 1] - heap.start(rows.start)).sum();
-    let mut bytes = vec![0; PAGE_HEAD_BYTES + tuples_bytes + PADDING];
+    let mut bytes = vec![0; tuples_at + tuples_bytes + PADDING];
     bytes.reserve(heap_bytes);
     bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
-    let tuples = &mut bytes[PAGE_HEAD_BYTES..];
+    // Less than a page.
+    bytes[4..8].copy_from_slice(&(dictionaries.bytes.len() as u32).to_le_bytes());
+    bytes[PAGE_HEAD_BYTES..tuples_at].copy_from_slice(&dictionaries.bytes);
+    let tuples = &mut bytes[tuples_at..];
     let ends_before = heap_ends(heaps, &rows);
     for (place, plan) in plans.iter().enumerate() {
         let (values, ..) = columns[place];
@@ -193,10 +204,22 @@ fn page(
             (Source::Numbers, Keys::Wide(numbers)) => {
                 fill(&mut |tuples, bit, row| put_wide(tuples, bit, numbers[row].wrapping_sub(record.base) as u128));
             }
-            (Source::Codes(codes), _) if nulls.is_none() => {
-                put_all(tuples, &codes[rows.clone()], value_bit, tuple_bits, u64::from);
+            (Source::Codes(found), _) if nulls.is_none() => {
+                put_all(tuples, &found.codes[rows.clone()], value_bit, tuple_bits, u64::from);
             }
-            (Source::Codes(codes), _) => fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(codes[row]))),
+            (Source::Codes(found), _) => {
+                fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(found.codes[row])));
+            }
+            (Source::PageCodes { set, member }, _) => {
+                let (page_codes, codes) = dictionaries.codes(*set, *member);
+                if nulls.is_none() {
+                    put_all(tuples, &codes[rows.clone()], value_bit, tuple_bits, |code| {
+                        page_codes[code as usize].into()
+                    });
+                } else {
+                    fill(&mut |tuples, bit, row| put(tuples, bit, page_codes[codes[row] as usize].into()));
+                }
+            }
             (Source::Inline(_), _) => {
                 // Ends are written under nulls too: the value behind begins there.
                 for row in rows.clone() {
@@ -217,7 +240,7 @@ fn page(
             _ => {}
         }
     }
-    bytes.truncate(PAGE_HEAD_BYTES + tuples_bytes);
+    bytes.truncate(tuples_at + tuples_bytes);
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
     for row in rows {
         for heap in &heaps {

@@ -1,6 +1,7 @@
 //! Finding the distinct values of a column, giving up early where there are many.
 
 use std::hash::Hash;
+use std::sync::Arc;
 
 use arrow_array::BinaryViewArray;
 use hashbrown::{HashMap, HashSet};
@@ -15,7 +16,7 @@ pub(crate) struct Distinct {
     /// A row that has each value, in the order of the values.
     pub rows: Vec<u32>,
     /// For each row, the place of its value; any place under null.
-    pub codes: Vec<u32>,
+    pub codes: Arc<Vec<u32>>,
 }
 
 /// Limits on a dictionary.
@@ -87,33 +88,33 @@ fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl
     }
     let nulls = values.nulls();
     let mut places: HashMap<K, u32> = HashMap::new();
-    let mut found = Distinct { rows: vec![], codes: Vec::with_capacity(rows) };
+    let (mut found, mut codes) = (vec![], Vec::with_capacity(rows));
     let mut last: Option<(K, u32)> = None;
     for row in 0..rows {
         if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            found.codes.push(0);
+            codes.push(0);
             continue;
         }
         let own = key(row);
         if let Some((key, code)) = last
             && key == own
         {
-            found.codes.push(code);
+            codes.push(code);
             continue;
         }
         // A segment has at most 65,536 rows.
-        let next = found.rows.len() as u32;
+        let next = found.len() as u32;
         let code = *places.entry(own).or_insert(next);
         if code == next {
-            if found.rows.len() == limits.entries {
+            if found.len() == limits.entries {
                 return None;
             }
-            found.rows.push(row as u32);
+            found.push(row as u32);
         }
-        found.codes.push(code);
+        codes.push(code);
         last = Some((own, code));
     }
-    Some(found)
+    Some(Distinct { rows: found, codes: Arc::new(codes) })
 }
 
 impl Distinct {
@@ -127,15 +128,13 @@ impl Distinct {
         }
         self.rows = order.iter().map(|code| self.rows[*code as usize]).collect();
         if !places.is_empty() {
-            self.codes.iter_mut().for_each(|code| *code = places[*code as usize]);
+            Arc::make_mut(&mut self.codes).iter_mut().for_each(|code| *code = places[*code as usize]);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow_array::{ArrayRef, Int32Array, StringViewArray};
     use taut_types::LogicalType;
 
@@ -152,7 +151,7 @@ mod tests {
         let array: ArrayRef = Arc::new(StringViewArray::from(text.to_vec()));
         let values = ColumnValues::new(array, LogicalType::Varchar).unwrap();
         let found = distinct(&values, LIMITS).unwrap();
-        assert_eq!((found.rows, found.codes), (vec![3, 1, 0], vec![2, 1, 2, 0]));
+        assert_eq!((found.rows, &**found.codes), (vec![3, 1, 0], &[2, 1, 2, 0][..]));
         assert!(distinct(&values, Limits { bytes: 20, ..LIMITS }).is_none());
         assert!(distinct(&values, Limits { entries: 2, ..LIMITS }).is_none());
     }

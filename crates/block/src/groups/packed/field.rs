@@ -2,24 +2,26 @@
 //!
 //! ```text
 //! offset  size  field
-//! 0       1     kind          0 nulls, 1 number, 2 dictionary, 3 inline, 4 inline fsst
+//! 0       1     kind          0 nulls, 1 number, 2 dictionary, 3 inline, 4 inline fsst, 5 dictionary of pages
 //! 1       1     width         bits of the value, 0..=128
 //! 2       1     flags         1 nullable, 2 overflow, 4 plain (a width that is the type's, not the data's)
 //! 3       1     zero
 //! 4       4     bit           where the field begins in the tuple
-//! 8       16    base          number: the number of distance zero
-//! 24      4     entries       dictionary: how many
+//! 8       16    base          number: the number of distance zero; dictionary of pages: the one entries count from
+//! 24      4     entries       dictionary: how many; dictionary of pages: the set
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
 //! 32      4     table_length
 //! 36      4     zero
-//! 40      8     stored_bytes  inline: bytes of the values in the heaps of pages and in overflow sections
+//! 40      8     stored_bytes  inline: bytes of the values in the heaps of pages and in overflow sections; dictionary of
+//!                             pages: bytes of the dictionaries of all pages, or a share of them
 //!
 //! field in a tuple:   [null bit, where nullable] [overflow bit, where overflow] [value: width bits]
 //! ```
 //!
 //! A `number` is a distance from the base. A `dictionary` code is a place in a sorted list of values, which is a plain
-//! chunk of the column's type. An `inline` value is where the value ends in the heap of its page; it begins where the
-//! one before ends: that of the inline field before in the tuple, or of the last inline field of the tuple before.
+//! chunk of the column's type, or in the dictionary of the page (see `page_dictionary`). An `inline` value is where the
+//! value ends in the heap of its page; it begins where the one before ends: that of the inline field before in the tuple,
+//! or of the last inline field of the tuple before.
 
 use std::sync::OnceLock;
 
@@ -38,6 +40,8 @@ pub(crate) const FIELD_BYTES: usize = 48;
 pub(crate) const NULLABLE: u8 = 1;
 pub(crate) const OVERFLOW: u8 = 2;
 pub(crate) const PLAIN: u8 = 4;
+/// A group has at most so many columns, and no more sets.
+const SET_MAX: u32 = 16_384;
 
 /// What a record of the field table says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,7 @@ pub(crate) enum Kind {
     Dictionary = 2,
     Inline = 3,
     InlineFsst = 4,
+    PageDictionary = 5,
 }
 
 /// A checked field, ready to be read.
@@ -85,6 +90,8 @@ pub(crate) enum FieldValues {
         chunk: Box<Chunk>,
         decoded: OnceLock<ArrayRef>,
     },
+    /// Codes of the dictionary of a page.
+    PageDictionary,
     /// The end of the value before lies in another field: of the same tuple, or of the one before.
     Inline {
         before: Before,
@@ -119,7 +126,7 @@ impl Record {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let kinds = [Kind::Nulls, Kind::Number, Kind::Dictionary, Kind::Inline, Kind::InlineFsst];
+        let kinds = [Kind::Nulls, Kind::Number, Kind::Dictionary, Kind::Inline, Kind::InlineFsst, Kind::PageDictionary];
         let mut base = [0; 16];
         base.copy_from_slice(&bytes[8..24]);
         let record = Self {
@@ -151,6 +158,11 @@ impl Record {
                 !overflows && self.width <= 16 && self.entries > 0 && u64::from(self.entries) <= mask(self.width) + 1
             }
             Kind::Inline | Kind::InlineFsst => logical.is_bytes() && self.width <= 32,
+            Kind::PageDictionary => {
+                let is_narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
+                let base_fits = i64::try_from(self.base).is_ok();
+                !overflows && is_narrow && base_fits && self.width <= 16 && self.entries <= SET_MAX
+            }
         }
     }
 }
@@ -179,6 +191,7 @@ pub(crate) fn parse_fields(
         let values = match record.kind {
             Kind::Nulls => FieldValues::Nulls,
             Kind::Number => FieldValues::Number,
+            Kind::PageDictionary => FieldValues::PageDictionary,
             Kind::Dictionary => {
                 let at = record.table_at as usize;
                 let chunk = Chunk::parse(table, *logical, record.entries as usize)

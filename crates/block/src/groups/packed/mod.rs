@@ -3,15 +3,17 @@
 //! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size that is indexed directly, so
 //! a scan iterates inside the page. After Holloway and DeWitt (2008), section 4.2: pages of 32 KiB, fields of as many
 //! bits as the data needs, aligned to nothing. The widths, bases and dictionaries of all pages of a piece are in its
-//! head, so that **reading a whole row touches at most two sections: the head and one page** (and overflow sections
-//! where a value is longer than 8 KiB).
+//! head, and dictionaries of pages in their page, so that **reading a whole row touches at most two sections: the head
+//! and one page** (and overflow sections where a value is longer than 8 KiB).
 //!
 //! ```text
 //! page
 //! offset   size            field
 //! 0        4               rows          as the directory says
-//! 4        12              zero
-//! 16       rows * bits     tuples        tuple i at bit i * tuple_bits; see `field` for what is in one
+//! 4        4               dictionary_bytes  zero where no field refers to dictionaries of pages
+//! 8        8               zero
+//! 16       ...             dictionaries  see `page_dictionary`
+//!          rows * bits     tuples        tuple i at bit i * tuple_bits; see `field` for what is in one
 //!          ...             heap          inline values, row by row, in a row by order of the fields
 //!          24              zeros         so that loads of whole words stay inside
 //! ```
@@ -23,8 +25,10 @@ mod bits;
 mod build;
 mod dictionary;
 mod field;
+mod page_dictionary;
 mod plan;
 mod read;
+mod sharing;
 mod symbols;
 
 pub(crate) use build::build;
@@ -40,6 +44,7 @@ use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
+use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
 use crate::groups::field_test::{BytesTest, FieldTest, retain};
 use crate::groups::output::wrong;
@@ -52,6 +57,8 @@ pub(crate) struct PackedPiece<'a> {
     pub pages: Pages<'a>,
     pub directory: Directory,
     fields: Vec<Field>,
+    /// Sets of fields that refer to dictionaries of pages.
+    sets: usize,
 }
 
 /// A checked page.
@@ -59,13 +66,14 @@ struct Page {
     bytes: Buffer,
     /// Section of the piece, for errors.
     section: usize,
+    tuples_at: usize,
     heap: Range<usize>,
     stride: usize,
 }
 
 impl Page {
     fn tuples(&self) -> Tuples<'_> {
-        Tuples { bytes: &self.bytes[PAGE_HEAD_BYTES..], stride: self.stride }
+        Tuples { bytes: &self.bytes[self.tuples_at..], stride: self.stride }
     }
 }
 
@@ -78,7 +86,8 @@ impl<'a> PackedPiece<'a> {
         let fields =
             field::parse_fields(head, directory.fields.clone(), directory.tables_at, directory.tuple_bits, types)
                 .map_err(|corrupt| pages.corrupt(0, corrupt))?;
-        Ok(Self { pages, directory, fields })
+        let sets = fields.iter().filter_map(Field::set).max().map_or(0, |last| last + 1);
+        Ok(Self { pages, directory, fields, sets })
     }
 
     /// Asks for a page of this many rows, and checks it.
@@ -86,7 +95,15 @@ impl<'a> PackedPiece<'a> {
         let (bytes, _) = self.pages.page(page)?;
         let section = self.pages.page_section(page);
         let stride = self.directory.tuple_bits;
-        let heap_at = PAGE_HEAD_BYTES + (rows * stride).div_ceil(8);
+        if bytes.len() < PAGE_HEAD_BYTES {
+            return Err(self.pages.corrupt(section, wrong(bytes.len(), "the head of a page")));
+        }
+        let dictionary_bytes = u32_at(&bytes, 4) as usize;
+        if dictionary_bytes < self.sets * SET_BYTES || dictionary_bytes > 0 && self.sets == 0 {
+            return Err(self.pages.corrupt(section, wrong(4, "the bytes of dictionaries that fields refer to")));
+        }
+        let tuples_at = PAGE_HEAD_BYTES + dictionary_bytes;
+        let heap_at = tuples_at + (rows * stride).div_ceil(8);
         if bytes.len() < heap_at + PADDING || bytes.len() > self.directory.page_bytes {
             let corrupt = wrong(bytes.len(), "a page that holds its tuples");
             return Err(self.pages.corrupt(section, corrupt));
@@ -95,7 +112,7 @@ impl<'a> PackedPiece<'a> {
             return Err(self.pages.corrupt(section, wrong(0, "as many rows as the directory says")));
         }
         let heap = heap_at..bytes.len() - PADDING;
-        Ok(Page { bytes, section, heap, stride })
+        Ok(Page { bytes, section, tuples_at, heap, stride })
     }
 
     /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
@@ -143,6 +160,7 @@ impl<'a> PackedPiece<'a> {
             }
             FieldValues::Number => None,
             FieldValues::Dictionary { chunk, .. } => Some(FieldTest::on_codes(&entries_that_pass(chunk, test))),
+            FieldValues::PageDictionary => return self.filter_page_codes(place, test, ranges, selection),
             FieldValues::Inline { .. } => return self.filter_inline(place, test, ranges, selection),
         };
         match codes {
@@ -193,37 +211,7 @@ impl<'a> PackedPiece<'a> {
             return Ok(());
         }
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            let field = &piece.fields[place];
-            let (bit, mask) = (field.value_bit, mask(field.record.width));
-            let Tuples { bytes, stride } = page.tuples();
-            let nulls = match (null_bit, null_passes) {
-                (Some(null_bit), true) => {
-                    let mut nulls = selection.clone();
-                    retain(rows.clone(), &mut nulls, |row| is_set(bytes, (row - first) * stride + null_bit));
-                    Some(nulls)
-                }
-                _ => None,
-            };
-            if field.record.width <= NARROW_BITS && stride.is_multiple_of(8) {
-                // Whole bytes: the shift is the same for all tuples.
-                let (at, shift, stride) = (bit / 8, bit % 8, stride / 8);
-                test.apply(rows.clone(), selection, |row| word(bytes, (row - first) * stride + at) >> shift & mask);
-            } else if field.record.width <= NARROW_BITS {
-                test.apply(rows.clone(), selection, |row| load_narrow(bytes, (row - first) * stride + bit) & mask);
-            } else {
-                test.apply(rows.clone(), selection, |row| load(bytes, (row - first) * stride + bit) & mask);
-            }
-            match (null_bit, nulls) {
-                (_, Some(nulls)) => {
-                    for row in rows.filter(|row| nulls.get(*row)) {
-                        selection.set(row);
-                    }
-                }
-                (Some(null_bit), None) => {
-                    retain(rows, selection, |row| !is_set(bytes, (row - first) * stride + null_bit));
-                }
-                (None, None) => {}
-            }
+            piece.fields[place].filter(page, test, null_passes, rows, first, selection);
             Ok(())
         })
     }
@@ -317,10 +305,56 @@ impl<'a> PackedPiece<'a> {
             Kind::Dictionary => {
                 (Encoding::Dictionary, format!("dictionary({}) of bit_packed({})", record.entries, record.width))
             }
+            Kind::PageDictionary => (Encoding::Dictionary, self.describe_set(field)),
             Kind::Inline => (Encoding::Plain, "plain".to_owned()),
             Kind::InlineFsst => (Encoding::Fsst, "fsst".to_owned()),
         };
         (encoding, text, bytes)
+    }
+}
+
+impl Field {
+    /// Clears those of some rows of a page that fail a test on distances or codes; nulls stay iff `null_passes`. The page
+    /// begins with row `first` of the segment.
+    fn filter(
+        &self,
+        page: &Page,
+        test: &FieldTest,
+        null_passes: bool,
+        rows: Range<usize>,
+        first: usize,
+        selection: &mut Bitmap,
+    ) {
+        let (bit, mask) = (self.value_bit, mask(self.record.width));
+        let Tuples { bytes, stride } = page.tuples();
+        let nulls = match (self.null_bit, null_passes) {
+            (Some(null_bit), true) => {
+                let mut nulls = selection.clone();
+                retain(rows.clone(), &mut nulls, |row| is_set(bytes, (row - first) * stride + null_bit));
+                Some(nulls)
+            }
+            _ => None,
+        };
+        if self.record.width <= NARROW_BITS && stride.is_multiple_of(8) {
+            // Whole bytes: the shift is the same for all tuples.
+            let (at, shift, stride) = (bit / 8, bit % 8, stride / 8);
+            test.apply(rows.clone(), selection, |row| word(bytes, (row - first) * stride + at) >> shift & mask);
+        } else if self.record.width <= NARROW_BITS {
+            test.apply(rows.clone(), selection, |row| load_narrow(bytes, (row - first) * stride + bit) & mask);
+        } else {
+            test.apply(rows.clone(), selection, |row| load(bytes, (row - first) * stride + bit) & mask);
+        }
+        match (self.null_bit, nulls) {
+            (_, Some(nulls)) => {
+                for row in rows.filter(|row| nulls.get(*row)) {
+                    selection.set(row);
+                }
+            }
+            (Some(null_bit), None) => {
+                retain(rows, selection, |row| !is_set(bytes, (row - first) * stride + null_bit));
+            }
+            (None, None) => {}
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct FieldPlan {
     /// What the head holds for it.
     pub table: Vec<u8>,
     pub source: Source,
+    /// The values of a number that a dictionary of the piece does not pay for.
+    unpaid: Option<Distinct>,
 }
 
 /// Where the values of a field come from.
@@ -36,7 +38,9 @@ pub(crate) enum Source {
     /// The numbers of the column, less the base.
     Numbers,
     /// Codes of its dictionary.
-    Codes(Vec<u32>),
+    Codes(Distinct),
+    /// Codes of dictionaries of pages: of a set, and a column of it.
+    PageCodes { set: usize, member: usize },
     /// Its bytes, compressed where there is a compressor.
     Inline(Option<Box<Compressor>>),
     /// Nothing.
@@ -44,11 +48,20 @@ pub(crate) enum Source {
 }
 
 impl FieldPlan {
-    fn new(values: &ColumnValues, kind: Kind, width: u32, source: Source) -> Self {
+    /// The plan of a column as the data asks for, without a table.
+    pub fn new(values: &ColumnValues, kind: Kind, width: u32, source: Source) -> Self {
         let flags = if values.nulls().is_some() { NULLABLE } else { 0 };
         let record =
             Record { kind, width, flags, bit: 0, base: 0, entries: 0, table_at: 0, table_length: 0, stored_bytes: 0 };
-        Self { record, table: vec![], source }
+        Self { record, table: vec![], source, unpaid: None }
+    }
+
+    /// The distinct values of the column, where they were looked for and are not too many.
+    pub fn distinct(&self) -> Option<&Distinct> {
+        match &self.source {
+            Source::Codes(found) => Some(found),
+            _ => self.unpaid.as_ref(),
+        }
     }
 
     fn number(values: &ColumnValues, base: i128, width: u32) -> Self {
@@ -77,12 +90,12 @@ impl FieldPlan {
     }
 
     fn dictionary(values: &ColumnValues, found: Distinct, name: &str) -> Result<Self, BuildError> {
-        let entries: ArrayRef = take(&values.array, &UInt32Array::from(found.rows), None)
+        let entries: ArrayRef = take(&values.array, &UInt32Array::from(found.rows.clone()), None)
             .map_err(|_| impossible(name, Encoding::Dictionary, "its entries cannot be taken"))?;
         let table = encode(&entries, values.logical, Choice::Plain)
             .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
         let width = width_of(entries.len() as u128 - 1);
-        let mut plan = Self::new(values, Kind::Dictionary, width, Source::Codes(found.codes));
+        let mut plan = Self::new(values, Kind::Dictionary, width, Source::Codes(found));
         plan.record.entries = entries.len() as u32;
         plan.table = table;
         Ok(plan)
@@ -116,7 +129,8 @@ pub(crate) fn plan(
     }
 }
 
-/// Bytes that a column takes as a field, about: exactly but for text, which is judged by a sample.
+/// Bytes that a column takes as a field, about: text is judged by a sample, and dictionaries of pages, which are chosen
+/// for the columns that are left, by none.
 pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> Result<usize, BuildError> {
     let mut budget = DICTIONARY_BYTES_MAX;
     let plan = plan(values, choice, name, &mut budget)?;
@@ -155,12 +169,16 @@ fn plan_numbers(
         Choice::Auto | Choice::Ordered if width >= DICTIONARY_WIDTH_MIN => {
             let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
             let Some(found) = distinct(values, limits) else { return Ok(FieldPlan::number(values, min, width)) };
-            let plan = FieldPlan::dictionary(values, found, name)?;
+            let mut plan = FieldPlan::dictionary(values, found, name)?;
             let table_bits = 8 * plan.table.len();
             let saved = (width.saturating_sub(plan.record.width)) as usize * values.rows();
             // A code is read in one step more than a distance: a quarter of the bits must be worth it.
             if saved < table_bits + (width as usize * values.rows()) / 4 {
-                return Ok(FieldPlan::number(values, min, width));
+                let mut number = FieldPlan::number(values, min, width);
+                if let Source::Codes(found) = std::mem::replace(&mut plan.source, Source::Nulls) {
+                    number.unpaid = Some(found);
+                }
+                return Ok(number);
             }
             *budget = budget.saturating_sub(plan.table.len());
             Ok(plan)

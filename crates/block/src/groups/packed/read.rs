@@ -52,7 +52,14 @@ impl PackedPiece<'_> {
             self.append_text(place, page, rows, output)?;
         }
         let field = &self.fields[place];
-        append_numbers(field, page, rows, output);
+        if field.set().is_some() {
+            let table = self.table_of(field, page)?;
+            with_natives!(&mut output.values, vector => {
+                extend(field, page, rows, vector, |code| Native::of(table[code as usize]));
+            }, else {});
+        } else {
+            append_numbers(field, page, rows, output);
+        }
         let tuples = page.tuples();
         match field.null_bit {
             Some(null_bit) => {

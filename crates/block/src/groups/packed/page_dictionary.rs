@@ -1,0 +1,237 @@
+//! Dictionaries of pages: sorted numbers at the head of a page, to which codes in its tuples refer.
+//!
+//! After Holloway and DeWitt (2008), section 4.2: the values on a page are fewer than those of the piece, and so the codes
+//! shorter. A *set* is one or more fields of a piece that refer to the same dictionary in each page. The width of codes is
+//! the same in all pages, so that tuples are; which columns share a set is chosen in `sharing`.
+//!
+//! ```text
+//! behind the 16 bytes that every page begins with, as many bytes as they say:
+//! offset  size   field
+//! 0       S * 8  sets      for each set of the piece: entries u32, offset at which its entries end u32
+//! S * 8          entries   of set 0, then of set 1, ...: for each the distance from the one before, for the first one from
+//!                          the base of the fields, in groups of seven bits, the lowest first, the highest bit of a byte set
+//!                          where another follows
+//! ```
+
+use taut_encoding::Bitmap;
+use taut_index::RowRanges;
+use taut_types::{ColumnTest, Key, Test};
+
+use super::field::{Field, FieldValues};
+use super::{PAGE_HEAD_BYTES, PackedPiece, Page};
+use crate::BlockError;
+use crate::groups::field_test::FieldTest;
+use crate::groups::output::wrong;
+use crate::groups::pages::u32_at;
+
+/// Bytes of a set besides its entries.
+pub(super) const SET_BYTES: usize = 8;
+/// Bits in a byte of a distance.
+const GROUP_BITS: u32 = 7;
+
+/// Bytes that a distance takes.
+pub(super) fn distance_bytes(distance: u64) -> usize {
+    ((64 - distance.leading_zeros()).div_ceil(GROUP_BITS)).max(1) as usize
+}
+
+/// Appends a distance.
+fn push_distance(mut distance: u64, bytes: &mut Vec<u8>) {
+    while distance >> GROUP_BITS != 0 {
+        // The low bits, and the highest one.
+        bytes.push(distance as u8 | 1 << GROUP_BITS);
+        distance >>= GROUP_BITS;
+    }
+    bytes.push(distance as u8);
+}
+
+/// The distance at the front of some bytes, which are advanced behind it.
+#[inline]
+fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
+    let (mut distance, mut shift) = (0, 0);
+    loop {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let group = u64::from(byte & !(1 << GROUP_BITS));
+        if shift > 63 || group << shift >> shift != group {
+            return None;
+        }
+        distance |= group << shift;
+        if *byte >> GROUP_BITS == 0 {
+            return Some(distance);
+        }
+        shift += GROUP_BITS;
+    }
+}
+
+/// Writes the dictionaries of a page: for each set its base and its entries, ascending from there.
+pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
+    let (mut directory, mut entries) = (vec![], vec![]);
+    let sets: Vec<_> = sets.collect();
+    for (base, numbers) in &sets {
+        let mut last = *base;
+        for number in numbers {
+            push_distance(number.wrapping_sub(last) as u64, &mut entries);
+            last = *number;
+        }
+        // A page has less than 2^32 bytes.
+        directory.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
+        directory.extend_from_slice(&((sets.len() * SET_BYTES + entries.len()) as u32).to_le_bytes());
+    }
+    directory.append(&mut entries);
+    directory
+}
+
+/// The entries of a set of so many; `None` where the bytes are none.
+fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
+    let at = set * SET_BYTES;
+    let start = if set == 0 { sets * SET_BYTES } else { u32_at(bytes, at - 4) as usize };
+    let (count, end) = (u32_at(bytes, at) as usize, u32_at(bytes, at + 4) as usize);
+    let mut rest = bytes.get(start..end)?;
+    // Each takes a byte at least.
+    let mut entries = Vec::with_capacity(count.min(rest.len()));
+    let mut number = base;
+    for entry in 0..count {
+        let distance = take_distance(&mut rest)?;
+        if distance == 0 && entry > 0 {
+            return None;
+        }
+        number = number.checked_add_unsigned(distance)?;
+        entries.push(number);
+    }
+    rest.is_empty().then_some(entries)
+}
+
+/// The codes of entries that pass a test.
+fn codes_that_pass(entries: &[i64], test: &ColumnTest) -> FieldTest {
+    let Test::Range { low, high } = &test.test else {
+        let flags = entries.iter().map(|entry| test.admits(Some(&Key::Number((*entry).into()))));
+        return FieldTest::on_codes(&flags.collect());
+    };
+    let inside = !test.negated;
+    let start = entries.partition_point(|entry| i128::from(*entry) < *low);
+    let end = entries.partition_point(|entry| i128::from(*entry) <= *high);
+    if start >= end {
+        return FieldTest::Fixed(!inside);
+    }
+    if end - start == entries.len() {
+        return FieldTest::Fixed(inside);
+    }
+    FieldTest::Range { low: start as u64, span: (end - start - 1) as u64, inside }
+}
+
+impl Field {
+    /// The set to which the codes of the field refer.
+    pub fn set(&self) -> Option<usize> {
+        matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
+    }
+}
+
+impl PackedPiece<'_> {
+    /// The entries of a page to which the codes of a field refer; none for other fields.
+    fn entries_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
+        let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
+        // Parsing has checked that the base fits 64 bits.
+        let entries = field.set().and_then(|set| parse(bytes, self.sets, set, field.record.base as i64));
+        entries.ok_or_else(|| self.pages.corrupt(page.section, wrong(PAGE_HEAD_BYTES, "dictionaries of the page")))
+    }
+
+    /// As [`PackedPiece::entries_of`], with as many entries as there can be codes.
+    pub(super) fn table_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
+        let mut entries = self.entries_of(field, page)?;
+        entries.resize(1 << field.record.width, field.record.base as i64);
+        Ok(entries)
+    }
+
+    /// Clears rows that fail a test other than one for nulls, by their codes, which mean something else in each page.
+    pub(super) fn filter_page_codes(
+        &mut self,
+        place: usize,
+        test: &ColumnTest,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+    ) -> Result<(), BlockError> {
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            let field = &piece.fields[place];
+            let codes = codes_that_pass(&piece.entries_of(field, page)?, test);
+            field.filter(page, &codes, false, rows, first, selection);
+            Ok(())
+        })
+    }
+
+    /// A field of a set in words.
+    pub(super) fn describe_set(&self, field: &Field) -> String {
+        let sharing = self.fields.iter().filter(|other| other.set() == field.set()).count();
+        let shared = if sharing > 1 { format!(", shared by {sharing} columns,") } else { String::new() };
+        format!("dictionary of each page{shared} of bit_packed({})", field.record.width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_types::ColumnIndex;
+
+    use super::*;
+
+    #[test]
+    fn entries_lead_back() {
+        let sets = [
+            (1, vec![1, 2, 5, 1 << 40]),
+            (-7, vec![]),
+            (i64::MIN, vec![i64::MIN, -1, 0, i64::MAX]),
+            (9, vec![9 + 127, 300]),
+        ];
+        let bytes = write(sets.iter().cloned());
+        for (set, (base, entries)) in sets.iter().enumerate() {
+            assert_eq!(parse(&bytes, 4, set, *base).as_ref(), Some(entries), "set {set}");
+        }
+        let of_gaps = |gaps: &[u64]| gaps.iter().map(|gap| distance_bytes(*gap)).sum::<usize>();
+        assert_eq!(
+            bytes.len(),
+            4 * SET_BYTES + of_gaps(&[0, 1, 3, (1 << 40) - 5, 0, i64::MAX as u64, 1, 1 << 62, 127, 164])
+        );
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused() {
+        let bytes = write([(0, vec![3, 200, 90_000]), (5, vec![6])].into_iter());
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] = value;
+                for (set, base) in [(0, 0), (1, 5), (1, i64::MAX)] {
+                    let entries = parse(&damaged, 2, set, base).unwrap_or_default();
+                    assert!(entries.is_sorted_by(|left, right| left < right), "byte {at} is {value}");
+                }
+            }
+        }
+        assert_eq!(parse(&bytes, 2, 1, i64::MAX), None);
+        let endless = [&1_u32.to_le_bytes()[..], &[19, 0, 0, 0], &[0xff; 11]].concat();
+        assert_eq!(parse(&endless, 1, 0, 0), None);
+    }
+
+    #[test]
+    fn tests_become_tests_on_codes() {
+        let entries = [1, 2, 5, 9, 100];
+        let tests = [
+            Test::Range { low: 2, high: 9 },
+            Test::Range { low: 3, high: 4 },
+            Test::Range { low: -5, high: 100 },
+            Test::Range { low: 101, high: i128::MAX },
+            Test::OneOf([2, 9, 77].into()),
+        ];
+        for test in tests {
+            for negated in [false, true] {
+                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+                let mut selection = Bitmap::all_set(entries.len());
+                codes_that_pass(&entries, &test).apply(0..entries.len(), &mut selection, |row| row as u64);
+                for (row, entry) in entries.iter().enumerate() {
+                    assert_eq!(
+                        selection.get(row),
+                        test.admits(Some(&Key::Number((*entry).into()))),
+                        "{test:?} {entry}"
+                    );
+                }
+            }
+        }
+    }
+}
