@@ -408,6 +408,15 @@ fn a_kept_plan_finds_new_rows_and_holds_no_old_ones() {
     assert_eq!(found, [-1, 10]);
     writer.execute("ALTER TABLE t SET (layout = 'row')").unwrap();
     assert_eq!(read(7), [14]);
+    let product = || {
+        let parameters = Parameters::Positional(vec![Value::Integer(1 << 40)]);
+        let rows = reader.query_with("SELECT k * ? FROM t WHERE k = 9", &parameters).unwrap();
+        let rows = rows.flat_map(|batch| batch.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec());
+        rows.collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        assert_eq!(product(), [9 << 40]);
+    }
     writer.execute("DROP TABLE t").unwrap();
     assert_eq!(blocks(), 0, "the reader's plan keeps the files of a table that is gone");
     let error = reader.query_with("SELECT v FROM t WHERE k = ?", &Parameters::Positional(vec![Value::Integer(1)]));
@@ -442,4 +451,17 @@ fn a_load_and_another_sort_order_at_once_leave_rows_in_order() {
         }
     }
     println!("{refused} statements were refused");
+}
+
+#[test]
+fn a_batch_that_the_optimizer_needs_not_is_no_stored_table() {
+    let session = Database::in_memory().unwrap().session();
+    for name in ["a", "b"] {
+        let schema = Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, false)]));
+        for _ in 0..3 {
+            session.register("batches", Arc::clone(&schema), vec![]).unwrap();
+            let rows = session.query("SELECT * FROM batches LIMIT 0").unwrap();
+            assert_eq!(rows.schema().field(0).name(), name);
+        }
+    }
 }

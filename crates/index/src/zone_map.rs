@@ -39,7 +39,7 @@ pub struct Zone {
     /// How many of its rows are null.
     pub nulls: u32,
     /// A bound below and one above all values that are not null; `None` above where there is no short one.
-    /// `None` where all rows are null.
+    /// `None` where all rows are null. Bounds of numbers are values of the zone, from which MIN and MAX are answered.
     pub bounds: Option<(Key, Option<Key>)>,
     /// Whether none of its rows is null and no value is less than the one before, so that values can be found by binary
     /// search. Not said of equal values.

@@ -27,7 +27,7 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
-use taut_store::{Store, Table};
+use taut_store::{Catalog, Store, Table};
 
 use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
@@ -244,12 +244,17 @@ impl QuerySession {
         Ok(unknown)
     }
 
-    /// The state in which a statement is planned and run, on the newest snapshot. Columns that it cannot mean by these
-    /// names are left out of the tables.
+    /// The state in which a statement is planned and run, on the newest snapshot.
     fn state(&self, names: Option<&Arc<Names>>) -> SessionState {
+        self.state_on(self.store.snapshot(), names)
+    }
+
+    /// As [`QuerySession::state`], on a snapshot. Columns that the statement cannot mean by these names are left out of
+    /// the tables.
+    fn state_on(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> SessionState {
         let catalog = StatementCatalog {
             store: Arc::clone(&self.store),
-            snapshot: self.store.snapshot(),
+            snapshot,
             names: names.cloned(),
             session: self.context.state_weak_ref(),
             files: Arc::clone(&self.files),

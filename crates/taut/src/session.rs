@@ -68,10 +68,10 @@ impl Session {
     /// # Errors
     /// When it fails, or has other parameters.
     pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
+        let mut cancelled = self.watch();
         if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
             return Ok(Outcome::Rows(Rows::ready(schema, batches)));
         }
-        let mut cancelled = self.watch();
         let may_be_deep = self.query.may_be_deep(statement);
         let outcome = self.block_on(may_be_deep, &mut cancelled, self.query.run(statement, parameters))?;
         Ok(match outcome {

@@ -21,8 +21,10 @@ use crate::scan::{block_error, comparison, list_test};
 
 /// Values that a lookup may test, and rows that it may give.
 const VALUES_MAX: u64 = SEGMENT_ROWS as u64;
-/// Segments that it may ask.
+/// Segments that it may ask, and blocks that it may open.
 const SEGMENTS_MAX: u64 = 256;
+/// Bytes of rows that it may give.
+const BYTES_MAX: usize = 16 << 20;
 /// A lookup that was given up so often in a row is not begun again.
 const FAILURES_MAX: u32 = 4;
 
@@ -98,10 +100,14 @@ impl Lookup {
     fn find(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
         let (mut report, mut history, mut wanted) = (ScanReport::default(), TestHistory::default(), self.limit);
-        let mut batches = Vec::new();
+        let (mut batches, mut bytes, mut opened) = (Vec::new(), 0, 0);
         for place in table.blocks_that_may_match(&predicate.column_tests) {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            opened += 1;
+            if opened > SEGMENTS_MAX {
+                return Ok(None);
+            }
             let may_match = block.block().may_match(&block, &predicate.column_tests);
             if !may_match.map_err(|error| block_error(&block, error))? {
                 continue;
@@ -122,7 +128,12 @@ impl Lookup {
                     wanted -= rows;
                     let arrays = reader.project(&selection, 0..rows, &self.columns, &mut report);
                     let arrays = arrays.map_err(|error| block_error(&block, error))?;
-                    batches.push(RecordBatch::try_new(Arc::clone(&self.output), arrays)?);
+                    let batch = RecordBatch::try_new(Arc::clone(&self.output), arrays)?;
+                    bytes += batch.get_array_memory_size();
+                    if bytes > BYTES_MAX {
+                        return Ok(None);
+                    }
+                    batches.push(batch);
                 }
             }
         }

@@ -18,7 +18,7 @@ use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, Result, ScalarValue, internal_datafusion_err};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan, TableSource, Volatility};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volatility};
 use parking_lot::Mutex;
 use taut_store::{Catalog, Store, TableId};
 
@@ -132,30 +132,30 @@ pub struct KeptPlan {
 
 impl KeptPlan {
     /// Optimizes a query and makes it one to keep. `None` where it is none that can be: it reads what is no stored
-    /// table, its functions answer differently from time to time, a type of a parameter is not known without its value,
-    /// or the order of its joins depends on values.
+    /// table, its functions answer differently from time to time, the order of its joins depends on values, or a
+    /// parameter does more than to be compared with a column, for then its value may decide about types, and about what
+    /// the optimizer does.
     pub fn of(plan: &LogicalPlan, state: &SessionState, basis: Basis) -> Option<Self> {
-        if !is_query(plan) || !is_immutable(plan).ok()? {
+        if !is_query(plan) || !is_immutable(plan).ok()? || !is_stored(plan).ok()? {
             return None;
         }
         let parameters = parameters_of(plan)?;
         let optimized = state.optimize(plan).ok()?;
+        if !parameters.is_empty() && !compares_parameters(&optimized).ok()? {
+            return None;
+        }
         let mut tables = Vec::new();
-        let mut is_stored = true;
         let plan = optimized.transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
             let provider = source_as_provider(&scan.source)?;
-            match provider.downcast_ref::<TautTable>() {
-                Some(table) => {
-                    tables.push((table.stored().id, table.rows()));
-                    scan.source = Arc::new(table.shape());
-                }
-                None => is_stored = false,
-            }
+            let table = provider.downcast_ref::<TautTable>();
+            let table = table.ok_or_else(|| internal_datafusion_err!("a table that is not stored"))?;
+            tables.push((table.stored().id, table.rows()));
+            scan.source = Arc::new(table.shape());
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
         });
         let plan = plan.ok()?.data;
-        if !is_stored || (tables.len() > 1 && !parameters.is_empty()) {
+        if tables.len() > 1 && !parameters.is_empty() {
             return None;
         }
         let lookup = Lookup::of(&plan);
@@ -256,8 +256,61 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     Ok(immutable)
 }
 
-/// The types of `$1`, `$2` and so on, where all are known.
+/// Whether all tables of a plan are stored ones, also those that the optimizer finds to be of no use.
+fn is_stored(plan: &LogicalPlan) -> Result<bool> {
+    let mut stored = true;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            stored &= source_as_provider(&scan.source)?.downcast_ref::<TautTable>().is_some();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(stored)
+}
+
+/// Whether all parameters of an optimized plan are compared with a column, as they are.
+fn compares_parameters(plan: &LogicalPlan) -> Result<bool> {
+    let is_column = |expression: &Expr| matches!(expression, Expr::Column(_));
+    let is_operand = |expression: &Expr| matches!(expression, Expr::Placeholder(_) | Expr::Literal(..));
+    let mut compared = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                let is_comparison = match part {
+                    Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                        let both = |one, other| is_column(one) && is_operand(other);
+                        op.supports_propagation() && (both(left, right) || both(right, left))
+                    }
+                    Expr::InList(list) => is_column(&list.expr) && list.list.iter().all(is_operand),
+                    Expr::Between(between) => {
+                        is_column(&between.expr) && is_operand(&between.low) && is_operand(&between.high)
+                    }
+                    Expr::Like(like) => is_column(&like.expr) && is_operand(&like.pattern),
+                    Expr::Placeholder(_) => {
+                        compared = false;
+                        false
+                    }
+                    _ => false,
+                };
+                Ok(if is_comparison { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
+            })
+        })
+    })?;
+    Ok(compared)
+}
+
+/// The types of `$1`, `$2` and so on, where all are known wherever they stand.
 fn parameters_of(plan: &LogicalPlan) -> Option<Vec<DataType>> {
-    let mut types = plan.get_parameter_types().ok()?;
+    let mut is_typed = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                is_typed &= !matches!(part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })
+    .ok()?;
+    let mut types = plan.get_parameter_types().ok().filter(|_| is_typed)?;
     (1..=types.len()).map(|number| types.remove(&format!("${number}")).flatten()).collect()
 }

@@ -115,7 +115,7 @@ impl QuerySession {
 
     pub(super) async fn run_engine(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
         if statement::is_query(run.statement)
-            && let Some(outcome) = self.run_kept(run.plan, parameters, || self.plan(run)).await?
+            && let Some(outcome) = self.run_kept(run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
         {
             return Ok(outcome);
         }
@@ -181,10 +181,13 @@ impl QuerySession {
         statement: &Arc<EngineStatement>,
     ) -> Result<Outcome> {
         let prepared = self.prepared.get(name)?;
-        let planned = || async {
-            let (state, plan) = self.plan(&prepared.run()).await?;
+        let planned = |snapshot| async {
+            let (state, plan) = self.plan_on(snapshot, &prepared.run()).await?;
             match plan {
-                LogicalPlan::Statement(PlannedStatement::Prepare(prepare)) => {
+                // One that has parameters which it does not use is not kept: it wants values for them.
+                LogicalPlan::Statement(PlannedStatement::Prepare(prepare))
+                    if prepare.input.get_parameter_names()?.len() == prepare.fields.len() =>
+                {
                     Ok((state, prepare.input.as_ref().clone()))
                 }
                 other => Ok((state, other)),
@@ -204,7 +207,7 @@ impl QuerySession {
         &self,
         slot: &Slot,
         parameters: &Parameters,
-        planned: impl FnOnce() -> F,
+        planned: impl FnOnce(Arc<Catalog>) -> F,
     ) -> Result<Option<Outcome>> {
         let Some(values) = positional(parameters) else { return Ok(None) };
         let snapshot = self.store.snapshot();
@@ -213,7 +216,7 @@ impl QuerySession {
             Found::Plan(kept) => kept,
             Found::Nothing => return Ok(None),
             Found::Wanted => {
-                let (state, plan) = planned().await?;
+                let (state, plan) = planned(Arc::clone(&snapshot)).await?;
                 let kept = KeptPlan::of(&plan, &state, basis).map(Arc::new);
                 slot.keep(basis, kept.as_ref());
                 match kept {
@@ -232,11 +235,15 @@ impl QuerySession {
 
     /// Plans a statement on the newest snapshot.
     async fn plan(&self, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
-        let mut state = self.state(run.names);
+        self.plan_on(self.store.snapshot(), run).await
+    }
+
+    async fn plan_on(&self, snapshot: Arc<Catalog>, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
+        let mut state = self.state_on(Arc::clone(&snapshot), run.names);
         let mut plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
         if plan.is_err() && run.names.is_some() {
             // With all columns the message can say which there are.
-            state = self.state(None);
+            state = self.state_on(snapshot, None);
             plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
         }
         Ok((state, plan?))
