@@ -264,8 +264,10 @@ impl ExecutionPlan for InsertExec {
             blocks_written.add(blocks.len());
             let threads = context.session_config().target_partitions();
             let table = commit(&store, &target, blocks)?;
-            complete_partitions(&store, table, threads).await.map_err(external)?;
-            complete_indexes(&store, &target, threads).await?;
+            // The rows are in, whatever comes of this. What is left over answers as well, shows in `taut.partitions` and
+            // `taut.indexes`, and is taken up by the next load, or by CREATE INDEX IF NOT EXISTS.
+            let _ = complete_partitions(&store, table, threads).await;
+            let _ = complete_indexes(&store, &target, threads).await;
             let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
             Ok(RecordBatch::try_new(count_schema(), vec![count])?)
         };
@@ -306,6 +308,19 @@ fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<Table
         .map_err(external)
 }
 
+/// Refuses to overwrite what another statement has changed in the design of a table, indexes aside.
+///
+/// # Errors
+/// When it is not that of the table as it was looked up.
+pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Result<(), CommitError> {
+    let indexes = || looked_up.design.indexes.clone();
+    let newest_design = TableDesign { indexes: indexes(), ..newest.design.as_ref().clone() };
+    match newest_design == *looked_up.design {
+        true => Ok(()),
+        false => Err(CommitError::Design { table: looked_up.name.clone() }),
+    }
+}
+
 /// Replaces all blocks of a table by ones of another design and other partitions, in the order of the design.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
@@ -317,6 +332,7 @@ pub(crate) fn replace_all(
     let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
     // Indexes are not this statement's: another one may have changed them.
     let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+    check_design(table, newest)?;
     // Rows that came meanwhile are sorted as the table was before.
     if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.len() {
         return Err(CommitError::SortOrder { table: table.name.clone() });

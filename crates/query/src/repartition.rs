@@ -53,10 +53,21 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
             let mut reader = block.open_segment(&open, segment);
             let arrays = reader.project(&selection, 0..count, &[column], &mut ScanReport::default());
             let arrays = arrays.map_err(|error| open.locate(error))?;
-            sample.extend(arrays.iter().flat_map(|array| (0..count).filter_map(|row| key_at(array, logical, row))));
+            sample.extend(
+                arrays.iter().flat_map(|array| (0..count).filter_map(|row| key_at(array, logical, row)).map(shortened)),
+            );
         }
     }
     Ok(sample)
+}
+
+/// What of a key is kept in a sample: a boundary may be any key, and whole texts would be much memory.
+fn shortened(key: Key) -> Key {
+    const BYTES_MAX: usize = 1024;
+    match key {
+        Key::Bytes(bytes) if bytes.len() > BYTES_MAX => Key::Bytes(bytes[..BYTES_MAX].into()),
+        key => key,
+    }
 }
 
 /// Puts all rows of a table that keeps no sort order into blocks of another design and other partitions.
@@ -129,12 +140,22 @@ fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     (places.into_iter().map(|place| Arc::clone(&table.blocks[place])).collect(), order)
 }
 
+/// Rows of a table that any load may look at for boundaries.
+const LOOKED_AT_ROWS: u64 = 1 << 20;
+/// The part of the rows of a larger table that a load must have brought to do so.
+const NEWEST_SHARE: u64 = 8;
+
 /// Gives a range boundaries, if the rows of the table settle them.
 async fn choose_boundaries(store: &Store, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
     // Not worth a look at the values otherwise.
     let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= settling_rows(by);
     if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
+        return Ok(false);
+    }
+    // Each of many small loads would look at all rows otherwise.
+    let newest_run: u64 = table.runs().last().unwrap_or_default().iter().map(|block| block.entry().rows).sum();
+    if table.rows() > LOOKED_AT_ROWS && newest_run < table.rows() / NEWEST_SHARE {
         return Ok(false);
     }
     let Some(chosen) = chosen_partitioning(table, by).await? else { return Ok(false) };

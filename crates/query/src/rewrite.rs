@@ -18,7 +18,7 @@ use taut_store::{BlockFile, BlockId, CommitError, NewBlock, ReadCounters, RowOrd
 use taut_types::{BlockSize, ColumnIndex, IndexDesign, Partitioning, TableDesign};
 
 use crate::error::{QueryError, Result};
-use crate::load::{BlockWriter, partitioning_of};
+use crate::load::{BlockWriter, check_design, partitioning_of};
 use crate::progress::ProgressCounter;
 
 /// Plain bytes of old blocks that a step takes at least: as many as a block of automatic size may have.
@@ -39,6 +39,7 @@ pub async fn rewrite_blocks(
     let design = store.commit(|edit| {
         // Indexes are not this statement's: another one may have changed them since the table was looked up.
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
+        check_design(table, newest)?;
         let design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
         edit.set_design(id, design.clone())?;
         Ok::<_, CommitError>(Arc::new(design))

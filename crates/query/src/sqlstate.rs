@@ -4,6 +4,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as EngineSchemaError;
 use datafusion::error::DataFusionError;
 use taut_block::BuildError;
+use taut_store::CommitError;
 
 use crate::error::QueryError;
 
@@ -24,6 +25,7 @@ impl QueryError {
             Self::File { .. } => "22P04",
             Self::Design(_) => "22023",
             Self::Schema(_) => "42611",
+            Self::Commit(CommitError::SortOrder { .. } | CommitError::Design { .. }) => "40001",
             Self::Commit(_) | Self::Write(_) => "58030",
             Self::Read(_) | Self::Block(_) => "XX001",
             Self::Build(error) => build_state(error),
@@ -89,11 +91,11 @@ fn external_state(error: &(dyn std::error::Error + 'static)) -> &'static str {
     if let Some(error) = error.downcast_ref::<BuildError>() {
         return build_state(error);
     }
-    if let Some(taut_store::CommitError::SortOrder { .. }) = error.downcast_ref() {
+    if let Some(CommitError::SortOrder { .. } | CommitError::Design { .. }) = error.downcast_ref() {
         return "40001";
     }
     let is_storage = error.is::<taut_store::ReadError>() || error.is::<taut_block::BlockError>();
-    let is_write = error.is::<taut_store::WriteError>() || error.is::<taut_store::CommitError>();
+    let is_write = error.is::<taut_store::WriteError>() || error.is::<CommitError>();
     match (is_storage, is_write) {
         (true, _) => "XX001",
         (_, true) => "58030",

@@ -152,6 +152,12 @@ pub enum CommitError {
         /// Rows of the new blocks.
         found: u64,
     },
+    /// The design of a table was changed by two statements at once.
+    #[error("table {table:?} got another design meanwhile; run the statement again")]
+    Design {
+        /// The table.
+        table: String,
+    },
     /// The sort order of a table and its rows changed at once.
     #[error("table {table:?} got another sort order, or rows in the one before, meanwhile; run the statement again")]
     SortOrder {

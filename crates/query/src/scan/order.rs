@@ -8,6 +8,9 @@ use datafusion::physical_expr::expressions::Column;
 use taut_store::Table;
 use taut_types::SortColumn;
 
+/// Sequences up to which a merge takes less than a sort.
+const MERGED_RUNS_MAX: usize = 64;
+
 /// The blocks of a table as sequences that each continue its sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedBlocks {
@@ -26,7 +29,7 @@ impl SortedBlocks {
     }
 
     /// Splits into at most `count` partitions that can be read in order and merged, or `None` where one partition
-    /// would have to hold several sequences.
+    /// would have to hold several sequences, or there are too many to be merged.
     pub fn partitions(&self, count: usize) -> Option<Vec<Range<usize>>> {
         match self.runs.as_slice() {
             [] => Some(vec![0..0; count]),
@@ -35,7 +38,8 @@ impl SortedBlocks {
                 let start = |place: usize| (run.start + place * share).min(run.end);
                 Some((0..count).map(|place| start(place)..start(place + 1)).collect())
             }
-            runs if count > 1 => {
+            // A merge holds a batch and an open segment of each.
+            runs if count > 1 && runs.len() <= MERGED_RUNS_MAX.max(8 * count) => {
                 let mut partitions = runs.to_vec();
                 partitions.resize(partitions.len().max(count), 0..0);
                 Some(partitions)
@@ -67,5 +71,7 @@ mod tests {
         let two = SortedBlocks { runs: vec![0..2, 2..4] };
         assert_eq!(two.partitions(3), Some(vec![0..2, 2..4, 0..0]));
         assert_eq!(two.partitions(1), None);
+        let many = SortedBlocks { runs: (0..65).map(|run| run..run + 1).collect() };
+        assert_eq!((many.partitions(2), many.partitions(9).unwrap().len()), (None, 65));
     }
 }
