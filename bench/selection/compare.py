@@ -99,10 +99,11 @@ class Table:
             for query in asked(self.name) if part in self.parts else []:
                 self.cell(query)
         if "c" in self.parts:
-            for lookup in queries.lookups():
-                self.lookup(lookup)
+            # First what reads the whole table, so that lookups find it in memory.
             for query in queries.few(indexed=False):
                 self.cell(query)
+            for lookup in queries.lookups():
+                self.lookup(lookup)
             refused = self.index("c7")
             for query in queries.few(indexed=True):
                 self.cell(query, refused)
