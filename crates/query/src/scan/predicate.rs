@@ -5,7 +5,8 @@
 //! columns. Both are exact. Where an expression merely implies bounds or a list of values of a column (a disjunction, the
 //! arms of a partitioned join filter), these are added as a further test, so that zone maps and partitions can use them.
 
-use std::collections::BTreeMap;
+mod implied;
+
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
@@ -18,12 +19,13 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CaseExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
-    NotExpr,
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
 use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, key_at};
+
+use self::implied::implied_tests;
 
 /// The predicate that holds where all of these expressions over the columns of a table are true.
 ///
@@ -252,173 +254,6 @@ fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
     Some(successor.into())
 }
 
-/// What a column's value must satisfy, by column: a range or a list.
-type Implied = BTreeMap<ColumnIndex, Test>;
-
-/// Values of a list that several lists become, at most; more become a range.
-const LISTED_MAX: usize = 1024;
-
-/// Tests that every row must pass for which an expression is true: necessary, not sufficient.
-fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
-    if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
-        return dynamic.current().map(|current| implied_tests(&current, schema)).unwrap_or_default();
-    }
-    if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        let both = || (implied_tests(binary.left(), schema), implied_tests(binary.right(), schema));
-        match binary.op() {
-            Operator::And => {
-                let (mut left, right) = both();
-                for (column, test) in right {
-                    let test = match left.remove(&column) {
-                        Some(other) => both_of(other, test),
-                        None => test,
-                    };
-                    left.insert(column, test);
-                }
-                return left;
-            }
-            Operator::Or => {
-                let (left, right) = both();
-                return either(left, right);
-            }
-            _ => {}
-        }
-    }
-    if let Some(case) = expression.downcast_ref::<CaseExpr>() {
-        return implied_by_arms(case, schema);
-    }
-    match column_test(expression, schema) {
-        Some(ColumnTest {
-            column,
-            test: test @ (Test::Range { .. } | Test::OneOf(_) | Test::BytesRange { .. } | Test::BytesOneOf(_)),
-            negated: false,
-        }) => Implied::from([(column, test)]),
-        _ => Implied::new(),
-    }
-}
-
-/// A join whose build side is partitioned sends `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. ELSE false END`:
-/// a row that passes satisfies one of the arms.
-fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
-    let is_false = |arm: &Arc<dyn PhysicalExpr>| {
-        matches!(literal_of(arm), Some(ScalarValue::Boolean(Some(false)) | ScalarValue::Boolean(None)))
-    };
-    // Without ELSE the result is null, which no row passes.
-    let otherwise = case.else_expr().filter(|arm| !is_false(arm));
-    let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
-    arms.filter(|arm| !is_false(arm)).map(|arm| implied_tests(arm, schema)).reduce(either).unwrap_or_default()
-}
-
-/// A test that values pass which pass both; it may pass more.
-fn both_of(left: Test, right: Test) -> Test {
-    match (left, right) {
-        (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
-            Test::Range { low: low.max(other_low), high: high.min(other_high) }
-        }
-        (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
-            let low = if low_order(&low) < low_order(&other_low) { other_low } else { low };
-            let high = if high_order(&high) > high_order(&other_high) { other_high } else { high };
-            Test::BytesRange { low, high }
-        }
-        (Test::OneOf(numbers), other) | (other, Test::OneOf(numbers)) => {
-            let passing = numbers.iter().copied().filter(|number| other.admits(&Key::Number(*number)));
-            Test::OneOf(passing.collect())
-        }
-        (Test::BytesOneOf(strings), other) | (other, Test::BytesOneOf(strings)) => {
-            let passing = strings.iter().filter(|bytes| other.admits(&Key::Bytes((*bytes).clone())));
-            Test::BytesOneOf(passing.cloned().collect())
-        }
-        (left, _) => left,
-    }
-}
-
-/// Tests of a disjunction: of the columns that both sides test, what passes either. Long lists become ranges.
-fn either(left: Implied, right: Implied) -> Implied {
-    let both = left.into_iter().filter_map(|(column, test)| Some((column, test, right.get(&column)?)));
-    both.filter_map(|(column, test, other)| Some((column, either_of(&test, other)?))).collect()
-}
-
-fn either_of(left: &Test, right: &Test) -> Option<Test> {
-    match (listed(left), listed(right)) {
-        (Some(Test::OneOf(left)), Some(Test::OneOf(right))) if left.len() + right.len() <= LISTED_MAX => {
-            return Some(Test::OneOf(merged(&left, &right).into()));
-        }
-        (Some(Test::BytesOneOf(left)), Some(Test::BytesOneOf(right))) if left.len() + right.len() <= LISTED_MAX => {
-            return Some(Test::BytesOneOf(merged(&left, &right).into()));
-        }
-        _ => {}
-    }
-    match (bounded(left), bounded(right)) {
-        (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
-            // One that nothing passes has no place between bounds.
-            Some(match (low > high, other_low > other_high) {
-                (true, _) => Test::Range { low: other_low, high: other_high },
-                (_, true) => Test::Range { low, high },
-                _ => Test::Range { low: low.min(other_low), high: high.max(other_high) },
-            })
-        }
-        (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
-            let low = if low_order(&low) > low_order(&other_low) { other_low } else { low };
-            let high = if high_order(&high) < high_order(&other_high) { other_high } else { high };
-            Some(Test::BytesRange { low, high })
-        }
-        _ => None,
-    }
-}
-
-/// A lower bound such that a greater one admits less.
-fn low_order(low: &Bound<Box<[u8]>>) -> (Option<&[u8]>, bool) {
-    match low {
-        Bound::Unbounded => (None, false),
-        Bound::Included(bytes) => (Some(bytes), false),
-        Bound::Excluded(bytes) => (Some(bytes), true),
-    }
-}
-
-/// An upper bound such that a greater one admits more.
-fn high_order(high: &Bound<Box<[u8]>>) -> (bool, &[u8], bool) {
-    match high {
-        Bound::Unbounded => (true, &[], false),
-        Bound::Included(bytes) => (false, bytes, true),
-        Bound::Excluded(bytes) => (false, bytes, false),
-    }
-}
-
-/// A test as a list, where it is one or admits one value.
-fn listed(test: &Test) -> Option<Test> {
-    match test {
-        Test::OneOf(_) | Test::BytesOneOf(_) => Some(test.clone()),
-        Test::Range { low, high } if low == high => Some(Test::OneOf(Arc::from([*low]))),
-        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
-            Some(Test::BytesOneOf(Arc::from([low.clone()])))
-        }
-        _ => None,
-    }
-}
-
-/// A list as the range from its least value to its greatest; other tests as they are.
-fn bounded(test: &Test) -> Test {
-    match test {
-        Test::OneOf(numbers) => match numbers.first().zip(numbers.last()) {
-            Some((low, high)) => Test::Range { low: *low, high: *high },
-            None => Test::Range { low: i128::MAX, high: i128::MIN },
-        },
-        Test::BytesOneOf(strings) => {
-            let end = |bytes: Option<&Box<[u8]>>| Bound::Included(bytes.cloned().unwrap_or_default());
-            Test::BytesRange { low: end(strings.first()), high: end(strings.last()) }
-        }
-        test => test.clone(),
-    }
-}
-
-/// Two lists as one, ascending and distinct.
-fn merged<T: Clone + Ord>(left: &[T], right: &[T]) -> Vec<T> {
-    let mut all = [left, right].concat();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
 /// An expression as a test on decoded columns.
 #[derive(Debug)]
 struct ExpressionTest {
@@ -575,47 +410,5 @@ mod tests {
             ]
         );
         assert_eq!(united.row_tests.len(), 1);
-    }
-
-    #[test]
-    fn unions_and_intersections_pass_what_they_must() {
-        let list = |numbers: &[i128]| Test::OneOf(Arc::from(numbers));
-        let tests = [
-            Test::Range { low: 2, high: 5 },
-            Test::Range { low: 4, high: 9 },
-            Test::Range { low: 7, high: 7 },
-            Test::Range { low: 6, high: 3 },
-            list(&[1, 4, 8]),
-            list(&[]),
-        ];
-        let bytes = |number: i128| -> Box<[u8]> { format!("{number:02}").into_bytes().into() };
-        let strings = tests.iter().flat_map(|test| match test {
-            Test::Range { low, high } => {
-                let (low, high) = (bytes(*low), bytes(*high));
-                let range = |low, high| Test::BytesRange { low, high };
-                vec![
-                    range(Bound::Included(low.clone()), Bound::Included(high.clone())),
-                    range(Bound::Excluded(low.clone()), Bound::Excluded(high)),
-                    range(Bound::Unbounded, Bound::Included(low.clone())),
-                    range(Bound::Included(low), Bound::Unbounded),
-                ]
-            }
-            Test::OneOf(numbers) => vec![Test::BytesOneOf(numbers.iter().copied().map(bytes).collect())],
-            _ => vec![],
-        });
-        let strings: Vec<Test> = strings.collect();
-        let keys: Vec<Key> = (0..12).flat_map(|number| [Key::Number(number), Key::Bytes(bytes(number))]).collect();
-        for tests in [&tests[..], &strings] {
-            for (left, right) in tests.iter().flat_map(|left| tests.iter().map(move |right| (left, right))) {
-                let (both, either) = (both_of(left.clone(), right.clone()), either_of(left, right).unwrap());
-                for key in &keys {
-                    let (first, second) = (left.admits(key), right.admits(key));
-                    assert_eq!(both.admits(key), first && second, "{left:?} and {right:?}: {key:?}");
-                    assert!(either.admits(key) || !(first || second), "{left:?} or {right:?}: {key:?}");
-                }
-            }
-        }
-        let long = |first: i128| Test::OneOf((first..first + LISTED_MAX as i128).collect());
-        assert_eq!(either_of(&long(0), &long(5)), Some(Test::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
     }
 }
