@@ -46,8 +46,8 @@ impl Partitioning {
     /// The partitions of a design whose boundaries, if it has any, are quantiles of a sample of the column's values.
     ///
     /// A boundary never lies within equal values, and so there may be fewer partitions than the design asks for, but two
-    /// where two values differ. Of text it is the shortest that separates its neighbours in the sample (Bayer and Unterauer, 1977). `None` where a range
-    /// has no value to choose from.
+    /// where two values differ. Of text it is the shortest that separates its neighbours in the sample (Bayer and
+    /// Unterauer, 1977). `None` where a range has no value to choose from.
     pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Key>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);
