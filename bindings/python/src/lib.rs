@@ -14,11 +14,6 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// Results are large and live shortly: the allocator of the system gives their pages back each time, and takes them from
-/// the kernel again.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[pymodule]
 mod _taut {
     #[pymodule_export]
@@ -35,6 +30,7 @@ mod _taut {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        taut_allocator::set_up();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         // The major version of the package `datafusion` that tables can be handed to.
         module.add("DATAFUSION_VERSION", datafusion_ffi::version())?;

@@ -24,10 +24,8 @@ mod system_tables;
 mod units;
 mod verify;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    taut_allocator::set_up();
     let arguments = Arguments::parse();
     let output = Output::stdout();
     let result = match &arguments.command {

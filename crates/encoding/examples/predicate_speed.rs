@@ -13,10 +13,6 @@ use arrow_buffer::{Buffer, MutableBuffer};
 use taut_encoding::{Bitmap, Choice, Chunk, Instructions, encode};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, LogicalType, Test};
 
-/// The allocator of the `taut` command.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const ROWS: usize = 65_536;
 /// Turns that each competitor gets, one after the other.
 const TURNS: usize = 9;
@@ -307,6 +303,7 @@ fn machine() -> String {
 }
 
 fn main() {
+    taut_allocator::set_up();
     println!("# Tests on columns, by the loop\n");
     println!("{}. One thread; best of {TURNS} turns.", machine());
     let parts: [(&str, fn()); 4] = [("cache", in_cache), ("others", others), ("reads", reads), ("large", out_of_cache)];

@@ -15,10 +15,6 @@ use arrow_buffer::MutableBuffer;
 use taut_encoding::{Bitmap, Choice, Chunk, encode};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test, key_at};
 
-/// The allocator of the `taut` command.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const ROWS: usize = 65_536;
 const SECONDS: f64 = 0.1;
 /// Repetitions between two looks at the clock, which costs about a microsecond.
@@ -275,6 +271,7 @@ fn test_for(case: &Case, percent: usize) -> ColumnTest {
 }
 
 fn main() {
+    taut_allocator::set_up();
     let wanted = std::env::args().nth(1).unwrap_or_default();
     println!(
         "{:<24} {:<44} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
