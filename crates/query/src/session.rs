@@ -3,6 +3,7 @@
 mod ddl;
 mod fill;
 mod indexes;
+mod merged;
 mod queries;
 
 use std::collections::HashMap;

@@ -9,12 +9,13 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
+use super::merged::execute_merged;
 use super::{Done, Outcome, QuerySession, count_of, nullable_values, start, verb_of};
 use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
@@ -311,5 +312,5 @@ fn start_query(
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let context = TaskContext::new(None, session, config, none.0, none.1, none.2, none.3, runtime);
-    Ok(execute_stream(physical, Arc::new(context))?)
+    Ok(execute_merged(&physical, &Arc::new(context))?)
 }

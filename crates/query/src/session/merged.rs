@@ -1,0 +1,173 @@
+//! The rows of all partitions of a plan as one stream.
+//!
+//! ```text
+//!   partition 1 --task--> [ | | | ] --+
+//!   partition 2 --task--> [       ] --+--> whoever asks for rows: takes what is ready,
+//!   partition 0 -----------------------+    else computes partition 0 itself
+//! ```
+//!
+//! There are as many partitions as processors. Were all of them computed by tasks, the thread that asks would take a
+//! processor from one of them each time that it is woken for a batch, which for short queries is most of their time.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use async_stream::try_stream;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
+use datafusion_common_runtime::JoinSet;
+use futures::StreamExt;
+use tokio::sync::mpsc;
+
+/// Batches that may wait to be taken.
+const WAITING_MAX: usize = 4;
+
+/// Starts a plan. Dropping the stream ends it.
+///
+/// # Errors
+/// When a partition cannot be started.
+pub(super) fn execute_merged(
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let partitions = plan.output_partitioning().partition_count();
+    if partitions < 2 {
+        return execute_stream(Arc::clone(plan), Arc::clone(context));
+    }
+    let mut own = plan.execute(0, Arc::clone(context))?;
+    let (sender, mut ready) = mpsc::channel(WAITING_MAX);
+    let mut others = JoinSet::new();
+    for partition in 1..partitions {
+        let (sender, mut stream) = (sender.clone(), plan.execute(partition, Arc::clone(context))?);
+        others.spawn(async move {
+            while let Some(batch) = stream.next().await {
+                let is_last = batch.is_err();
+                // Nobody takes it where the stream was dropped.
+                if sender.send(batch).await.is_err() || is_last {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let stream = try_stream! {
+        let mut own_is_over = false;
+        loop {
+            let next = tokio::select! {
+                biased;
+                Some(batch) = ready.recv() => Some(batch),
+                batch = own.next(), if !own_is_over => batch,
+                else => break,
+            };
+            match next {
+                Some(batch) => yield batch?,
+                None => own_is_over = true,
+            }
+        }
+        // A task that did not come to its end has not said so.
+        while let Some(ended) = others.join_next().await {
+            match ended.map_err(|error| error.try_into_panic()) {
+                Ok(()) => {}
+                Err(Ok(panic)) => resume_unwind(panic),
+                Err(Err(error)) => Err(DataFusionError::External(Box::new(error)))?,
+            }
+        }
+    };
+    Ok(Box::pin(RecordBatchStreamAdapter::new(plan.schema(), stream)))
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::Int64Array;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+    use datafusion::arrow::record_batch::RecordBatch;
+    use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+
+    use super::*;
+
+    /// A hundred numbers from `first` on, one by one; then it fails, or panics, or ends.
+    #[derive(Debug)]
+    struct Numbers {
+        schema: SchemaRef,
+        first: i64,
+        end: End,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum End {
+        Over,
+        Error,
+        Panic,
+    }
+
+    impl PartitionStream for Numbers {
+        fn schema(&self) -> &SchemaRef {
+            &self.schema
+        }
+
+        fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+            let (schema, first, end) = (Arc::clone(&self.schema), self.first, self.end);
+            let numbers = try_stream! {
+                for number in first..first + 100 {
+                    let column = Arc::new(Int64Array::from(vec![number]));
+                    yield RecordBatch::try_new(Arc::clone(&schema), vec![column])?;
+                    tokio::task::yield_now().await;
+                }
+                assert!(end != End::Panic, "the panic of the test");
+                if end == End::Error {
+                    Err(DataFusionError::Execution("the error of the test".to_owned()))?;
+                }
+            };
+            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), numbers))
+        }
+    }
+
+    async fn run(ends: &[End]) -> Result<Vec<i64>> {
+        let schema = Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]));
+        let partition = |(place, end): (usize, &End)| {
+            let numbers = Numbers { schema: Arc::clone(&schema), first: 100 * place as i64, end: *end };
+            Arc::new(numbers) as Arc<dyn PartitionStream>
+        };
+        let partitions = ends.iter().enumerate().map(partition).collect();
+        let plan = StreamingTableExec::try_new(Arc::clone(&schema), partitions, None, [], false, None)?;
+        let mut stream = execute_merged(&(Arc::new(plan) as _), &Arc::default())?;
+        let mut found = vec![];
+        while let Some(batch) = stream.next().await {
+            let batch = batch?;
+            let column = batch.column(0).as_any().downcast_ref::<Int64Array>();
+            found.extend(column.iter().flat_map(|column| column.values().iter().copied()));
+        }
+        Ok(found)
+    }
+
+    #[tokio::test]
+    async fn all_rows_of_all_partitions_arrive() {
+        for partitions in 1..5 {
+            let mut found = run(&vec![End::Over; partitions]).await.unwrap();
+            found.sort_unstable();
+            assert!(found.iter().copied().eq(0..100 * partitions as i64), "{partitions}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_of_any_partition_arrives() {
+        for place in 0..3 {
+            let mut ends = [End::Over; 3];
+            ends[place] = End::Error;
+            let error = run(&ends).await.unwrap_err();
+            assert_eq!(error.strip_backtrace(), "Execution error: the error of the test");
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_of_a_partition_that_panicked_are_not_taken_for_all() {
+        for place in 0..3 {
+            let mut ends = [End::Over; 3];
+            ends[place] = End::Panic;
+            let ended = tokio::spawn(async move { run(&ends).await }).await;
+            assert!(ended.unwrap_err().is_panic(), "{place}");
+        }
+    }
+}
