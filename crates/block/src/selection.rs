@@ -117,7 +117,7 @@ impl<'a> Rows<'a> {
     pub fn by_page<E>(
         &self,
         page_ends: &[u32],
-        mut visit: impl FnMut(usize, PageRows<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(usize, PageRows<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
             Self::Range(rows) => {

@@ -9,10 +9,10 @@
 //! reserved before a section enters, so that the limit holds at every moment. A section that readers still hold
 //! after it was thrown out lives on with them and is no longer counted; one larger than the limit never enters.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_buffer::Buffer;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::BlockId;

@@ -8,10 +8,11 @@ use arrow_buffer::Buffer;
 use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
 use super::field::{Field, FieldValues};
 use super::symbols::Symbols;
-use super::{PackedPiece, Page};
+use super::{PAGE_HEAD_BYTES, PackedPiece, Page};
 use crate::BlockError;
 use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
+use crate::groups::pages::u32_at;
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
@@ -27,10 +28,26 @@ impl PackedPiece<'_> {
         };
         let mut outputs: Vec<Output> = places.iter().map(output).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
-        let result = rows.by_page(&page_ends, |number, part| {
-            let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
-            let page = self.page_of(number, count as usize)?;
-            places.iter().zip(&mut outputs).try_for_each(|(place, output)| self.append(*place, &page, &part, output))
+        let tuple_bits = self.directory.tuple_bits;
+        let touched = self.pages.touch(rows, &page_ends, |page, row| {
+            let dictionary_bytes = page.get(4..8).map_or(0, |_| u32_at(page, 4) as usize);
+            Some(PAGE_HEAD_BYTES + dictionary_bytes + row * tuple_bits / 8)
+        });
+        let result = touched.and_then(|is_sparse| {
+            // Pages that wait to be read.
+            let mut pages = vec![];
+            rows.by_page(&page_ends, |number, part| {
+                let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
+                pages.push((self.page_of(number, count as usize)?, part));
+                if is_sparse {
+                    return Ok(());
+                }
+                let read = self.append_all(places, &pages, &mut outputs);
+                pages.clear();
+                read
+            })?;
+            // Few rows of each page are copied faster column by column.
+            self.append_all(places, &pages, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
@@ -39,6 +56,20 @@ impl PackedPiece<'_> {
             array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))
         });
         arrays.collect()
+    }
+
+    fn append_all(
+        &mut self,
+        places: &[usize],
+        pages: &[(Page, PageRows<'_>)],
+        outputs: &mut [Output],
+    ) -> Result<(), BlockError> {
+        for (place, output) in places.iter().zip(outputs) {
+            for (page, rows) in pages {
+                self.append(*place, page, rows, output)?;
+            }
+        }
+        Ok(())
     }
 
     fn append(

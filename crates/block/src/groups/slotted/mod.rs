@@ -102,10 +102,21 @@ impl Shape {
         }
     }
 
+    /// What a page that has not been checked says is the offset of a tuple.
+    fn slot_of(&self, page: &[u8], row: usize) -> Option<usize> {
+        ((row + 1) * self.slot_bytes <= page.len()).then(|| self.slot(page, row))
+    }
+
     /// The offset of a tuple.
     #[inline(always)]
     fn slot(&self, page: &[u8], row: usize) -> usize {
         self.offset(page, page.len() - (row + 1) * self.slot_bytes)
+    }
+
+    /// Whether a tuple may be at this offset of a page whose head has been checked.
+    #[inline(always)]
+    fn is_tuple(&self, page: &[u8], offset: usize) -> bool {
+        offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
     /// Appends the offsets of consecutive tuples.
@@ -146,8 +157,18 @@ pub(crate) struct SlottedPiece<'a> {
     head: Buffer,
     types: Vec<LogicalType>,
     shape: Shape,
-    /// Pages whose slots have been checked.
-    checked: Vec<bool>,
+    /// What is known of each page.
+    checked: Vec<Checked>,
+}
+
+/// How much of a page has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Checked {
+    Nothing,
+    /// Its head: slots are where they should be, and are yet to be checked one by one.
+    Head,
+    /// All its slots lead to tuples.
+    Slots,
 }
 
 /// A checked page.
@@ -166,32 +187,28 @@ impl<'a> SlottedPiece<'a> {
         if directory.tuple_bits != 8 * shape.fixed_bytes {
             return Err(pages.corrupt(0, wrong(20, "the fixed part of the columns' tuples")));
         }
-        let checked = vec![false; directory.page_ends.len()];
+        let checked = vec![Checked::Nothing; directory.page_ends.len()];
         Ok(Self { pages, directory, head, types, shape, checked })
     }
 
-    /// Asks for a page of this many rows, and checks its slots once.
-    fn page_of(&mut self, number: usize, rows: usize) -> Result<Page, BlockError> {
+    /// Asks for a page of this many rows, and checks it as far as it was not before.
+    fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<Page, BlockError> {
         let (bytes, _) = self.pages.page(number)?;
         let section = self.pages.page_section(number);
-        if !self.checked[number] {
-            self.check_page(&bytes, rows).map_err(|corrupt| self.pages.corrupt(section, corrupt))?;
-            self.checked[number] = true;
+        let checked = self.checked[number];
+        if checked < wanted {
+            self.check_page(&bytes, rows, checked, wanted).map_err(|corrupt| self.pages.corrupt(section, corrupt))?;
+            self.checked[number] = wanted;
         }
         Ok(Page { bytes, section })
     }
 
-    fn check_page(&self, bytes: &[u8], rows: usize) -> Result<(), Corrupt> {
-        if bytes.len() != self.directory.page_bytes {
-            return Err(wrong(bytes.len(), "a page as long as the head says"));
+    fn check_page(&self, bytes: &[u8], rows: usize, checked: Checked, wanted: Checked) -> Result<(), Corrupt> {
+        if checked < Checked::Head {
+            self.check_head(bytes, rows)?;
         }
-        if u32_at(bytes, 0) as usize != rows {
-            return Err(wrong(0, "as many rows as the directory says"));
-        }
-        let free_at = u32_at(bytes, 4) as usize;
-        let slots_at = bytes.len().checked_sub(rows * self.shape.slot_bytes);
-        if slots_at.is_none_or(|slots_at| free_at > slots_at) {
-            return Err(wrong(4, "free space between tuples and slots"));
+        if wanted < Checked::Slots {
+            return Ok(());
         }
         let slots_at = bytes.len() - rows * self.shape.slot_bytes;
         let slots = &bytes[slots_at..];
@@ -203,8 +220,20 @@ impl<'a> SlottedPiece<'a> {
         } else {
             slots.chunks_exact(4).map(|slot| u32_at(slot, 0) as usize).fold(none, bounds)
         };
-        if least < PAGE_HEAD_BYTES || greatest + self.shape.fixed_bytes > free_at {
-            return Err(wrong(slots_at, "offsets of tuples"));
+        let is_tuple = |slot| self.shape.is_tuple(bytes, slot);
+        if is_tuple(least) && is_tuple(greatest) { Ok(()) } else { Err(wrong(slots_at, "offsets of tuples")) }
+    }
+
+    fn check_head(&self, bytes: &[u8], rows: usize) -> Result<(), Corrupt> {
+        if bytes.len() != self.directory.page_bytes {
+            return Err(wrong(bytes.len(), "a page as long as the head says"));
+        }
+        if u32_at(bytes, 0) as usize != rows {
+            return Err(wrong(0, "as many rows as the directory says"));
+        }
+        let slots_at = bytes.len().checked_sub(rows * self.shape.slot_bytes);
+        if slots_at.is_none_or(|slots_at| u32_at(bytes, 4) as usize > slots_at) {
+            return Err(wrong(4, "free space between tuples and slots"));
         }
         Ok(())
     }
@@ -231,7 +260,7 @@ impl<'a> SlottedPiece<'a> {
                 }
                 let page = match loaded.take() {
                     Some(page) => page,
-                    None => self.page_of(number, rows.len())?,
+                    None => self.page_of(number, rows.len(), Checked::Slots)?,
                 };
                 visit(self, &page, part, rows.start, selection)?;
                 loaded = Some(page);

@@ -5,35 +5,82 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::{Attribute, Page, Shape, SlottedPiece, key_of, wide_key_of};
+use super::{Attribute, Checked, Page, Shape, SlottedPiece, key_of, wide_key_of};
 use crate::BlockError;
 use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::selection::{PageRows, Rows};
+
+/// Up to so many rows of a page, only their slots are checked.
+const FEW_SLOTS_MAX: usize = 64;
 
 impl SlottedPiece<'_> {
     /// The columns at these places, for some rows. Pages are visited once, each for all columns.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let mut outputs: Vec<Output> = places.iter().map(|place| Output::new(self.types[*place], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
-        let mut tuples = vec![];
-        let result = rows.by_page(&page_ends, |number, part| {
-            let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
-            let page = self.page_of(number, count as usize)?;
-            tuples.clear();
-            // Slots are looked up once for all columns.
-            match &part {
-                PageRows::Range(rows) => self.shape.append_slots(&page.bytes, rows.clone(), &mut tuples),
-                PageRows::Positions { .. } => part.each(|row| tuples.push(self.shape.slot(&page.bytes, row))),
-            }
-            let mut columns = places.iter().zip(&mut outputs);
-            columns.try_for_each(|(place, output)| self.append(*place, &page, &tuples, output))
+        let touched = self.pages.touch(rows, &page_ends, |page, row| self.shape.slot_of(page, row));
+        let result = touched.and_then(|is_sparse| {
+            // Pages that wait to be read, and where their tuples lie: slots are looked up once for all columns.
+            let (mut pages, mut tuples) = (vec![], vec![]);
+            rows.by_page(&page_ends, |number, part| {
+                let first = tuples.len();
+                let page = self.find(number, &page_ends, &part, &mut tuples)?;
+                pages.push((page, first..tuples.len()));
+                if is_sparse {
+                    return Ok(());
+                }
+                let read = self.append_all(places, &pages, &tuples, &mut outputs);
+                (pages.clear(), tuples.clear());
+                read
+            })?;
+            // Few rows of each page are copied faster column by column.
+            self.append_all(places, &pages, &tuples, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
         let finish = |output: Output| output.finish(None);
         let arrays = outputs.into_iter().map(finish);
         arrays.map(|array| array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))).collect()
+    }
+
+    /// Asks for a page, and appends the offsets of tuples of some of its rows.
+    fn find(
+        &mut self,
+        number: usize,
+        page_ends: &[u32],
+        rows: &PageRows<'_>,
+        tuples: &mut Vec<usize>,
+    ) -> Result<Page, BlockError> {
+        let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
+        // Few slots are checked one by one: a page has a thousand.
+        let is_few = rows.len() <= FEW_SLOTS_MAX;
+        let wanted = if is_few { Checked::Head } else { Checked::Slots };
+        let page = self.page_of(number, count as usize, wanted)?;
+        let first = tuples.len();
+        match rows {
+            PageRows::Range(rows) => self.shape.append_slots(&page.bytes, rows.clone(), tuples),
+            PageRows::Positions { .. } => rows.each(|row| tuples.push(self.shape.slot(&page.bytes, row))),
+        }
+        if is_few && !tuples[first..].iter().all(|tuple| self.shape.is_tuple(&page.bytes, *tuple)) {
+            return Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples")));
+        }
+        Ok(page)
+    }
+
+    fn append_all(
+        &mut self,
+        places: &[usize],
+        pages: &[(Page, Range<usize>)],
+        tuples: &[usize],
+        outputs: &mut [Output],
+    ) -> Result<(), BlockError> {
+        for (place, output) in places.iter().zip(outputs) {
+            for (page, rows) in pages {
+                self.append(*place, page, &tuples[rows.clone()], output)?;
+            }
+        }
+        Ok(())
     }
 
     fn append(&mut self, place: usize, page: &Page, tuples: &[usize], output: &mut Output) -> Result<(), BlockError> {
