@@ -58,7 +58,7 @@ pub use order::TestHistory;
 pub use report::{AccessPaths, ScanReport};
 pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};
 pub use segment::{NumberSummary, SegmentReader};
-pub use selection::Selection;
+pub use selection::{SelectedBits, Selection};
 pub use statistics::ColumnSummary;
 pub use taut_encoding::NullableNumbers;
 

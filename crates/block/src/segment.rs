@@ -182,7 +182,7 @@ impl<'a> SegmentReader<'a> {
         for test in &predicate.row_tests {
             self.filter_rows(test, &ranges, &mut selection, report)?;
         }
-        Ok(Selection::of(&selection))
+        Ok(Selection::of(selection))
     }
 
     /// Keeps the selected rows that an index leads to, where that pays. Tests that it answers are answered then.

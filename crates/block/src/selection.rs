@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use std::sync::OnceLock;
+
 use taut_encoding::Bitmap;
 
 /// Rows of one segment, ascending.
@@ -13,6 +15,19 @@ pub enum Selection {
     Range(Range<u32>),
     /// These rows.
     Positions(Vec<u32>),
+    /// Many rows that do not follow each other.
+    Bits(SelectedBits),
+}
+
+/// One of so many rows or more makes a selection one of bits.
+const BITS_MIN: usize = 16;
+
+/// Rows whose bits are set.
+#[derive(Clone, Debug)]
+pub struct SelectedBits {
+    bitmap: Bitmap,
+    count: usize,
+    positions: OnceLock<Vec<u32>>,
 }
 
 /// Some selected rows, as they are read.
@@ -22,7 +37,38 @@ pub(crate) enum Rows<'a> {
     Range(Range<usize>),
     /// These rows, ascending, not all consecutive.
     Positions(&'a [u32]),
+    /// All rows whose bits are set.
+    Bits(&'a SelectedBits),
 }
+
+impl SelectedBits {
+    fn new(bitmap: Bitmap, count: usize) -> Self {
+        Self { bitmap, count, positions: OnceLock::new() }
+    }
+
+    /// The bits.
+    pub(crate) fn bitmap(&self) -> &Bitmap {
+        &self.bitmap
+    }
+
+    /// How many are set.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The rows, which are found when they are first asked for.
+    pub(crate) fn positions(&self) -> &[u32] {
+        self.positions.get_or_init(|| self.bitmap.positions())
+    }
+}
+
+impl PartialEq for SelectedBits {
+    fn eq(&self, other: &Self) -> bool {
+        self.bitmap == other.bitmap
+    }
+}
+
+impl Eq for SelectedBits {}
 
 impl Selection {
     /// How many rows are selected.
@@ -31,6 +77,7 @@ impl Selection {
             Self::All(rows) => *rows,
             Self::Range(rows) => rows.len(),
             Self::Positions(positions) => positions.len(),
+            Self::Bits(bits) => bits.count,
         }
     }
 
@@ -49,6 +96,7 @@ impl Selection {
             Self::All(_) => index as u32,
             Self::Range(range) => range.start + index as u32,
             Self::Positions(positions) => positions[index],
+            Self::Bits(bits) => bits.positions()[index],
         }
     }
 
@@ -58,6 +106,7 @@ impl Selection {
             Self::All(rows) => (0..*rows as u32).collect(),
             Self::Range(rows) => rows.clone().collect(),
             Self::Positions(positions) => positions.clone(),
+            Self::Bits(bits) => bits.positions().to_vec(),
         }
     }
 
@@ -67,7 +116,7 @@ impl Selection {
     }
 
     /// What a bitmap selects.
-    pub(crate) fn of(bitmap: &Bitmap) -> Self {
+    pub(crate) fn of(bitmap: Bitmap) -> Self {
         let count = bitmap.count();
         if count == bitmap.len() {
             return Self::All(count);
@@ -77,7 +126,10 @@ impl Selection {
             // A segment has at most 65,536 rows.
             return Self::Range(first as u32..(first + count) as u32);
         }
-        Self::Positions(bitmap.positions())
+        match count * BITS_MIN < bitmap.len() {
+            true => Self::Positions(bitmap.positions()),
+            false => Self::Bits(SelectedBits::new(bitmap, count)),
+        }
     }
 
     /// The `rows.start`-th to `rows.end`-th selected rows.
@@ -90,6 +142,8 @@ impl Selection {
             Self::All(_) => Rows::Range(rows),
             Self::Range(range) => Rows::Range(range.start as usize + rows.start..range.start as usize + rows.end),
             Self::Positions(positions) => Rows::of(&positions[rows]),
+            Self::Bits(bits) if rows.len() == bits.count => Rows::Bits(bits),
+            Self::Bits(bits) => Rows::of(&bits.positions()[rows]),
         }
     }
 }
@@ -110,6 +164,7 @@ impl<'a> Rows<'a> {
         match self {
             Self::Range(rows) => rows.len(),
             Self::Positions(positions) => positions.len(),
+            Self::Bits(bits) => bits.count,
         }
     }
 
@@ -130,6 +185,7 @@ impl<'a> Rows<'a> {
                     (row, page) = (end, page + 1);
                 }
             }
+            Self::Bits(bits) => return Self::Positions(bits.positions()).by_page(page_ends, visit),
             Self::Positions(positions) => {
                 let mut rest = *positions;
                 while let Some(position) = rest.first() {
@@ -196,13 +252,17 @@ mod tests {
     #[test]
     fn bitmaps_become_the_simplest_selection() {
         let mut bitmap = Bitmap::none(100);
-        assert_eq!(Selection::of(&bitmap), Selection::Range(0..0));
+        assert_eq!(Selection::of(bitmap.clone()), Selection::Range(0..0));
         bitmap.set_range(70..80);
-        assert_eq!(Selection::of(&bitmap), Selection::Range(70..80));
+        assert_eq!(Selection::of(bitmap.clone()), Selection::Range(70..80));
         bitmap.set(99);
-        assert_eq!(Selection::of(&bitmap).len(), 11);
-        assert!(matches!(Selection::of(&bitmap), Selection::Positions(_)));
-        assert_eq!(Selection::of(&Bitmap::all_set(100)), Selection::All(100));
+        let bits = Selection::of(bitmap.clone());
+        assert!(matches!(bits, Selection::Bits(_)) && bits.len() == 11);
+        assert_eq!(bits.positions(), [70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 99]);
+        let mut bitmap = Bitmap::none(100);
+        [3, 5].into_iter().for_each(|row| bitmap.set(row));
+        assert_eq!(Selection::of(bitmap), Selection::Positions(vec![3, 5]));
+        assert_eq!(Selection::of(Bitmap::all_set(100)), Selection::All(100));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array};
 use arrow_buffer::{Buffer, MutableBuffer};
 use taut_encoding::{Bitmap, Choice, Chunk, Instructions, encode};
@@ -180,14 +182,37 @@ fn others() {
 
 fn reads() {
     print_head("## Reading, in cache\n\nColumns of 65,536 rows.", "values that come out");
-    for width in [4, 8, 12, 20, 32, 40] {
-        let chunk = chunk_of(&of_width(width), LogicalType::BigInt, Choice::Forced(Encoding::BitPacked));
-        print_sets(&format!("decode i64 of width {width}"), ROWS, || drop(black_box(chunk.decode(0..ROWS))));
-        for percent in [1, 10, 50] {
-            let positions: Vec<u32> =
-                (0..ROWS as u32).filter(|row| random(*row as usize + 99) % 100 < percent).collect();
-            let name = format!("gather {percent} % of i64 of width {width}");
-            print_sets(&name, positions.len(), || drop(black_box(chunk.gather(&positions))));
+    for (logical, width) in [
+        (LogicalType::BigInt, 4),
+        (LogicalType::BigInt, 8),
+        (LogicalType::BigInt, 12),
+        (LogicalType::BigInt, 20),
+        (LogicalType::BigInt, 32),
+        (LogicalType::BigInt, 40),
+        (LogicalType::Integer, 12),
+        (LogicalType::Integer, 20),
+    ] {
+        let what = format!("{logical} of width {width}");
+        let array = match logical {
+            LogicalType::Integer => {
+                Arc::new(of_width(width).as_primitive::<Int64Type>().unary::<_, Int32Type>(|value| value as i32))
+            }
+            _ => of_width(width),
+        };
+        let chunk = chunk_of(&array, logical, Choice::Forced(Encoding::BitPacked));
+        print_sets(&format!("decode {what}"), ROWS, || drop(black_box(chunk.decode(0..ROWS))));
+        for percent in [1, 6, 12, 25, 50] {
+            let mut selection = Bitmap::none(ROWS);
+            let is_selected = |row: &usize| random(row + 99) % 100 < percent;
+            (0..ROWS).filter(is_selected).for_each(|row| selection.set(row));
+            let (positions, selected) = (selection.positions(), selection.count());
+            print_sets(&format!("gather {percent} % of {what}"), selected, || {
+                drop(black_box(chunk.gather(&positions)))
+            });
+            if chunk.select(&selection, selected).is_some() {
+                let select = || drop(black_box(chunk.select(&selection, selected)));
+                print_sets(&format!("select {percent} % of {what}"), selected, select);
+            }
         }
     }
     for permille in [1, 10, 100, 500, 900, 1000] {

@@ -11,10 +11,10 @@ use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use taut_types::LogicalType;
 
-use crate::VECTOR_ROWS;
 use crate::kernels::mask_of_bytes;
 use crate::native::Native;
 use crate::numbers::Numbers;
+use crate::{Bitmap, VECTOR_ROWS};
 
 /// Where the numbers of an array come from.
 pub(crate) trait Source {
@@ -26,6 +26,8 @@ pub(crate) trait Source {
 pub(crate) struct Rows<'a>(pub(crate) &'a Numbers, pub(crate) Range<usize>);
 /// Ascending positions.
 pub(crate) struct Positions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
+/// The rows of a selection, of which there are so many.
+pub(crate) struct Selected<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pub(crate) usize);
 /// The distinct numbers of a dictionary.
 pub(crate) struct Entries<'a>(pub(crate) &'a Numbers);
 
@@ -38,6 +40,12 @@ impl Source for Rows<'_> {
 impl Source for Positions<'_> {
     fn numbers<O: Native>(&self) -> Vec<O> {
         self.0.gather(self.1)
+    }
+}
+
+impl Source for Selected<'_> {
+    fn numbers<O: Native>(&self) -> Vec<O> {
+        self.0.select(self.1, self.2)
     }
 }
 

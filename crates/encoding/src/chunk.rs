@@ -9,7 +9,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use taut_types::{ColumnTest, Encoding, LogicalType, Test};
 
 use crate::Bitmap;
-use crate::arrays::{Entries, Positions, Rows, array_of, array_of_buffer};
+use crate::arrays::{Entries, Positions, Rows, Selected, array_of, array_of_buffer};
 use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
@@ -145,6 +145,18 @@ impl Chunk {
             Values::Bytes(bytes) => bytes.views_at(positions).into_array(nulls),
             Values::Numbers(numbers) => array_of(self.logical, &Positions(numbers, positions), nulls),
         }
+    }
+
+    /// The values of selected rows, of which there are so many. `None` where [`Chunk::gather`] is faster.
+    ///
+    /// # Panics
+    /// When the selection is not one of the chunk's rows.
+    pub fn select(&self, selection: &Bitmap, selected: usize) -> Option<ArrayRef> {
+        assert_eq!(selection.len(), self.rows, "a selection has one bit per row of the chunk");
+        let (Values::Numbers(numbers), None) = (&self.values, &self.validity) else { return None };
+        let value_bytes = self.logical.arrow().primitive_width().unwrap_or(1);
+        let is_fast = numbers.selects_fast(selected, self.rows, value_bytes);
+        is_fast.then(|| array_of(self.logical, &Selected(numbers, selection, selected), None))
     }
 
     /// Clears the bits of rows in `rows` that fail the test. Bit `r` of `selection` is row `r` of the segment;

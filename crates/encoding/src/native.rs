@@ -2,8 +2,10 @@
 
 use arrow_buffer::ArrowNativeType;
 
+use crate::kernels::Compress;
+
 /// A native integer that holds the numbers of a type, or the low bits of any number.
-pub(crate) trait Native: ArrowNativeType + Ord {
+pub(crate) trait Native: ArrowNativeType + Ord + Compress {
     /// Least number.
     const MIN: Self;
     /// Greatest number.

@@ -128,6 +128,11 @@ fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     for share in [1.0, 0.3, 0.01] {
         let positions: Vec<u32> = (0..rows as u32).filter(|_| random.random_bool(share)).collect();
         check_array(column, &positions, chunk.gather(&positions));
+        let mut selection = Bitmap::none(rows);
+        positions.iter().for_each(|row| selection.set(*row as usize));
+        if let Some(selected) = chunk.select(&selection, positions.len()) {
+            check_array(column, &positions, selected);
+        }
     }
 }
 

@@ -81,6 +81,10 @@ impl ColumnPiece {
         match rows {
             Rows::Range(rows) => self.chunk.decode(rows.clone()),
             Rows::Positions(positions) => self.chunk.gather(positions),
+            Rows::Bits(bits) => {
+                let selected = self.chunk.select(bits.bitmap(), bits.count());
+                selected.unwrap_or_else(|| self.chunk.gather(bits.positions()))
+            }
         }
     }
 

@@ -56,6 +56,7 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(place).and_then(|chunk| match selection.slice(rows) {
             Rows::Range(rows) => chunk.codes_of(rows),
             Rows::Positions(positions) => chunk.codes_at(positions),
+            Rows::Bits(bits) => chunk.codes_at(bits.positions()),
         }))
     }
 
@@ -100,6 +101,7 @@ impl SegmentReader<'_> {
         match (piece.chunk(place), &rows) {
             (Some(chunk), Rows::Range(rows)) => Ok(chunk.numbers(rows.clone())),
             (Some(chunk), Rows::Positions(positions)) => Ok(chunk.numbers_at(positions)),
+            (Some(chunk), Rows::Bits(bits)) => Ok(chunk.numbers_at(bits.positions())),
             (None, rows) => Ok(piece.read(&[place], rows)?.first().and_then(|array| numbers_of(array, logical))),
         }
     }

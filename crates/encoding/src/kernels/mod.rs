@@ -6,6 +6,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bit_packing;
+mod compress;
 #[cfg(target_arch = "x86_64")]
 mod gather;
 mod instructions;
@@ -18,6 +19,7 @@ mod views;
 mod wide;
 
 pub(crate) use bit_packing::{Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack};
+pub(crate) use compress::{Compress, compress};
 pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes};
