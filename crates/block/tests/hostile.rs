@@ -91,6 +91,11 @@ fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) 
             let some = Selection::Positions((0..rows as u32).step_by(7).collect());
             let _ = reader.project(&some, 0..some.len(), &[*column], &mut report);
         }
+        // Few rows of a page, whose slots are checked one by one, and then all of them.
+        let mut reader = block.open_segment(sections, segment);
+        let few = Selection::Positions((0..rows as u32).step_by(499).collect());
+        let _ = reader.project(&few, 0..few.len(), &all, &mut report);
+        let _ = reader.project(&Selection::All(rows), 0..rows, &all, &mut report);
     }
 }
 

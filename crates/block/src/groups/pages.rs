@@ -261,7 +261,17 @@ impl<'a> Pages<'a> {
         page_ends: &[u32],
         place: impl Fn(&[u8], usize) -> Option<usize>,
     ) -> Result<bool, BlockError> {
-        if !matches!(rows, Rows::Positions(positions) if positions.len() <= TOUCHED_ROWS_MAX * page_ends.len()) {
+        if rows.len() > TOUCHED_ROWS_MAX * page_ends.len() {
+            return Ok(false);
+        }
+        let positions = match rows {
+            Rows::Positions(positions) => positions,
+            Rows::Bits(bits) => bits.positions(),
+            Rows::Range(_) => &[],
+        };
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(false) };
+        let page = |row: u32| page_ends.partition_point(|end| *end <= row);
+        if positions.len() > TOUCHED_ROWS_MAX * (page(*last) + 1 - page(*first)) {
             return Ok(false);
         }
         rows.by_page(page_ends, |number, _| self.page(number).map(drop))?;

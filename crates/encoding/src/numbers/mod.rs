@@ -284,7 +284,7 @@ impl Numbers {
     /// The numbers of selected rows, floating point as keys: all are decoded, some at a time, and those that are wanted
     /// moved together.
     pub(crate) fn select<O: Native>(&self, selection: &Bitmap, selected: usize) -> Vec<O> {
-        let mut numbers = Vec::with_capacity(selected + SELECT_ROWS);
+        let mut numbers = Vec::with_capacity(selected + SELECT_ROWS.min(selection.len()));
         for (words, first) in selection.words().chunks(SELECT_ROWS / 64).zip((0..).step_by(SELECT_ROWS)) {
             if words.iter().any(|word| *word != 0) {
                 let known = numbers.len();

@@ -8,11 +8,17 @@
 //!
 //! There are as many partitions as processors. Were all of them computed by tasks, the thread that asks would take a
 //! processor from one of them each time that it is woken for a batch, which for short queries is most of their time.
+//!
+//! This is for plans whose partitions give a batch, or a chance to cancel, in a short time, and do not wait for each other:
+//! those that hand on what a scan reads, where all partitions take segments from one queue. A partition of a join could
+//! compute for minutes while nobody looks whether the query was cancelled, and one that is not asked for, because others
+//! have rows ready, would have what it is sent pile up.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use async_stream::try_stream;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -20,11 +26,12 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_
 use datafusion_common_runtime::JoinSet;
 use futures::StreamExt;
 use tokio::sync::mpsc;
+use tokio::task::JoinError;
 
-/// Batches that may wait to be taken.
-const WAITING_MAX: usize = 4;
+/// Batches that may wait to be taken, for each partition: so that none stops while the thread that takes them computes.
+const WAITING_MAX: usize = 2;
 
-/// Starts a plan. Dropping the stream ends it.
+/// Starts a plan that hands on what a scan reads. Dropping the stream ends it.
 ///
 /// # Errors
 /// When a partition cannot be started.
@@ -36,8 +43,8 @@ pub(super) fn execute_merged(
     if partitions < 2 {
         return execute_stream(Arc::clone(plan), Arc::clone(context));
     }
-    let mut own = plan.execute(0, Arc::clone(context))?;
-    let (sender, mut ready) = mpsc::channel(WAITING_MAX);
+    let mut own = Some(plan.execute(0, Arc::clone(context))?);
+    let (sender, mut ready) = mpsc::channel(WAITING_MAX * partitions);
     let mut others = JoinSet::new();
     for partition in 1..partitions {
         let (sender, mut stream) = (sender.clone(), plan.execute(partition, Arc::clone(context))?);
@@ -53,36 +60,41 @@ pub(super) fn execute_merged(
     }
     drop(sender);
     let stream = try_stream! {
-        let mut own_is_over = false;
         loop {
             let next = tokio::select! {
                 biased;
                 Some(batch) = ready.recv() => Some(batch),
-                batch = own.next(), if !own_is_over => batch,
+                Some(ended) = others.join_next() => {
+                    match ended.map_err(JoinError::try_into_panic) {
+                        Ok(()) => continue,
+                        Err(Ok(panic)) => resume_unwind(panic),
+                        Err(Err(error)) => Some(Err(DataFusionError::External(Box::new(error)))),
+                    }
+                }
+                batch = next_of(&mut own), if own.is_some() => batch,
                 else => break,
             };
             match next {
                 Some(batch) => yield batch?,
-                None => own_is_over = true,
-            }
-        }
-        // A task that did not come to its end has not said so.
-        while let Some(ended) = others.join_next().await {
-            match ended.map_err(|error| error.try_into_panic()) {
-                Ok(()) => {}
-                Err(Ok(panic)) => resume_unwind(panic),
-                Err(Err(error)) => Err(DataFusionError::External(Box::new(error)))?,
+                // What it holds is given back.
+                None => own = None,
             }
         }
     };
     Ok(Box::pin(RecordBatchStreamAdapter::new(plan.schema(), stream)))
 }
 
+async fn next_of(stream: &mut Option<SendableRecordBatchStream>) -> Option<Result<RecordBatch>> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::Int64Array;
     use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-    use datafusion::arrow::record_batch::RecordBatch;
     use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 
     use super::*;
@@ -98,6 +110,7 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum End {
         Over,
+        Never,
         Error,
         Panic,
     }
@@ -116,6 +129,9 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 assert!(end != End::Panic, "the panic of the test");
+                if end == End::Never {
+                    futures::future::pending::<()>().await;
+                }
                 if end == End::Error {
                     Err(DataFusionError::Execution("the error of the test".to_owned()))?;
                 }
@@ -154,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_of_any_partition_arrives() {
         for place in 0..3 {
-            let mut ends = [End::Over; 3];
+            let mut ends = [End::Never; 3];
             ends[place] = End::Error;
             let error = run(&ends).await.unwrap_err();
             assert_eq!(error.strip_backtrace(), "Execution error: the error of the test");
@@ -164,7 +180,8 @@ mod tests {
     #[tokio::test]
     async fn rows_of_a_partition_that_panicked_are_not_taken_for_all() {
         for place in 0..3 {
-            let mut ends = [End::Over; 3];
+            // Nobody waits for the others then.
+            let mut ends = [End::Never; 3];
             ends[place] = End::Panic;
             let ended = tokio::spawn(async move { run(&ends).await }).await;
             assert!(ended.unwrap_err().is_panic(), "{place}");

@@ -9,7 +9,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::Mutex;
@@ -301,8 +301,9 @@ fn start_query(
         let progress = ScanProgress(ProgressCounter::new(Progress::QUERY, Some(rows), callback));
         config.set_extension(Arc::new(progress));
     }
+    let handed_on = scan::batch_rows_of(&physical);
     if config.options().execution.batch_size == ExecutionOptions::default().batch_size
-        && let Some(rows) = scan::batch_rows_of(&physical)
+        && let Some(rows) = handed_on
     {
         // Who sets another size has it.
         let rows = rows.max(config.batch_size());
@@ -312,5 +313,9 @@ fn start_query(
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let context = TaskContext::new(None, session, config, none.0, none.1, none.2, none.3, runtime);
-    Ok(execute_merged(&physical, &Arc::new(context))?)
+    let context = Arc::new(context);
+    match handed_on {
+        Some(_) => Ok(execute_merged(&physical, &context)?),
+        None => Ok(execute_stream(physical, context)?),
+    }
 }
