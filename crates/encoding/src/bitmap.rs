@@ -136,7 +136,8 @@ impl Bitmap {
 
     /// The selected rows, ascending.
     pub fn positions(&self) -> Vec<u32> {
-        let mut positions = vec![];
+        // With some room behind them, which the kernel writes to.
+        let mut positions = Vec::with_capacity(self.count() + VECTOR_ROWS);
         self.append_positions(0..self.len, &mut positions);
         positions
     }

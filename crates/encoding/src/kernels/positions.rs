@@ -27,22 +27,24 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
 fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     use std::arch::x86_64::*;
 
-    let count: usize = words.iter().map(|word| word.count_ones() as usize).sum();
-    positions.reserve(count + 64);
+    /// Words whose zeros are found together.
+    const WORDS: usize = 8;
     let places: [u8; 64] = std::array::from_fn(|place| place as u8);
     // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
     let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
-    let spare = positions.spare_capacity_mut();
-    let mut written = 0;
-    let mut base = _mm512_set1_epi32(first as i32);
-    // Four words at a time are passed over, if there is nothing in them; a word alone would be guessed wrongly.
-    for words in words.chunks(4) {
-        if words.iter().fold(0, |all, word| all | word) == 0 {
-            base = _mm512_add_epi32(base, _mm512_set1_epi32(256));
-            continue;
-        }
-        for word in words {
-            let found = _mm512_maskz_compress_epi8(*word, places);
+    for (words, first) in words.chunks(WORDS).zip((first..).step_by(64 * WORDS)) {
+        let used = u8::MAX >> (WORDS - words.len());
+        // SAFETY: as many words are loaded as the slice has.
+        let loaded = unsafe { _mm512_maskz_loadu_epi64(used, words.as_ptr().cast()) };
+        let mut left = _mm512_test_epi64_mask(loaded, loaded);
+        positions.reserve(if left == 0 { 0 } else { 64 * WORDS + 64 });
+        let spare = positions.spare_capacity_mut();
+        let mut written = 0;
+        while left != 0 {
+            let index = left.trailing_zeros();
+            let word = words[index as usize];
+            let base = _mm512_set1_epi32((first + 64 * index) as i32);
+            let found = _mm512_maskz_compress_epi8(word, places);
             let cells = &mut spare[written..written + 64];
             let mut store = |part: usize, places| {
                 let rows = _mm512_add_epi32(base, _mm512_cvtepu8_epi32(places));
@@ -57,11 +59,11 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
                 store(3, _mm512_extracti32x4_epi32::<3>(found));
             }
             written += word.count_ones() as usize;
-            base = _mm512_add_epi32(base, _mm512_set1_epi32(64));
+            left &= left - 1;
         }
+        // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
+        unsafe { positions.set_len(positions.len() + written) };
     }
-    // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
-    unsafe { positions.set_len(positions.len() + written) };
 }
 
 #[cfg(test)]
