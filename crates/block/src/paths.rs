@@ -96,7 +96,7 @@ impl SegmentReader<'_> {
             start = rows.end;
             let found = if zone.is_ascending && uncertain.overlaps(&rows) {
                 let (piece, place) = self.piece(test.column)?;
-                piece.search(place, &test.test, rows.start as usize..rows.end as usize)
+                piece.search(place, &test.test, rows.start as usize..rows.end as usize)?
             } else {
                 None
             };

@@ -40,6 +40,7 @@ pub use chunk::{Chunk, NullableNumbers};
 pub use encode::{Choice, EncodeError, encode};
 pub use head::CorruptChunk;
 pub use kernels::Instructions;
+pub use search::numbers as search_ascending;
 
 /// Rows of a vector: the unit in which numbers are packed, unpacked and tested.
 pub const VECTOR_ROWS: usize = 1024;

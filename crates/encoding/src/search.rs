@@ -8,8 +8,9 @@ use taut_types::Test;
 /// Longer lists are tested value by value.
 const LIST_MAX: usize = 16;
 
-/// Of rows whose numbers ascend, those that pass a test.
-pub(crate) fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) -> Option<Vec<Range<usize>>> {
+/// Of rows whose numbers ascend, those that pass a test, as ranges; `None` for a test that is not one of numbers, or a long
+/// list.
+pub fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) -> Option<Vec<Range<usize>>> {
     let between = |low: i128, high: i128, rows: Range<usize>| {
         let start = first_row(rows.clone(), |row| number(row) < low);
         start..first_row(start..rows.end, |row| number(row) <= high)

@@ -135,10 +135,19 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Of rows whose values ascend, those that pass a test, by binary search; `None` where that is not to be had. A zone
-    /// of tuples is a page, which is tested in about the time that a search through it takes.
-    pub fn search(&self, place: usize, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
-        self.chunk(place)?.search(test, rows)
+    /// Of rows whose values ascend, those that pass a test, by binary search; `None` where that is not to be had.
+    pub fn search(
+        &mut self,
+        place: usize,
+        test: &Test,
+        rows: Range<usize>,
+    ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
+        match (self.levels.at(place), &mut self.tuples) {
+            (Stored::Column(column), _) => Ok(column.chunk.search(test, rows)),
+            (Stored::Field(field), Tuples::Slotted(piece)) => piece.search(field, test, rows),
+            // Of packed rows the columns that are sorted are levels.
+            (Stored::Field(_), Tuples::None | Tuples::Packed(_)) => Ok(None),
+        }
     }
 
     /// The codes of text whose dictionary entries pass a test that is not one for nulls; `None` without a dictionary.

@@ -33,10 +33,11 @@ mod read;
 
 pub(crate) use build::build;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use arrow_buffer::Buffer;
-use taut_encoding::Bitmap;
+use taut_encoding::{Bitmap, search_ascending};
 use taut_index::RowRanges;
 use taut_types::{ColumnTest, Encoding, Key, LogicalType, Test};
 
@@ -267,6 +268,39 @@ impl<'a> SlottedPiece<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Of rows of one page whose values ascend, those that pass a test, by binary search. `None` for rows of several pages,
+    /// and for values that are no numbers of up to 64 bits or may be null.
+    pub fn search(
+        &mut self,
+        place: usize,
+        test: &Test,
+        rows: Range<usize>,
+    ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
+        let Attribute::Fixed { at, width: width @ ..=8 } = self.shape.attributes[place] else { return Ok(None) };
+        let number = self.directory.page_ends.partition_point(|end| *end as usize <= rows.start);
+        if self.has_nulls(place) || number == self.directory.page_ends.len() {
+            return Ok(None);
+        }
+        let page_rows = self.directory.page_rows(number);
+        if rows.end > page_rows.end {
+            return Ok(None);
+        }
+        let page = self.page_of(number, page_rows.len(), Checked::Head)?;
+        let is_corrupt = Cell::new(false);
+        let found = search_ascending(test, rows, |row| {
+            let tuple = self.shape.slot(&page.bytes, row - page_rows.start);
+            if !self.shape.is_tuple(&page.bytes, tuple) {
+                is_corrupt.set(true);
+                return 0;
+            }
+            key_of(&page.bytes, tuple + at, width).into()
+        });
+        match is_corrupt.get() {
+            true => Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples"))),
+            false => Ok(found),
+        }
     }
 
     /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.

@@ -31,7 +31,8 @@ impl SlottedPiece<'_> {
                     return Ok(());
                 }
                 let read = self.append_all(places, &pages, &tuples, &mut outputs);
-                (pages.clear(), tuples.clear());
+                pages.clear();
+                tuples.clear();
                 read
             })?;
             // Few rows of each page are copied faster column by column.
