@@ -261,6 +261,11 @@ impl InputState {
             Groups::Runs(runs) => runs.iter().map(|(_, rows)| rows).sum(),
         };
         for extremes in self.least.iter_mut().chain(&mut self.greatest) {
+            if let (Some(numbers), None) = (numbers.slice(), nulls)
+                && extremes.add_narrow(groups, group_count, numbers, (low, high))
+            {
+                continue;
+            }
             let number =
                 |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row)).then(|| i128::from(numbers.at(row)));
             extremes.add(groups, group_count, (0..rows).map(number));

@@ -212,26 +212,55 @@ impl Sums {
 #[derive(Debug)]
 pub struct Extremes {
     is_greatest: bool,
-    found: Vec<i128>,
+    /// Of numbers of 64 bits, which most are.
+    narrow: Vec<i64>,
+    wide: Vec<i128>,
 }
 
 impl Extremes {
     /// Nothing found yet.
     pub fn new(is_greatest: bool) -> Self {
-        Self { is_greatest, found: Vec::new() }
+        Self { is_greatest, narrow: Vec::new(), wide: Vec::new() }
+    }
+
+    /// Looks at numbers, one for each row. Returns false, and has done nothing, where they may be as great or small as what
+    /// stands for none.
+    pub fn add_narrow(
+        &mut self,
+        groups: Groups<'_>,
+        group_count: usize,
+        numbers: &[i64],
+        (low, high): (i128, i128),
+    ) -> bool {
+        if low <= i64::MIN.into() || high >= i64::MAX.into() {
+            return false;
+        }
+        self.narrow.resize(group_count.max(self.narrow.len()), self.no_narrow());
+        let found = self.narrow.as_mut_slice();
+        match (groups, self.is_greatest) {
+            (Groups::Rows(groups), false) => each_row(found, groups, numbers, |number, best| number < best),
+            (Groups::Rows(groups), true) => each_row(found, groups, numbers, |number, best| number > best),
+            (Groups::Runs(_), false) => {
+                groups.runs(|group, rows| found[group] = numbers[rows].iter().fold(found[group], |a, b| a.min(*b)));
+            }
+            (Groups::Runs(_), true) => {
+                groups.runs(|group, rows| found[group] = numbers[rows].iter().fold(found[group], |a, b| a.max(*b)));
+            }
+        }
+        true
     }
 
     /// Looks at numbers, one for each row that is `Some`.
     pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = Option<i128>>) {
-        self.found.resize(group_count.max(self.found.len()), self.nothing());
+        self.wide.resize(group_count.max(self.wide.len()), self.nothing());
         let mut numbers = numbers;
         let is_greatest = self.is_greatest;
         groups.runs(|group, rows| {
-            let mut best = self.found[group];
+            let mut best = self.wide[group];
             for number in numbers.by_ref().take(rows.len()).flatten() {
                 best = if is_greatest { best.max(number) } else { best.min(number) };
             }
-            self.found[group] = best;
+            self.wide[group] = best;
         });
     }
 
@@ -239,15 +268,36 @@ impl Extremes {
         if self.is_greatest { i128::MIN } else { i128::MAX }
     }
 
+    fn no_narrow(&self) -> i64 {
+        if self.is_greatest { i64::MIN } else { i64::MAX }
+    }
+
     /// What was found for so many groups; it begins anew.
     pub fn take(&mut self, groups: usize) -> Vec<i128> {
-        self.found.resize(groups, self.nothing());
-        std::mem::take(&mut self.found)
+        self.wide.resize(groups, self.nothing());
+        let none = self.no_narrow();
+        let narrow = std::mem::take(&mut self.narrow);
+        for (best, number) in self.wide.iter_mut().zip(narrow).filter(|(_, number)| *number != none) {
+            let number = i128::from(number);
+            *best = if self.is_greatest { number.max(*best) } else { number.min(*best) };
+        }
+        std::mem::take(&mut self.wide)
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.found.capacity() * size_of::<i128>()
+        self.narrow.capacity() * size_of::<i64>() + self.wide.capacity() * size_of::<i128>()
+    }
+}
+
+/// Puts each number that is better in the place of what its group has. Few are, once some rows have been seen, so that this
+/// is guessed rightly and costs little more than reading.
+fn each_row(found: &mut [i64], groups: &[u32], numbers: &[i64], is_better: impl Fn(i64, i64) -> bool) {
+    for (group, number) in groups.iter().zip(numbers) {
+        let best = &mut found[*group as usize];
+        if is_better(*number, *best) {
+            *best = *number;
+        }
     }
 }
 
@@ -285,6 +335,35 @@ mod tests {
         counts.resize(LANED_GROUPS_MAX + 1);
         counts.count_rows(&[1, 4096]);
         assert_eq!([0, 1, 2, 4096].map(|group| counts.sum(group)), [1, 4, 1, 1]);
+    }
+
+    #[test]
+    fn extremes_of_numbers_narrow_and_wide_are_found() {
+        let numbers: Vec<i64> = (0..300).map(|row| (row * 7919) % 1000 - 500).collect();
+        let groups: Vec<u32> = (0..300).map(|row| row % 3).collect();
+        let runs: Vec<(u32, usize)> = (0..60).map(|run| (run % 3, 5)).collect();
+        for is_greatest in [false, true] {
+            for groups in [Groups::Rows(&groups), Groups::Runs(&runs)] {
+                let mut expected = [None; 3];
+                groups.runs(|group, rows| {
+                    for number in &numbers[rows] {
+                        let best = expected[group].unwrap_or(*number);
+                        expected[group] = Some(if is_greatest { best.max(*number) } else { best.min(*number) });
+                    }
+                });
+                let mut found = Extremes::new(is_greatest);
+                assert!(!found.add_narrow(groups, 3, &numbers, (i64::MIN.into(), 0)));
+                assert!(!found.add_narrow(groups, 3, &numbers, (0, i64::MAX.into())));
+                assert!(found.add_narrow(groups, 3, &numbers, (-500, 500)));
+                // Of a group that only wide numbers were found of, these count.
+                let far = i128::from(i64::MAX) * if is_greatest { -4 } else { 4 };
+                found.add(Groups::Rows(&[0, 3]), 4, [Some(far), Some(far)].into_iter());
+                let expected: Vec<i128> =
+                    expected.iter().flatten().map(|number| (*number).into()).chain([far]).collect();
+                assert_eq!(found.take(4), expected);
+                assert_eq!(found.take(1), [found.nothing()]);
+            }
+        }
     }
 
     #[test]
