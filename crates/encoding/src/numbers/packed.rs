@@ -27,6 +27,8 @@ use crate::{Bitmap, VECTOR_ROWS};
 const DENSITY_VECTORS: usize = 16;
 /// Up to so many rows in a vector, each is read by itself; more cost as much as unpacking it.
 const SINGLE_ROWS_MAX: usize = 128;
+/// Up to so many neighbours of a vector are read without unpacking it: its other lines need not come from memory then.
+const EXTRACTED_ROWS_MAX: usize = 16;
 /// Bytes of a line of the cache.
 const LINE_BYTES: usize = 64;
 /// Where a row is wanted of so many bytes, reading all of them in order takes less time than waiting for the line of each.
@@ -128,6 +130,8 @@ impl Packed {
         self.vectors::<L>(rows, |packed, part| {
             if part.len() == VECTOR_ROWS {
                 append_unpacked(self.width, packed, out, map);
+            } else if part.len() <= EXTRACTED_ROWS_MAX {
+                out.extend(part.map(|row| map(extract(self.width, packed, row))));
             } else {
                 let mut vector = [O::default(); VECTOR_ROWS];
                 unpack(self.width, packed, &mut vector, map);
