@@ -56,6 +56,11 @@ impl Conform {
         Ok(Self { table: table.to_owned(), target: arrow, casts })
     }
 
+    /// The columns of the table.
+    pub fn target(&self) -> &SchemaRef {
+        &self.target
+    }
+
     /// A batch in the table's types.
     ///
     /// # Errors

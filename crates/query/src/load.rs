@@ -9,16 +9,17 @@
 //!
 //! Nothing is visible before the commit, and an error before it leaves no trace.
 //!
+//! Rows of a table that is sorted are looked at on the way, and sorted first if they are not in order: see `sorted.rs`.
 //! Rows of a table that is divided into partitions come together first, and are gathered by partition: see `divide.rs`.
 
 mod divide;
+mod sorted;
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, UInt64Array};
-use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{Session, TableProvider};
@@ -27,9 +28,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{Distribution, EquivalenceProperties, LexRequirement, OrderingRequirements};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{Distribution, EquivalenceProperties, OrderingRequirements, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, EvaluationType, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -37,6 +36,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning as OutputPartitioning,
     PlanProperties,
 };
+use datafusion::prelude::SessionConfig;
 use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -51,6 +51,7 @@ use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
 
 pub(crate) use divide::{Divider, SAMPLE_ROWS, settles, settling_rows};
+use sorted::{Ends, InputOrder, can_rerun, is_out_of_order};
 
 /// Plain bytes up to which the batches of a block are gathered, to be encoded beside those of other blocks. A larger
 /// block is encoded segment by segment as its rows arrive.
@@ -163,6 +164,7 @@ pub struct InsertExec {
     store: Arc<Store>,
     target: Target,
     input: Arc<dyn ExecutionPlan>,
+    order: InputOrder,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -175,6 +177,7 @@ impl InsertExec {
 
     /// Inserts the rows of an input, whose columns are those of the target by place.
     pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
+        let order = InputOrder::of(&target, &input);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(count_schema()),
             OutputPartitioning::UnknownPartitioning(1),
@@ -183,25 +186,18 @@ impl InsertExec {
         )
         .with_scheduling_type(SchedulingType::Cooperative)
         .with_evaluation_type(EvaluationType::Eager);
-        Self { store, target, input, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
-    }
-
-    /// The order in which the design wants rows, as a requirement on the input.
-    fn sort_requirement(&self) -> Option<LexRequirement> {
-        let fields = self.input.schema();
-        let columns = self.target.design().sort_by.iter().map(|sort| {
-            let place = sort.column.index();
-            let options = SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
-            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(fields.field(place).name(), place));
-            PhysicalSortExpr { expr, options }.into()
-        });
-        LexRequirement::new(columns)
+        Self { store, target, input, order, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
 impl DisplayAs for InsertExec {
     fn fmt_as(&self, _format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "InsertExec: table={}, layout={}", self.target.name(), self.target.design().layout.name())
+        let design = self.target.design();
+        write!(formatter, "InsertExec: table={}, layout={}", self.target.name(), design.layout.name())?;
+        match design.to_options(self.target.schema()).into_iter().find(|(option, _)| *option == "sort_by") {
+            Some((_, columns)) => write!(formatter, ", sort_by=[{columns}]"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -224,19 +220,28 @@ impl ExecutionPlan for InsertExec {
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
-        match self.sort_requirement() {
-            Some(_) => vec![Distribution::SinglePartition],
-            None => vec![Distribution::UnspecifiedDistribution],
+        match self.order {
+            InputOrder::Required(_) => vec![Distribution::SinglePartition],
+            InputOrder::Any | InputOrder::Watched(_) | InputOrder::Sorted(_) => {
+                vec![Distribution::UnspecifiedDistribution]
+            }
         }
     }
 
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
-        vec![self.sort_requirement().map(OrderingRequirements::new)]
+        let requirement = match &self.order {
+            InputOrder::Required(key) => key.ordering(&self.input.schema()),
+            InputOrder::Any | InputOrder::Watched(_) | InputOrder::Sorted(_) => None,
+        };
+        vec![requirement.map(|ordering| OrderingRequirements::new(ordering.into()))]
     }
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.pop()) {
-            (Some(input), None) => Ok(Arc::new(Self::new(Arc::clone(&self.store), self.target.clone(), input))),
+            (Some(input), None) => {
+                let order = self.order.clone();
+                Ok(Arc::new(Self { order, ..Self::new(Arc::clone(&self.store), self.target.clone(), input) }))
+            }
             _ => datafusion::common::internal_err!("an insert has one input"),
         }
     }
@@ -254,12 +259,17 @@ impl ExecutionPlan for InsertExec {
 
     fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (store, target, input) = (Arc::clone(&self.store), self.target.clone(), Arc::clone(&self.input));
+        let order = self.order.clone();
         let bytes_written = MetricBuilder::new(&self.metrics).counter("bytes_written", 0);
         let blocks_written = MetricBuilder::new(&self.metrics).counter("blocks_written", 0);
+        let rows_sorted = MetricBuilder::new(&self.metrics).counter("rows_sorted", 0);
         let insert = async move {
             let progress = context.session_config().get_extension::<ProgressCounter>();
-            let blocks = write_blocks(&store, &target, input, Arc::clone(&context), progress.as_deref()).await?;
+            let written =
+                write_blocks(&store, &target, input, order, Arc::clone(&context), progress.as_deref()).await?;
+            let Written { blocks, is_sorted } = written;
             let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
+            rows_sorted.add(if is_sorted { rows as usize } else { 0 });
             bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
             blocks_written.add(blocks.len());
             let threads = context.session_config().target_partitions();
@@ -360,22 +370,110 @@ async fn complete_indexes(store: &Arc<Store>, target: &Target, threads: usize) -
     }
 }
 
-/// Writes all rows of a plan as blocks, in order; a partition's blocks come before those of the next.
+/// The rows of a load.
+struct Rows {
+    input: Arc<dyn ExecutionPlan>,
+    conform: Arc<Conform>,
+    schema: Arc<Schema>,
+    progress: Option<ProgressCounter>,
+}
+
+impl Rows {
+    /// The rows of a partition of the input, in the types of the table.
+    fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<Conformed> {
+        let (conform, progress) = (Arc::clone(&self.conform), self.progress.clone());
+        let conformed = self.input.execute(partition, context)?.map(move |batch| {
+            let batch = conform.batch(&batch?)?;
+            if let Some(progress) = &progress {
+                progress.add(batch.num_rows() as u64);
+            }
+            Ok(batch)
+        });
+        Ok(conformed.boxed())
+    }
+}
+
+/// What a load has written.
+struct Written {
+    blocks: Vec<NewBlock>,
+    /// Whether the rows went through a sort.
+    is_sorted: bool,
+}
+
+/// Writes all rows of a plan as blocks, in the order of the table's design; where it has none, a partition's blocks come
+/// before those of the next.
 async fn write_blocks(
     store: &Arc<Store>,
     target: &Target,
     input: Arc<dyn ExecutionPlan>,
+    order: InputOrder,
     context: Arc<TaskContext>,
     progress: Option<&ProgressCounter>,
-) -> Result<Vec<NewBlock>> {
+) -> Result<Written> {
     let threads = context.session_config().target_partitions();
+    let context = in_order_of_files(&context);
     let writer = BlockWriter::new(store, target.schema(), target.design(), threads);
     let conform = Arc::new(Conform::new(&input.schema(), target.schema(), target.name())?);
-    let mut streams = Vec::new();
-    for partition in 0..input.output_partitioning().partition_count() {
-        let stream = input.execute(partition, Arc::clone(&context))?;
-        streams.push(conformed(stream, Arc::clone(&conform), progress.cloned()));
+    let (schema, progress) = (Arc::clone(target.schema()), progress.cloned());
+    let rows = Arc::new(Rows { input, conform, schema, progress });
+    let streams = || -> Result<Vec<Conformed>> {
+        let partitions = 0..rows.input.output_partitioning().partition_count();
+        partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
+    };
+    let (key, is_watched) = match order {
+        InputOrder::Any | InputOrder::Required(_) => {
+            return Ok(Written { blocks: blocks_of(writer, target, streams()?).await?, is_sorted: false });
+        }
+        // Planning may have put an operator into the input that runs once.
+        InputOrder::Watched(key) => (key, can_rerun(&rows.input)),
+        InputOrder::Sorted(key) => (key, false),
+    };
+    if is_watched {
+        let streams = streams()?;
+        let ends = Ends::new(key.clone(), streams.len());
+        let watched: Vec<_> =
+            streams.into_iter().enumerate().map(|(partition, rows)| ends.watch(partition, rows)).collect();
+        // Partitions of the table are filled from one stream, or the order would be that in which streams come.
+        let watched = match target.design().partition_by {
+            Some(_) => vec![futures::stream::iter(watched).flatten().boxed()],
+            None => watched,
+        };
+        let written = blocks_of(writer.clone(), target, watched).await;
+        match written.and_then(|blocks| ends.check_partitions().map(|()| blocks)) {
+            Err(error) if is_out_of_order(&error) => {}
+            result => return result.map(|blocks| Written { blocks, is_sorted: false }),
+        }
+        if let Some(progress) = &rows.progress {
+            progress.restart();
+        }
     }
+    let sorted = sorted::sorted(&key, &rows, context)?;
+    Ok(Written { blocks: blocks_of(writer, target, vec![sorted]).await?, is_sorted: true })
+}
+
+/// A context in which a partition of files is read by its own stream alone, so that rows come in the order of files, and
+/// can be read twice.
+fn in_order_of_files(context: &TaskContext) -> Arc<TaskContext> {
+    let mut config = context.session_config().clone();
+    config.options_mut().execution.enable_file_stream_work_stealing = false;
+    with_config(context, config)
+}
+
+fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        config,
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        context.runtime_env(),
+    ))
+}
+
+/// Blocks of the rows of some streams, one stream's before those of the next.
+async fn blocks_of(writer: BlockWriter, target: &Target, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
     if let Some(design) = target.design().partition_by {
         return divided_blocks(Divider::new(writer, Some(design), target.partitioning()), streams).await;
     }
@@ -433,17 +531,6 @@ impl BlockWriter {
 
 /// Rows in the types of the target.
 type Conformed = BoxStream<'static, Result<RecordBatch>>;
-
-fn conformed(stream: SendableRecordBatchStream, conform: Arc<Conform>, progress: Option<ProgressCounter>) -> Conformed {
-    let conformed = stream.map(move |batch| {
-        let batch = conform.batch(&batch?)?;
-        if let Some(progress) = &progress {
-            progress.add(batch.num_rows() as u64);
-        }
-        Ok(batch)
-    });
-    conformed.boxed()
-}
 
 /// Blocks of one partition of the table each. A batch is taken from each stream in turn, whichever has more ready, so
 /// that the same streams lead to the same blocks.

@@ -43,6 +43,11 @@ impl ProgressCounter {
         let rows_done = self.rows_done.fetch_add(rows, Ordering::Relaxed) + rows;
         (self.callback)(&Progress { operation: self.operation.to_string(), rows_done, rows_total: self.rows_total });
     }
+
+    /// Counts from zero again.
+    pub fn restart(&self) {
+        self.rows_done.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Debug for ProgressCounter {
