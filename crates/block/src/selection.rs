@@ -187,11 +187,11 @@ impl<'a> Rows<'a> {
             }
             Self::Bits(bits) => return Self::Positions(bits.positions()).by_page(page_ends, visit),
             Self::Positions(positions) => {
-                let mut rest = *positions;
+                let (mut rest, mut page) = (*positions, 0);
                 while let Some(position) = rest.first() {
-                    let page = page_ends.partition_point(|end| end <= position);
+                    page += leading(&page_ends[page..], |end| end <= *position);
                     let first = if page == 0 { 0 } else { page_ends[page - 1] };
-                    let (here, behind) = rest.split_at(rest.partition_point(|row| *row < page_ends[page]));
+                    let (here, behind) = rest.split_at(leading(rest, |row| row < page_ends[page]));
                     visit(page, PageRows::Positions { first, positions: here })?;
                     rest = behind;
                 }
@@ -199,6 +199,16 @@ impl<'a> Rows<'a> {
         }
         Ok(())
     }
+}
+
+/// How many numbers at the beginning pass, where those that do come first and mostly are few.
+fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
+    let mut step = 1;
+    while step < numbers.len() && passes(numbers[step - 1]) {
+        step *= 2;
+    }
+    let (known, bound) = (step / 2, step.min(numbers.len()));
+    known + numbers[known..bound].partition_point(|number| passes(*number))
 }
 
 /// Rows of one page, counted in the page.
@@ -248,6 +258,16 @@ impl PageRows<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leading_numbers_are_counted() {
+        let numbers: Vec<u32> = (0..70).collect();
+        for length in 0..70 {
+            for bound in 0..75 {
+                assert_eq!(leading(&numbers[..length], |number| number < bound), length.min(bound as usize));
+            }
+        }
+    }
 
     #[test]
     fn bitmaps_become_the_simplest_selection() {

@@ -44,6 +44,10 @@ const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
 /// Up to so many rows in a page, about, are touched before they are read: more follow each other closely.
 const TOUCHED_ROWS_MAX: usize = 8;
+/// Bytes that come from memory together.
+const LINE_BYTES: usize = 64;
+/// Lines of a row that are touched; what follows is fetched ahead by the processor.
+const TOUCHED_LINES_MAX: usize = 4;
 
 /// The parsed first part of a head.
 #[derive(Debug)]
@@ -254,11 +258,13 @@ impl<'a> Pages<'a> {
     }
 
     /// Has rows that lie far apart, if these do, come from memory together, where one would wait for the other when they
-    /// are read page by page. `place` tells at which byte of a page a row is; nothing is checked yet. Returns whether it did.
+    /// are read page by page. `place` tells at which byte of a page a row is, `bytes` what of it is read; nothing is checked
+    /// yet. Returns whether it did.
     pub fn touch(
         &mut self,
         rows: &Rows<'_>,
         page_ends: &[u32],
+        bytes: Range<usize>,
         place: impl Fn(&[u8], usize) -> Option<usize>,
     ) -> Result<bool, BlockError> {
         if rows.len() > TOUCHED_ROWS_MAX * page_ends.len() {
@@ -277,9 +283,12 @@ impl<'a> Pages<'a> {
         rows.by_page(page_ends, |number, _| self.page(number).map(drop))?;
         let mut touched = 0;
         rows.by_page::<BlockError>(page_ends, |number, part| {
-            if let Some(bytes) = &self.loaded[1 + number] {
-                let byte = |row| place(bytes, row).and_then(|at| bytes.get(at)).copied();
-                part.each(|row| touched ^= byte(row).unwrap_or(0));
+            if let Some(page) = &self.loaded[1 + number] {
+                part.each(|row| {
+                    let Some(row) = place(page, row).and_then(|at| page.get(at..)) else { return };
+                    let lines = bytes.clone().step_by(LINE_BYTES).take(TOUCHED_LINES_MAX).chain([bytes.end - 1]);
+                    touched ^= lines.filter_map(|at| row.get(at)).fold(0, |all, byte| all ^ byte);
+                });
             }
             Ok(())
         })?;

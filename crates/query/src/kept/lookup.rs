@@ -1,12 +1,13 @@
 //! Queries that pick rows of one table by comparisons with values: run at once, on the thread that asks.
 //!
 //! Such a query often is for a handful of rows, found by a sorted column or an index in less time than a plan takes to be
-//! made and started. How many rows it is for is known only when it runs, so it is just begun: one that looks at more
-//! than a segment's values is given up, and planned.
+//! made and started. How many rows it is for is known only when it runs, so it is just begun: one that turns
+//! out to be more than that is given up, and planned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
@@ -19,10 +20,13 @@ use taut_types::{ColumnIndex, ColumnTest, Predicate};
 use super::TableShape;
 use crate::scan::{block_error, comparison, list_test};
 
-/// Values that a lookup may test, and rows that it may give.
-const VALUES_MAX: u64 = SEGMENT_ROWS as u64;
-/// Segments that it may ask, and blocks that it may open.
-const SEGMENTS_MAX: u64 = 256;
+/// Values that a lookup may test.
+const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
+/// Values that it may give, rows times columns: what lies far apart in memory takes 0.1 us each, so that the threads of a
+/// planned query make up for its planning from about as many on.
+const VALUES_MAX: u64 = 8_192;
+/// Segments that it may ask, and blocks that it may open. To search the index of one takes some microseconds.
+const SEGMENTS_MAX: u64 = 64;
 /// Bytes of rows that it may give.
 const BYTES_MAX: usize = 16 << 20;
 /// A lookup that was given up so often in a row is not begun again.
@@ -97,10 +101,19 @@ impl Lookup {
         Ok(found)
     }
 
+    /// One batch of rows at most: what is done with a batch takes more than a row.
     fn find(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
+        let Some(batches) = self.batches(table, predicate)? else { return Ok(None) };
+        match batches.len() {
+            0 | 1 => Ok(Some(batches)),
+            _ => Ok(Some(vec![concat_batches(&self.output, &batches)?])),
+        }
+    }
+
+    fn batches(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
         let (mut report, mut history, mut wanted) = (ScanReport::default(), TestHistory::default(), self.limit);
-        let (mut batches, mut bytes, mut opened) = (Vec::new(), 0, 0);
+        let (mut batches, mut bytes, mut opened, mut given) = (Vec::new(), 0, 0, 0);
         for place in table.blocks_that_may_match(&predicate.column_tests) {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -119,11 +132,11 @@ impl Lookup {
                 let mut reader = block.block().open_segment(&block, segment);
                 let selection = reader.filter_in_order(predicate, &mut history, &mut report);
                 let selection = selection.map_err(|error| block_error(&block, error))?;
-                let is_much = report.values_tested > VALUES_MAX || report.rows_out > VALUES_MAX;
-                if is_much || report.segments > SEGMENTS_MAX {
+                let rows = selection.len().min(wanted);
+                given += (rows * self.columns.len()) as u64;
+                if report.values_tested > TESTED_MAX || given > VALUES_MAX || report.segments > SEGMENTS_MAX {
                     return Ok(None);
                 }
-                let rows = selection.len().min(wanted);
                 if rows > 0 {
                     wanted -= rows;
                     let arrays = reader.project(&selection, 0..rows, &self.columns, &mut report);

@@ -29,7 +29,8 @@ impl PackedPiece<'_> {
         let mut outputs: Vec<Output> = places.iter().map(output).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let tuple_bits = self.directory.tuple_bits;
-        let touched = self.pages.touch(rows, &page_ends, |page, row| {
+        let tuple = 0..tuple_bits.div_ceil(8).max(1);
+        let touched = self.pages.touch(rows, &page_ends, tuple, |page, row| {
             let dictionary_bytes = page.get(4..8).map_or(0, |_| u32_at(page, 4) as usize);
             Some(PAGE_HEAD_BYTES + dictionary_bytes + row * tuple_bits / 8)
         });

@@ -120,6 +120,15 @@ impl Shape {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
+    /// The bytes of a tuple from the first to the last of some attributes of fixed width; its first where there are none.
+    fn fixed_range(&self, places: &[usize]) -> Range<usize> {
+        let ranges = places.iter().filter_map(|place| match self.attributes[*place] {
+            Attribute::Fixed { at, width } => Some(at..at + width),
+            Attribute::Variable { .. } => None,
+        });
+        ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..1)
+    }
+
     /// Appends the offsets of consecutive tuples.
     fn append_slots(&self, page: &[u8], rows: Range<usize>, tuples: &mut Vec<usize>) {
         let slots = &page[page.len() - rows.end * self.slot_bytes..page.len() - rows.start * self.slot_bytes];

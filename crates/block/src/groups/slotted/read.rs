@@ -19,7 +19,8 @@ impl SlottedPiece<'_> {
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let mut outputs: Vec<Output> = places.iter().map(|place| Output::new(self.types[*place], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
-        let touched = self.pages.touch(rows, &page_ends, |page, row| self.shape.slot_of(page, row));
+        let bytes = self.shape.fixed_range(places);
+        let touched = self.pages.touch(rows, &page_ends, bytes, |page, row| self.shape.slot_of(page, row));
         let result = touched.and_then(|is_sparse| {
             // Pages that wait to be read, and where their tuples lie: slots are looked up once for all columns.
             let (mut pages, mut tuples) = (vec![], vec![]);
@@ -77,14 +78,22 @@ impl SlottedPiece<'_> {
         outputs: &mut [Output],
     ) -> Result<(), BlockError> {
         for (place, output) in places.iter().zip(outputs) {
+            let has_nulls = self.has_nulls(*place);
             for (page, rows) in pages {
-                self.append(*place, page, &tuples[rows.clone()], output)?;
+                self.append(*place, has_nulls, page, &tuples[rows.clone()], output)?;
             }
         }
         Ok(())
     }
 
-    fn append(&mut self, place: usize, page: &Page, tuples: &[usize], output: &mut Output) -> Result<(), BlockError> {
+    fn append(
+        &mut self,
+        place: usize,
+        has_nulls: bool,
+        page: &Page,
+        tuples: &[usize],
+        output: &mut Output,
+    ) -> Result<(), BlockError> {
         let bytes = page.bytes.as_slice();
         match (self.shape.attributes[place], &mut output.values) {
             (Attribute::Fixed { at, width: 16 }, Values::Decimals(vector)) => {
@@ -95,7 +104,7 @@ impl SlottedPiece<'_> {
             }
             (Attribute::Variable { .. }, _) => self.append_text(place, page, tuples, output)?,
         }
-        if self.has_nulls(place) {
+        if has_nulls {
             for tuple in tuples {
                 output.nulls.append(!Shape::is_null(&bytes[*tuple..], place));
             }
