@@ -107,16 +107,24 @@ fn sets() -> Vec<Instructions> {
 }
 
 /// A line of billions of values per second for each set, and the gain of the last over the last but one.
-fn print_sets(name: &str, values: usize, mut work: impl FnMut()) {
+fn print_sets(name: &str, values: usize, work: impl FnMut()) {
+    print_sets_that(|| true, name, values, work);
+}
+
+/// As [`print_sets`], of those sets that do the work.
+fn print_sets_that(mut can: impl FnMut() -> bool, name: &str, values: usize, mut work: impl FnMut()) {
     let sets = sets();
+    let able: Vec<_> = sets.iter().map(|set| (set.at_most(), can()).1).collect();
     let times = take_turns(TURNS, sets.len(), |set| {
         sets[set].at_most();
-        seconds(&mut work)
+        if able[set] { seconds(&mut work) } else { f64::NAN }
     });
-    let rates = times.iter().map(|times| format!(" {:.2} |", values as f64 / times.best / 1e9)).collect::<String>();
+    let number = |number: f64, digits| if number.is_nan() { "–".to_owned() } else { format!("{number:.digits$}") };
+    let rate = |times: &Times| format!(" {} |", number(values as f64 / times.best / 1e9, 2));
+    let rates = times.iter().map(rate).collect::<String>();
     let last = &times[times.len() - 1];
-    let gain = times[times.len().saturating_sub(2)].best / last.best;
-    println!("| {name} |{rates} {gain:.1} | {:.0} % |", 100.0 * last.spread);
+    let gain = number(times[times.len().saturating_sub(2)].best / last.best, 1);
+    println!("| {name} |{rates} {gain} | {} % |", number(100.0 * last.spread, 0));
 }
 
 fn print_head(what: &str, values: &str) {
@@ -209,9 +217,10 @@ fn reads() {
             print_sets(&format!("gather {percent} % of {what}"), selected, || {
                 drop(black_box(chunk.gather(&positions)))
             });
-            if chunk.select(&selection, selected).is_some() {
+            let can = || chunk.select(&selection, selected).is_some();
+            if can() {
                 let select = || drop(black_box(chunk.select(&selection, selected)));
-                print_sets(&format!("select {percent} % of {what}"), selected, select);
+                print_sets_that(can, &format!("select {percent} % of {what}"), selected, select);
             }
         }
     }
