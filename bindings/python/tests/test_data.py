@@ -13,6 +13,7 @@ import polars
 import pyarrow
 import pyarrow.compute
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 
 import taut
@@ -221,6 +222,35 @@ def test_frames_are_tables_by_name_registered_and_inserted(con, kind):
     assert con.insert("t", FRAMES[kind](con), layout="packed_row", sort_by="n") == 3
     assert con.sql("SELECT * FROM t ORDER BY n").fetchall() == expected
     assert con.table("t").layout == "packed_row"
+
+
+def test_the_order_that_a_file_claims_is_not_believed(con, tmp_path):
+    """`sorting_columns` of Parquet hold within a row group."""
+    rows = [*range(0, 20_000, 2), *range(1, 20_000, 2)]
+    table = pyarrow.table({"id": pyarrow.array(rows, pyarrow.int64())})
+    for name in "ab":
+        pyarrow.parquet.write_table(
+            table, tmp_path / f"{name}.parquet", row_group_size=10_000, sorting_columns=[pyarrow.parquet.SortingColumn(0)]
+        )
+    con.load("loaded", f"{tmp_path}/*.parquet", sort_by="id")
+    con.sql("CREATE TABLE joined (id bigint) WITH (sort_by = 'id')")
+    con.sql(f"INSERT INTO joined SELECT id FROM '{tmp_path}/a.parquet' UNION ALL SELECT id FROM '{tmp_path}/b.parquet'")
+    con.sql("CREATE TABLE cut (id bigint) WITH (sort_by = 'id')")
+    con.sql(f"INSERT INTO cut SELECT id FROM '{tmp_path}/a.parquet' LIMIT 1000000")
+    for name, copies in {"loaded": 2, "joined": 2, "cut": 1}.items():
+        found = [id for id, in con.sql(f"SELECT id FROM {name} ORDER BY id").fetchall()]
+        assert found == sorted(rows * copies), name
+        assert con.sql(f"SELECT count(*) FROM {name} WHERE id = 4001").fetchone() == (copies,), name
+
+
+def test_files_are_in_the_order_of_their_rows(con, tmp_path):
+    """Not of their names: what is in order that way is not sorted."""
+    for name, first in {"a": 5_000, "b": 0}.items():
+        ids = pyarrow.table({"id": pyarrow.array(range(first, first + 5_000), pyarrow.int64())})
+        pyarrow.parquet.write_table(ids, tmp_path / f"{name}.parquet")
+    con.load("t", f"{tmp_path}/*.parquet", sort_by="id")
+    assert [id for id, in con.sql("SELECT id FROM t ORDER BY id").fetchall()] == list(range(10_000))
+    assert con.sql("SELECT id FROM t WHERE id = 7000").fetchall() == [(7000,)]
 
 
 def test_variables_are_found_as_python_finds_them(con):

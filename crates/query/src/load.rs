@@ -421,25 +421,32 @@ async fn write_blocks(
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
     };
     let (key, is_watched) = match order {
-        InputOrder::Any | InputOrder::Required(_) => {
-            return Ok(Written { blocks: blocks_of(writer, target, streams()?).await?, is_sorted: false });
+        InputOrder::Any => {
+            let parts = parts_of(writer, target, streams()?).await?;
+            return Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: false });
+        }
+        InputOrder::Required(key) => {
+            // A plan that is wrong about its order must not make a table of it.
+            let ends = Ends::new(key, 1);
+            let streams = streams()?.into_iter().map(|rows| ends.watch(0, rows)).collect();
+            let parts = parts_of(writer, target, streams).await?;
+            return Ok(Written { blocks: ends.in_order(parts)?, is_sorted: false });
         }
         // Planning may have put an operator into the input that runs once.
         InputOrder::Watched(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };
     if is_watched {
-        let streams = streams()?;
-        let ends = Ends::new(key.clone(), streams.len());
-        let watched: Vec<_> =
-            streams.into_iter().enumerate().map(|(partition, rows)| ends.watch(partition, rows)).collect();
-        // Partitions of the table are filled from one stream, or the order would be that in which streams come.
-        let watched = match target.design().partition_by {
-            Some(_) => vec![futures::stream::iter(watched).flatten().boxed()],
-            None => watched,
+        // Blocks for rows of all partitions of the input are filled from one stream.
+        let design = target.design();
+        let streams = match design.partition_by.is_some() || design.block_size == BlockSize::File {
+            true => vec![futures::stream::iter(streams()?).flatten().boxed()],
+            false => streams()?,
         };
-        let written = blocks_of(writer.clone(), target, watched).await;
-        match written.and_then(|blocks| ends.check_partitions().map(|()| blocks)) {
+        let ends = Ends::new(key.clone(), streams.len());
+        let watched = streams.into_iter().enumerate().map(|(partition, rows)| ends.watch(partition, rows)).collect();
+        let written = parts_of(writer.clone(), target, watched).await;
+        match written.and_then(|parts| ends.in_order(parts)) {
             Err(error) if is_out_of_order(&error) => {}
             result => return result.map(|blocks| Written { blocks, is_sorted: false }),
         }
@@ -448,7 +455,8 @@ async fn write_blocks(
         }
     }
     let sorted = sorted::sorted(&key, &rows, context)?;
-    Ok(Written { blocks: blocks_of(writer, target, vec![sorted]).await?, is_sorted: true })
+    let parts = parts_of(writer, target, vec![sorted]).await?;
+    Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: true })
 }
 
 /// A context in which a partition of files is read by its own stream alone, so that rows come in the order of files, and
@@ -472,18 +480,19 @@ fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext>
     ))
 }
 
-/// Blocks of the rows of some streams, one stream's before those of the next.
-async fn blocks_of(writer: BlockWriter, target: &Target, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
+/// Blocks of the rows of each stream; those of a table that is divided are not told apart by streams.
+async fn parts_of(writer: BlockWriter, target: &Target, streams: Vec<Conformed>) -> Result<Vec<Vec<NewBlock>>> {
     if let Some(design) = target.design().partition_by {
-        return divided_blocks(Divider::new(writer, Some(design), target.partitioning()), streams).await;
+        let divider = Divider::new(writer, Some(design), target.partitioning());
+        return Ok(vec![divided_blocks(divider, streams).await?]);
     }
     let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
-    let partitions: Vec<_> = tasks.collect();
-    let mut blocks = Vec::new();
-    for partition in partitions {
-        blocks.extend(partition.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
+    let tasks: Vec<_> = tasks.collect();
+    let mut parts = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        parts.push(task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
     }
-    Ok(blocks)
+    Ok(parts)
 }
 
 /// Turns rows into written blocks of one table.
@@ -638,7 +647,8 @@ fn plain_bytes(batch: &RecordBatch, schema: &Schema) -> u64 {
     batch.columns().iter().zip(schema.columns()).map(column_bytes).sum()
 }
 
-fn string_bytes(array: &ArrayRef) -> u64 {
+/// Bytes of the values of an array of strings; none of others.
+pub(crate) fn string_bytes(array: &ArrayRef) -> u64 {
     use datafusion::arrow::array::AsArray;
     let lengths = |views: &[u128]| views.iter().map(|view| u64::from(*view as u32)).sum();
     match array.data_type() {

@@ -18,6 +18,7 @@ use taut_store::{Catalog, ReadCounters, Table, TableId};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
+use crate::load::string_bytes;
 use crate::scan::{block_error, comparison, list_test};
 
 /// Values that a lookup may test.
@@ -25,12 +26,16 @@ const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
 /// Values that it may give, rows times columns: what lies far apart in memory takes 0.1 us each, so that the threads of a
 /// planned query make up for its planning from about as many on.
 const VALUES_MAX: u64 = 8_192;
-/// Segments that it may ask, and blocks that it may open. To search the index of one takes some microseconds.
-const SEGMENTS_MAX: u64 = 64;
-/// Bytes of rows that it may give.
-const BYTES_MAX: usize = 16 << 20;
-/// A lookup that was given up so often in a row is not begun again.
+/// Segments that it may search, each of which takes some microseconds.
+const SEARCHED_MAX: u64 = 64;
+/// Segments that it may ask at all, most of which their bounds rule out, and blocks that it may open.
+const ASKED_MAX: u64 = 1_024;
+/// Bytes of text that it may give.
+const BYTES_MAX: u64 = 16 << 20;
+/// A lookup that was given up so often in a row is begun again now and then only.
 const FAILURES_MAX: u32 = 4;
+/// How often is now and then: once in so many executions.
+const RETRY_EVERY: u32 = 64;
 
 /// A query that can be run as a lookup.
 #[derive(Debug)]
@@ -87,7 +92,9 @@ impl Lookup {
     /// # Errors
     /// When a block cannot be read.
     pub fn run(&self, snapshot: &Catalog, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
-        if self.failures.load(Ordering::Relaxed) >= FAILURES_MAX {
+        let failures = self.failures.load(Ordering::Relaxed);
+        if failures >= FAILURES_MAX && !failures.is_multiple_of(RETRY_EVERY) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
         let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
@@ -118,7 +125,7 @@ impl Lookup {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
             opened += 1;
-            if opened > SEGMENTS_MAX {
+            if opened > ASKED_MAX {
                 return Ok(None);
             }
             let may_match = block.block().may_match(&block, &predicate.column_tests);
@@ -134,7 +141,7 @@ impl Lookup {
                 let selection = selection.map_err(|error| block_error(&block, error))?;
                 let rows = selection.len().min(wanted);
                 given += (rows * self.columns.len()) as u64;
-                if report.values_tested > TESTED_MAX || given > VALUES_MAX || report.segments > SEGMENTS_MAX {
+                if given > VALUES_MAX || is_much(&report) {
                     return Ok(None);
                 }
                 if rows > 0 {
@@ -142,7 +149,7 @@ impl Lookup {
                     let arrays = reader.project(&selection, 0..rows, &self.columns, &mut report);
                     let arrays = arrays.map_err(|error| block_error(&block, error))?;
                     let batch = RecordBatch::try_new(Arc::clone(&self.output), arrays)?;
-                    bytes += batch.get_array_memory_size();
+                    bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
                     if bytes > BYTES_MAX {
                         return Ok(None);
                     }
@@ -152,6 +159,12 @@ impl Lookup {
         }
         Ok(Some(batches))
     }
+}
+
+/// Whether what was looked at so far takes longer than to plan the query.
+fn is_much(report: &ScanReport) -> bool {
+    let searched = report.segments - report.segments_skipped - report.segments_skipped_by_bloom;
+    report.values_tested > TESTED_MAX || searched > SEARCHED_MAX || report.segments > ASKED_MAX
 }
 
 impl Condition {
@@ -235,5 +248,17 @@ fn operand_of(expression: &Expr) -> Option<Operand> {
             Some(Operand::Parameter(number.checked_sub(1)?))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_that_bounds_rule_out_cost_little() {
+        let report = |segments, segments_skipped| ScanReport { segments, segments_skipped, ..ScanReport::default() };
+        assert!(!is_much(&report(64, 0)) && is_much(&report(65, 0)));
+        assert!(!is_much(&report(1_000, 999)) && is_much(&report(1_025, 1_024)));
     }
 }

@@ -7,6 +7,8 @@
 //! input partitions, again ──> sort ──> merge ──> blocks
 //! ```
 //!
+//! Partitions are looked at by themselves, and put in order by their first rows.
+//!
 //! Data that is loaded into a sorted table mostly comes sorted. To see it costs a comparison of neighbours, and saves a
 //! sort that takes several times what the rest of the load does, and all of the rows in memory.
 
@@ -14,6 +16,7 @@ use std::cmp::Ordering;
 use std::fmt::{self, Debug, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{self, AtomicBool};
 use std::task::{Context, Poll, ready};
 
 use datafusion::arrow::array::{Array, ArrayRef, make_comparator};
@@ -25,6 +28,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::memory::{DataSourceExec, MemorySourceConfig};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
@@ -36,19 +40,18 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::SessionConfig;
 use futures::Stream;
 use parking_lot::Mutex;
 use taut_types::SortColumn;
 
 use super::{Conformed, Rows, Target, with_config};
 
-/// Rows of a batch on its way through a sort: a merge looks at each of the batches it holds for each that it makes, so
-/// that few large ones take less than many small ones.
+/// Rows of a batch on its way through a sort, of columns that are no strings: a merge looks at each of the batches it holds
+/// for each that it makes, so that few large ones take less than many small ones.
 const BATCH_ROWS_MAX: usize = 65_536;
-/// Bytes of such a batch, about: a sort that spills holds one of each run.
-const BATCH_BYTES: u64 = 4 << 20;
-/// What a string takes, about.
-const STRING_BYTES: u64 = 32;
+/// Bytes of such a batch. A sort that spills holds four, and reserves 10 MiB for them.
+const BATCH_BYTES_MAX: usize = 2 << 20;
 
 /// How the rows of a load come to be in the order of its table.
 #[derive(Clone, Debug)]
@@ -72,7 +75,8 @@ impl InputOrder {
         let is_cast = key.0.iter().any(|(place, _)| type_of(&from, *place) != type_of(&to, *place));
         if can_rerun(input) {
             Self::Watched(key)
-        } else if is_cast {
+        } else if is_cast || reads_files(input) {
+            // The order that a file says it has may be that of each of its parts.
             Self::Sorted(key)
         } else {
             Self::Required(key)
@@ -168,16 +172,18 @@ pub(super) fn is_out_of_order(error: &DataFusionError) -> bool {
 /// A row's values in the columns of a sort key, as arrays of one value.
 type KeyRow = Vec<ArrayRef>;
 
-/// The first and the last row of each partition, which follow each other if all rows are in order.
+/// The first and the last row of each partition, by which partitions are put in order.
 #[derive(Debug)]
 pub(super) struct Ends {
     key: SortKey,
     rows: Mutex<Vec<Option<(KeyRow, KeyRow)>>>,
+    /// Whether some partition is not in order, so that the others need not go on.
+    has_failed: AtomicBool,
 }
 
 impl Ends {
     pub fn new(key: SortKey, partitions: usize) -> Arc<Self> {
-        Arc::new(Self { key, rows: Mutex::new(vec![None; partitions]) })
+        Arc::new(Self { key, rows: Mutex::new(vec![None; partitions]), has_failed: AtomicBool::new(false) })
     }
 
     /// The rows of a partition, which end with an error at the first batch that is not in order.
@@ -186,33 +192,48 @@ impl Ends {
     }
 
     fn check(&self, partition: usize, batch: &RecordBatch) -> Result<()> {
-        let Some(last) = batch.num_rows().checked_sub(1) else { return Ok(()) };
-        if !self.key.ascends(batch)? {
+        if self.has_failed.load(atomic::Ordering::Relaxed) || !self.continues(partition, batch)? {
+            self.has_failed.store(true, atomic::Ordering::Relaxed);
             return Err(out_of_order());
         }
-        let (first, last) = (self.key.row(batch, 0), self.key.row(batch, last));
-        let mut rows = self.rows.lock();
-        rows[partition] = match rows[partition].take() {
-            None => Some((first, last)),
-            Some((_, before)) if !self.key.follows(&first, &before)? => return Err(out_of_order()),
-            Some((begin, _)) => Some((begin, last)),
-        };
         Ok(())
     }
 
-    /// Checks that each partition follows the one before.
+    fn continues(&self, partition: usize, batch: &RecordBatch) -> Result<bool> {
+        let Some(last) = batch.num_rows().checked_sub(1) else { return Ok(true) };
+        if !self.key.ascends(batch)? {
+            return Ok(false);
+        }
+        let (first, last) = (self.key.row(batch, 0), self.key.row(batch, last));
+        let mut rows = self.rows.lock();
+        let (begin, follows) = match rows[partition].take() {
+            Some((begin, before)) => (begin, self.key.follows(&first, &before)?),
+            None => (first, true),
+        };
+        rows[partition] = Some((begin, last));
+        Ok(follows)
+    }
+
+    /// What was made of the partitions, in the order of their rows.
     ///
     /// # Errors
-    /// When one does not.
-    pub fn check_partitions(&self) -> Result<()> {
+    /// When rows of one lie between those of another.
+    pub fn in_order<T>(&self, mut parts: Vec<Vec<T>>) -> Result<Vec<T>> {
         let rows = self.rows.lock();
-        let partitions: Vec<_> = rows.iter().flatten().collect();
-        for pair in partitions.windows(2) {
-            if !self.key.follows(&pair[1].0, &pair[0].1)? {
+        let mut order: Vec<(usize, &(KeyRow, KeyRow))> = Vec::with_capacity(parts.len());
+        for (partition, ends) in rows.iter().enumerate().filter_map(|(place, ends)| Some((place, ends.as_ref()?))) {
+            let mut at = order.len();
+            while at > 0 && !self.key.follows(&ends.0, &order[at - 1].1.0)? {
+                at -= 1;
+            }
+            order.insert(at, (partition, ends));
+        }
+        for pair in order.windows(2) {
+            if !self.key.follows(&pair[1].1.0, &pair[0].1.1)? {
                 return Err(out_of_order());
             }
         }
-        Ok(())
+        Ok(order.into_iter().flat_map(|(partition, _)| std::mem::take(&mut parts[partition])).collect())
     }
 }
 
@@ -248,6 +269,12 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     passes && plan.children().into_iter().all(can_rerun)
 }
 
+fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let scan = plan.downcast_ref::<DataSourceExec>();
+    scan.is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some())
+        || plan.children().into_iter().any(reads_files)
+}
+
 /// All rows in one stream, sorted.
 pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<Conformed> {
     let schema = rows.conform.target();
@@ -257,18 +284,27 @@ pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>)
     let partition = |partition| Arc::new(Partition { rows: Arc::clone(rows), partition }) as Arc<dyn PartitionStream>;
     let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
     let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
-    let batch_rows = batch_rows(rows).max(context.session_config().batch_size());
-    let config = context.session_config().clone().with_batch_size(batch_rows);
+    let mut config = context.session_config().clone();
+    // A size that was set is not ours to change.
+    if config.batch_size() == SessionConfig::new().batch_size() {
+        let pool = context.memory_pool().memory_limit();
+        config = config.clone().with_batch_size(batch_rows(rows, &pool).max(config.batch_size()));
+    }
     let context = with_config(&context, config);
     let sorted = Arc::new(SortExec::new(ordering.clone(), unsorted).with_preserve_partitioning(true));
     let merged = SortPreservingMergeExec::new(ordering, sorted);
     Ok(Box::pin(merged.execute(0, context)?))
 }
 
-fn batch_rows(rows: &Rows) -> usize {
-    let bytes = |column: &taut_types::Column| column.logical_type.plain_bytes().map_or(STRING_BYTES, |b| b as u64);
-    let row_bytes: u64 = rows.schema.columns().iter().map(bytes).sum();
-    usize::try_from(BATCH_BYTES / row_bytes.max(1)).map_or(BATCH_ROWS_MAX, |rows| rows.min(BATCH_ROWS_MAX))
+fn batch_rows(rows: &Rows, pool: &MemoryLimit) -> usize {
+    let widths = rows.schema.columns().iter().map(|column| column.logical_type.plain_bytes());
+    let Some(row_bytes) = widths.sum::<Option<usize>>() else { return 0 };
+    let partitions = rows.input.output_partitioning().partition_count();
+    let bytes = match pool {
+        MemoryLimit::Finite(bytes) => BATCH_BYTES_MAX.min(bytes / (16 * partitions.max(1))),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => BATCH_BYTES_MAX,
+    };
+    (bytes / row_bytes.max(1)).min(BATCH_ROWS_MAX)
 }
 
 /// A partition of the rows of a load, in the types of its table.

@@ -120,11 +120,11 @@ impl Shape {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
-    /// The bytes of a tuple from the first to the last of some attributes of fixed width; its first where there are none.
+    /// The bytes of a tuple from the first to the last of the fixed part that lead to some attributes.
     fn fixed_range(&self, places: &[usize]) -> Range<usize> {
-        let ranges = places.iter().filter_map(|place| match self.attributes[*place] {
-            Attribute::Fixed { at, width } => Some(at..at + width),
-            Attribute::Variable { .. } => None,
+        let ranges = places.iter().map(|place| match self.attributes[*place] {
+            Attribute::Fixed { at, width } => at..at + width,
+            Attribute::Variable { end_at, .. } => end_at..end_at + self.slot_bytes,
         });
         ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..1)
     }
