@@ -75,7 +75,13 @@ impl Shape {
 
 /// A column of a type.
 pub fn column(logical: LogicalType, shape: Shape, rows: usize) -> ArrayRef {
-    let values = || (0..rows).map(move |row| shape.at(row));
+    let values: Vec<Option<i64>> = (0..rows).map(|row| shape.at(row)).collect();
+    array(logical, &values)
+}
+
+/// Numbers as values of a type, cut where it is narrower; text that holds them.
+pub fn array(logical: LogicalType, values: &[Option<i64>]) -> ArrayRef {
+    let values = || values.iter().copied();
     let text = |value: i64| format!("https://example.org/{value}");
     match logical {
         LogicalType::Boolean => Arc::new(values().map(|v| v.map(|v| v & 1 == 1)).collect::<BooleanArray>()),

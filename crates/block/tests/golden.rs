@@ -248,6 +248,26 @@ fn skewed_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     vec![("skewed/column_patched", TableDesign { encodings, ..design }), ("skewed/packed_row_page_dictionary", packed)]
 }
 
+/// Columns of one value, which nothing is stored for: of all rows, of none, and of some.
+fn constant_table() -> (Schema, RecordBatch) {
+    let columns = TYPES.iter().enumerate();
+    let columns = columns.map(|(index, logical)| Column::new(format!("c{index}"), *logical, index % 3 > 0));
+    let schema = Schema::new(columns.collect()).unwrap();
+    let arrays = TYPES.iter().enumerate().map(|(index, logical)| {
+        let is_null = |row: usize| index % 3 == 1 || (index % 3 == 2 && row % 5 == 0);
+        array_of(&(0..ROWS).map(|row| (!is_null(row)).then(|| value(*logical, 9))).collect::<Vec<_>>(), *logical)
+    });
+    let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
+    (schema, batch)
+}
+
+/// The designs of files in `golden/constant`.
+fn constant_designs() -> Vec<(&'static str, TableDesign)> {
+    let layouts = [("constant/column", Layout::Column), ("constant/packed_row", Layout::PackedRow)];
+    let design = |layout| TableDesign { layout, block_size: BLOCK_SIZE, ..TableDesign::default() };
+    layouts.into_iter().map(|(name, layout)| (name, design(layout))).collect()
+}
+
 fn golden_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -272,6 +292,10 @@ fn blocks_of_today_are_those_of_the_golden_files() {
     for (name, design) in levels_designs(&schema) {
         // Which steps are exceptions may change.
         changed.extend(changed_file(name, !name.ends_with("_delta"), &schema, &design, &batch));
+    }
+    let (schema, batch) = constant_table();
+    for (name, design) in constant_designs() {
+        changed.extend(changed_file(name, true, &schema, &design, &batch));
     }
     assert!(changed.is_empty(), "{}", changed.join("\n"));
 }
@@ -304,6 +328,8 @@ fn golden_files_are_read() {
     assert!(files >= designs(&schema).len());
     let (schema, batch) = skewed_table();
     assert!(read_files(golden_folder().join("skewed"), &schema, batch) >= skewed_designs(&schema).len());
+    let (schema, batch) = constant_table();
+    assert!(read_files(golden_folder().join("constant"), &schema, batch) >= constant_designs().len());
     let (schema, _, batch) = ordered_table();
     assert!(read_files(golden_folder().join("ordered"), &schema, batch) >= 1);
     let (schema, batch) = levels_table();
