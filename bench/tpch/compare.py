@@ -145,6 +145,20 @@ def loads(arguments, files, directory, threads):
     return times, engines
 
 
+def file_bytes(files, directory):
+    """Bytes of the Parquet files as they are, and with zstd, group of rows by group of rows."""
+    sizes = {"Parquet files": 0, "Parquet files, zstd": 0}
+    for table in TABLES:
+        source, packed = pyarrow.parquet.ParquetFile(f"{files}/{table}.parquet"), pathlib.Path(directory) / "packed.parquet"
+        with pyarrow.parquet.ParquetWriter(packed, source.schema_arrow, compression="zstd") as writer:
+            for group in range(source.num_row_groups):
+                writer.write_table(source.read_row_group(group))
+        sizes["Parquet files"] += pathlib.Path(f"{files}/{table}.parquet").stat().st_size
+        sizes["Parquet files, zstd"] += packed.stat().st_size
+        packed.unlink()
+    return sizes
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0)
@@ -168,7 +182,7 @@ def main():
         timed += [DataFusionEngine(files, threads, False), DataFusionEngine(files, threads, True)]
         wrong += sum(check(engine, expected) for engine in timed if isinstance(engine, DataFusionEngine))
         timed.append(duck)
-        sizes = {engine.name: engine.bytes() for engine in loaded.values()}
+        sizes = {engine.name: engine.bytes() for engine in loaded.values()} | file_bytes(files, directory)
         times = measure(timed, arguments.repetitions)
         for engine in [*loaded.values(), *timed]:
             engine.close()
@@ -221,7 +235,8 @@ def report(facts):
         [
             [name, f"{common.median(runs):.2f}", f"±{common.spread(runs):.1%}", f"{common.median(runs) / duck:.2f}", f"{facts['bytes'][name] / 2**20:.0f}"]
             for name, runs in loading.items()
-        ],
+        ]
+        + [[name, "", "", "", f"{size / 2**20:.0f}"] for name, size in facts["bytes"].items() if name not in loading],
     )
     answers = "all equal to DuckDB's" if not facts["wrong_answers"] else f"**{facts['wrong_answers']} WRONG**"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
