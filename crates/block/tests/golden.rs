@@ -254,7 +254,7 @@ fn constant_table() -> (Schema, RecordBatch) {
     let columns = columns.map(|(index, logical)| Column::new(format!("c{index}"), *logical, index % 3 > 0));
     let schema = Schema::new(columns.collect()).unwrap();
     let arrays = TYPES.iter().enumerate().map(|(index, logical)| {
-        let is_null = |row: usize| index % 3 == 1 || (index % 3 == 2 && row % 5 == 0);
+        let is_null = |row: usize| index % 3 == 1 || (index % 3 == 2 && row.is_multiple_of(5));
         array_of(&(0..ROWS).map(|row| (!is_null(row)).then(|| value(*logical, 9))).collect::<Vec<_>>(), *logical)
     });
     let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
