@@ -21,7 +21,8 @@ use taut_block::{BlockBuilder, Extent, rows_until_full};
 use taut_store::NewBlock;
 use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, key_at};
 
-use super::{BlockWriter, external, plain_bytes, string_bytes};
+use super::blocks::plain_bytes;
+use super::{BlockWriter, external, string_bytes};
 
 /// Bytes of rows in memory.
 #[derive(Clone, Copy, Debug)]
