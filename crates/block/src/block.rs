@@ -205,7 +205,7 @@ impl Block {
         Ok(summary)
     }
 
-    /// Statistics of a column over the whole block.
+    /// Statistics of a column over the whole block: rows that readers exclude count too.
     ///
     /// # Errors
     /// When the section cannot be read or parsed.

@@ -33,7 +33,7 @@ scan_report! {
     zones,
     /// Zones ruled out.
     zones_skipped,
-    /// Rows whose values some test had to look at.
+    /// Rows whose values some test had to look at, excluded ones not counted.
     rows_in,
     /// Rows selected.
     rows_out,

@@ -1,11 +1,12 @@
 //! Reading one segment: which rows pass a predicate, and the columns of those that do.
 //!
 //! `filter` goes from the cheap to the dear: zone maps rule rows out or let them pass unseen, binary search and indexes
-//! narrow what is left where that pays (see `paths`), then column tests run on encoded values (the one that leaves fewest
+//! narrow what is left where that pays (see `paths`), excluded rows go, then column tests run on encoded values (the one that leaves fewest
 //! rows for its cost first), then row tests run on what is left, once per entry where the column has a dictionary. `project` decodes consecutive rows, and gathers
 //! others. Pieces are opened when first needed and kept while the reader lives.
 
 mod aggregate;
+mod excluded;
 
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct SegmentReader<'a> {
     pub(crate) sections: &'a dyn Sections,
     pub(crate) segment: usize,
     pub(crate) rows: usize,
+    /// The rows that are not left out, where some are.
+    kept: Option<Bitmap>,
     pieces: HashMap<usize, Piece<'a>>,
     ignore_zones: bool,
     pub(crate) index_use: IndexUse,
@@ -76,7 +79,7 @@ impl<'a> SegmentReader<'a> {
     pub(crate) fn new(block: &'a Block, sections: &'a dyn Sections, segment: usize) -> Self {
         let rows = block.segment_rows(segment);
         let (pieces, index_use) = (HashMap::new(), IndexUse::WhereCheaper);
-        Self { block, sections, segment, rows, pieces, ignore_zones: false, index_use }
+        Self { block, sections, segment, rows, kept: None, pieces, ignore_zones: false, index_use }
     }
 
     /// Makes this reader look at every row. Answers stay the same; tests compare the two.
@@ -95,10 +98,11 @@ impl<'a> SegmentReader<'a> {
         self.index_use = IndexUse::Always;
     }
 
-    /// The rows that pass a predicate.
+    /// The rows that pass a predicate, without those that are excluded.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed, or a row test fails on a row that all column tests let pass.
+    /// When a section cannot be read or parsed, or a row test fails on a row that is not excluded and that all column
+    /// tests let pass.
     pub fn filter(&mut self, predicate: &Predicate, report: &mut ScanReport) -> Result<Selection, BlockError> {
         self.filter_in_order(predicate, &mut TestHistory::default(), report)
     }
@@ -130,7 +134,10 @@ impl<'a> SegmentReader<'a> {
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         if predicate.is_always_true() {
-            return Ok(Selection::All(self.rows));
+            return Ok(self.kept.clone().map_or(Selection::All(self.rows), Selection::of));
+        }
+        if self.kept.as_ref().is_some_and(selects_none) {
+            return Ok(Selection::none());
         }
         // A segment has at most 65,536 rows.
         let mut ranges = RowRanges::full(self.rows as u32);
@@ -153,11 +160,17 @@ impl<'a> SegmentReader<'a> {
             }
             self.search_sorted(&mut planned, &mut ranges, report)?;
         }
-        report.rows_in += ranges.rows();
         let mut selection = Bitmap::none(self.rows);
         for rows in ranges.iter() {
             selection.set_range(rows.start as usize..rows.end as usize);
         }
+        if let Some(kept) = &self.kept {
+            selection.intersect(kept);
+            if selects_none(&selection) {
+                return Ok(Selection::none());
+            }
+        }
+        report.rows_in += self.kept.as_ref().map_or(ranges.rows(), |_| selection.count() as u64);
         for planned in &mut planned {
             planned.uncertain = ranges.without(&planned.certain);
         }
@@ -358,6 +371,10 @@ impl<'a> SegmentReader<'a> {
             }
         }
     }
+}
+
+fn selects_none(bitmap: &Bitmap) -> bool {
+    bitmap.next_set(0).is_none()
 }
 
 fn is_true(answers: &BooleanArray, row: usize) -> bool {

@@ -9,7 +9,7 @@ use taut_encoding::Bitmap;
 /// Rows of one segment, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All of this many rows.
+    /// All of this many rows: the whole segment.
     All(usize),
     /// Consecutive rows.
     Range(Range<u32>),

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use common::{Answer, InMemory, KeyTest, build, designs, digest, forced, open};
+use common::{Answer, Excluded, InMemory, KeyTest, build, designs, digest, forced, open};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
@@ -262,6 +262,50 @@ fn check_case(
         (0..random.random_range(1..4)).map(|_| random.random_range(0..model.schema.len()).into()).collect();
     let arrays = reader.project(&selection, low..high, &columns, &mut report).unwrap();
     agree(model, &expected[low..high], &columns, &arrays);
+    if random.random_bool(0.05) {
+        check_aggregation(model, start, &selection, &mut reader);
+    }
+    check_excluded(name, case, model, start, block, sections, segment, random);
+}
+
+/// A case without some of the rows of the segment.
+fn check_excluded(
+    name: &str,
+    case: &Case,
+    model: &Model,
+    start: usize,
+    block: &Block,
+    sections: &InMemory,
+    segment: usize,
+    random: &mut StdRng,
+) {
+    let rows = block.segment_rows(segment);
+    let kind = Excluded::ALL[random.random_range(0..Excluded::ALL.len())];
+    let excluded = kind.draw(rows, random);
+    let is_left = |row: &usize| (start..start + rows).contains(row) && !excluded.contains((row - start) as u32);
+    let expected: Vec<usize> = case.passing.iter().copied().filter(is_left).collect();
+    let mut reader = block.open_segment(sections, segment);
+    match random.random_range(0..4) {
+        0 => reader.ignore_zones(),
+        1 => reader.ignore_indexes(),
+        2 => reader.always_use_indexes(),
+        _ => {}
+    }
+    reader.exclude(&excluded);
+    let mut report = ScanReport::default();
+    let selection = reader.filter(&case.predicate, &mut report).unwrap();
+    let found: Vec<usize> = selection.positions().iter().map(|row| start + *row as usize).collect();
+    assert!(
+        found == expected,
+        "{name}, {kind:?} excluded: {:?}\n  expected {expected:?}\n  found    {found:?}",
+        case.predicate
+    );
+    let left = rows as u64 - excluded.range_cardinality(..rows as u32);
+    assert!(report.rows_out == found.len() as u64 && report.rows_in <= left, "{name}, {kind:?}: {report:?}");
+    assert_eq!(matches!(selection, Selection::All(_)), found.len() == rows, "{name}, {kind:?}");
+    let column = ColumnIndex::from(random.random_range(0..model.schema.len()));
+    let arrays = reader.project(&selection, 0..found.len(), &[column], &mut report).unwrap();
+    agree(model, &found, &[column], &arrays);
     if random.random_bool(0.05) {
         check_aggregation(model, start, &selection, &mut reader);
     }

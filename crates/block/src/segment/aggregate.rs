@@ -15,7 +15,8 @@ use super::SegmentReader;
 use crate::selection::Rows;
 use crate::{BlockError, Selection};
 
-/// What the statistics of a segment say about a column of numbers.
+/// What the statistics of a segment say about a column of numbers, of all rows: where some are excluded, fewer may be null
+/// and the bounds may be wider than the numbers that are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberSummary {
     /// How many rows are null.
@@ -25,12 +26,13 @@ pub struct NumberSummary {
 }
 
 impl SegmentReader<'_> {
-    /// Rows of the segment.
+    /// Rows of the segment, excluded ones too.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many codes a column has in this segment, with that of null; `None` where it has none.
+    /// How many codes a column has in this segment, with that of null; `None` where it has none. Some may be of excluded
+    /// rows only.
     ///
     /// # Errors
     /// When a section cannot be read or parsed.
@@ -107,16 +109,19 @@ impl SegmentReader<'_> {
     }
 
     /// The sum of a column over the whole segment, where it is stored in runs: see [`taut_encoding::Chunk::sum_of_runs`].
-    /// Meaningless for floating point.
+    /// `None` too where rows are excluded. Meaningless for floating point.
     ///
     /// # Errors
     /// When a section cannot be read or parsed.
     pub fn sum_of_runs(&mut self, column: ColumnIndex) -> Result<Option<i128>, BlockError> {
+        if self.kept.is_some() {
+            return Ok(None);
+        }
         let (piece, place) = self.piece(column)?;
         Ok(piece.chunk(place).and_then(Chunk::sum_of_runs))
     }
 
-    /// What zones know about a column of numbers; `None` for text, bytes and floating point.
+    /// What zones know about a column of numbers, excluded rows included; `None` for text, bytes and floating point.
     ///
     /// # Errors
     /// When statistics cannot be read or parsed.

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::ArrowError;
+use rand::Rng;
+use rand::rngs::StdRng;
+use roaring::RoaringBitmap;
 use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections};
 use taut_types::{
     Abstraction, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout, LogicalType,
@@ -195,6 +198,52 @@ pub fn open(image: &BlockImage) -> (Block, InMemory) {
     assert_eq!(block.file_length(), image.bytes());
     let sections = InMemory::new(&block, &image.sections);
     (block, sections)
+}
+
+/// How the rows of a set of excluded ones lie.
+#[derive(Clone, Copy, Debug)]
+pub enum Excluded {
+    None,
+    One,
+    Sparse,
+    Half,
+    Dense,
+    Runs,
+    AllButOne,
+    All,
+}
+
+impl Excluded {
+    pub const ALL: [Self; 8] =
+        [Self::None, Self::One, Self::Sparse, Self::Half, Self::Dense, Self::Runs, Self::AllButOne, Self::All];
+
+    /// Some of so many rows, and sometimes rows that the segment does not have.
+    pub fn draw(self, rows: usize, random: &mut StdRng) -> RoaringBitmap {
+        let rows = rows as u32;
+        let one = random.random_range(0..rows);
+        let mut in_run = false;
+        let mut is_member = |row: u32| match self {
+            Self::None => false,
+            Self::One => row == one,
+            Self::Sparse => random.random_bool(0.01),
+            Self::Half => random.random_bool(0.5),
+            Self::Dense => random.random_bool(0.99),
+            Self::Runs => {
+                in_run ^= random.random_bool(0.01);
+                in_run
+            }
+            Self::AllButOne => row != one,
+            Self::All => true,
+        };
+        let mut excluded: RoaringBitmap = (0..rows).filter(|row| is_member(*row)).collect();
+        if random.random_bool(0.3) {
+            excluded.insert_range(rows..rows + random.random_range(0..100_000));
+        }
+        if random.random_bool(0.5) {
+            excluded.optimize();
+        }
+        excluded
+    }
 }
 
 /// What a function on keys says of a row: `Err` is a test that fails, `Ok(None)` the answer null.

@@ -1,0 +1,165 @@
+//! Rows that are left out: what `layouts.rs` does not ask of every predicate.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Answer, Excluded, KeyTest, build, designs, open};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use roaring::RoaringBitmap;
+use taut_block::{AccessPaths, ScanReport, Selection};
+use taut_testkit::{Model, TestTable, agree, tables};
+use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Test};
+
+const SEED: u64 = 23;
+
+fn table(name: &str) -> TestTable {
+    tables(SEED).into_iter().find(|table| table.name == name).unwrap()
+}
+
+fn of_row_test(column: ColumnIndex, logical: LogicalType, answer: Answer) -> Predicate {
+    let test: Arc<dyn RowTest> = Arc::new(KeyTest { columns: vec![column], types: vec![logical], answer });
+    Predicate { column_tests: vec![], row_tests: vec![test] }
+}
+
+#[test]
+fn excluded_rows_go_from_everything() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for name in ["1 rows", "1025 rows", "8192 rows"] {
+        let table = table(name);
+        for (design_name, design) in designs(&table.schema).into_iter().step_by(3) {
+            let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
+            let (block, sections) = open(&image);
+            for kind in Excluded::ALL {
+                let rows = block.segment_rows(0);
+                let excluded = kind.draw(rows, &mut random);
+                let mut reader = block.open_segment(&sections, 0);
+                reader.exclude(&excluded);
+                let mut report = ScanReport::default();
+                let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
+                let left: Vec<u32> = (0..rows as u32).filter(|row| !excluded.contains(*row)).collect();
+                assert_eq!(selection.positions(), left, "{name}, {design_name}, {kind:?}");
+                assert_eq!(matches!(selection, Selection::All(_)), left.len() == rows);
+                assert_eq!((report.segments, report.rows_out), (1, left.len() as u64));
+            }
+        }
+    }
+}
+
+#[test]
+fn excluded_sets_add_up_and_may_reach_behind_the_segment() {
+    let table = table("1025 rows");
+    let image = build(&table.schema, &designs(&table.schema)[0].1, &table.batches).unwrap().remove(0);
+    let (block, sections) = open(&image);
+    let mut reader = block.open_segment(&sections, 0);
+    let steps = [
+        (vec![], Selection::All(1025)),
+        (vec![1025, 65_535, u32::MAX], Selection::All(1025)),
+        (vec![0, 1, 1024, 1025], Selection::Range(2..1024)),
+        (vec![2, 1023, 1], Selection::Range(3..1023)),
+    ];
+    for (rows, expected) in steps {
+        reader.exclude(&RoaringBitmap::from_iter(rows));
+        assert_eq!(reader.filter(&Predicate::default(), &mut ScanReport::default()).unwrap(), expected);
+    }
+}
+
+#[test]
+fn where_all_rows_are_excluded_no_section_is_read() {
+    let table = table("1025 rows");
+    for (name, design) in designs(&table.schema) {
+        let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
+        let (block, sections) = open(&image);
+        let mut reader = block.open_segment(&sections, 0);
+        reader.exclude(&(0..1025).collect());
+        let test = ColumnTest::new(ColumnIndex(2), Test::Range { low: 0, high: i128::MAX });
+        let mut report = ScanReport::default();
+        for column_tests in [vec![], vec![test]] {
+            let predicate = Predicate { column_tests, row_tests: vec![] };
+            assert!(reader.filter(&predicate, &mut report).unwrap().is_empty(), "{name}");
+        }
+        assert_eq!(sections.touched(), [] as [u32; 0], "{name}");
+        assert_eq!(report, ScanReport { segments: 2, ..ScanReport::default() });
+    }
+}
+
+/// Values of excluded rows may make a row test fail: where they are in a dictionary too.
+#[test]
+fn row_tests_do_not_fail_on_excluded_rows() {
+    let fails_below_zero: Answer = |keys| match &keys[0] {
+        Some(Key::Number(number)) if *number < 0 => Err(()),
+        key => Ok(Some(key.is_some())),
+    };
+    for name in ["Few", "Random", "Extreme"] {
+        let table = table(name);
+        let model = Model::of(&table);
+        let column = ColumnIndex(2);
+        let logical = table.schema.column(column).logical_type;
+        let is_below = |row: &usize| model.value(*row, column).is_some_and(|key| key.number().unwrap() < 0);
+        let (below, others): (Vec<usize>, Vec<usize>) = (0..model.rows.len()).partition(is_below);
+        let expected: Vec<usize> = others.into_iter().filter(|row| model.value(*row, column).is_some()).collect();
+        assert!(below.len() > 1, "{name} has negative numbers");
+        for (design_name, design) in designs(&table.schema) {
+            let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
+            let (block, sections) = open(&image);
+            let predicate = of_row_test(column, logical, fails_below_zero);
+            let filter = |excluded: &[usize]| {
+                let mut reader = block.open_segment(&sections, 0);
+                reader.exclude(&excluded.iter().map(|row| *row as u32).collect());
+                reader.filter(&predicate, &mut ScanReport::default())
+            };
+            assert!(filter(&below[1..]).is_err(), "{name}, {design_name}: one row is left to fail on");
+            let found = filter(&below).unwrap().positions();
+            assert!(found.iter().map(|row| *row as usize).eq(expected.iter().copied()), "{name}, {design_name}");
+        }
+    }
+}
+
+#[test]
+fn aggregations_know_that_rows_are_excluded() {
+    let table = table("Constant");
+    let model = Model::of(&table);
+    let (_, design) = designs(&table.schema).into_iter().find(|(name, _)| name == "column").unwrap();
+    let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
+    let (block, sections) = open(&image);
+    let is_summed =
+        |column: &usize| block.open_segment(&sections, 0).sum_of_runs(ColumnIndex::from(*column)).unwrap().is_some();
+    let summed: Vec<usize> = (0..table.schema.len()).filter(is_summed).collect();
+    assert!(!summed.is_empty());
+    for column in summed {
+        let column = ColumnIndex::from(column);
+        let mut reader = block.open_segment(&sections, 0);
+        let known = reader.number_summary(column).unwrap();
+        reader.exclude(&RoaringBitmap::from_iter([7]));
+        assert_eq!(reader.sum_of_runs(column).unwrap(), None);
+        assert_eq!(reader.number_summary(column).unwrap(), known);
+        assert_eq!(reader.rows(), model.rows.len());
+        // What is asked for by its place is read, excluded or not.
+        let one = Selection::Positions(vec![7]);
+        let arrays = reader.project(&one, 0..1, &[column], &mut ScanReport::default()).unwrap();
+        agree(&model, &[7], &[column], &arrays);
+    }
+}
+
+#[test]
+fn values_of_excluded_rows_are_not_counted() {
+    let table = table("Few");
+    let model = Model::of(&table);
+    let (_, design) = designs(&table.schema).into_iter().find(|(name, _)| name == "column").unwrap();
+    let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
+    let (block, sections) = open(&image);
+    let column = ColumnIndex(2);
+    let value = (0..model.rows.len()).find_map(|row| model.value(row, column)?.number()).unwrap();
+    let test = ColumnTest::new(column, Test::Range { low: value, high: value });
+    let passing: RoaringBitmap = model.filter(std::slice::from_ref(&test)).iter().map(|row| *row as u32).collect();
+    let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+    let mut reader = block.open_segment(&sections, 0);
+    reader.exclude(&passing);
+    let mut report = ScanReport::default();
+    assert!(reader.filter(&predicate, &mut report).unwrap().is_empty());
+    assert!(report.paths.contains(AccessPaths::ENCODED_SCAN));
+    assert_eq!(report.rows_in, model.rows.len() as u64 - passing.len());
+}
