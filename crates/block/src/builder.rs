@@ -125,7 +125,7 @@ impl BlockBuilder {
     /// # Errors
     /// When the batch does not fit the schema, or its values cannot be stored as the design forces.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), BuildError> {
-        self.check(batch)?;
+        check(&self.schema, batch)?;
         let bytes = plain_bytes_of(&self.schema, batch);
         let row_bytes = bytes / batch.num_rows().max(1) as u64;
         let rows_max = (SEGMENT_BYTES_MAX / row_bytes.max(1)).clamp(1, SEGMENT_ROWS as u64) as usize;
@@ -187,27 +187,6 @@ impl BlockBuilder {
         parts.image(sections, statistics, &self.design.indexes)
     }
 
-    fn check(&self, batch: &RecordBatch) -> Result<(), BuildError> {
-        let missing = || "no column".to_owned();
-        for index in 0..self.schema.len().max(batch.num_columns()) {
-            let column = self.schema.columns().get(index);
-            let expected = column.map(|column| column.logical_type.arrow());
-            let found = batch.columns().get(index).map(|array| array.data_type().clone());
-            if expected != found {
-                let text =
-                    |found: Option<arrow_schema::DataType>| found.map_or_else(missing, |found| found.to_string());
-                return Err(BuildError::Mismatch { column: index, expected: text(expected), found: text(found) });
-            }
-            if let (Some(column), Some(array)) = (column, batch.columns().get(index))
-                && !column.nullable
-                && array.null_count() > 0
-            {
-                return Err(BuildError::Null { column: column.name.clone() });
-            }
-        }
-        Ok(())
-    }
-
     fn choice(&self, column: ColumnIndex) -> Choice {
         match (self.design.encodings.get(&column), self.design.compression) {
             (Some(encoding), _) => Choice::Forced(*encoding),
@@ -235,15 +214,7 @@ impl BlockBuilder {
         let Group { kind, columns } = &self.groups[group];
         let values = columns
             .iter()
-            .map(|column| {
-                let definition = self.schema.column(*column);
-                let out_of_range = |value| BuildError::Range {
-                    column: definition.name.clone(),
-                    logical_type: definition.logical_type.sql_name(),
-                    value,
-                };
-                ColumnValues::new(array_of(batches, column.index())?, definition.logical_type).map_err(out_of_range)
-            })
+            .map(|column| ColumnValues::of(array_of(batches, column.index())?, self.schema.column(*column)))
             .collect::<Result<Vec<_>, _>>()?;
         let sources: Vec<(&ColumnValues, Choice, &str)> = columns
             .iter()
@@ -327,6 +298,27 @@ impl Sections for InMemory<'_> {
             None => Err(SectionError::Corrupt { section: index, expected: "a section with this number" }),
         }
     }
+}
+
+/// Whether rows are in the Arrow types of a schema, and null only where it allows that.
+pub(crate) fn check(schema: &Schema, batch: &RecordBatch) -> Result<(), BuildError> {
+    let missing = || "no column".to_owned();
+    for index in 0..schema.len().max(batch.num_columns()) {
+        let column = schema.columns().get(index);
+        let expected = column.map(|column| column.logical_type.arrow());
+        let found = batch.columns().get(index).map(|array| array.data_type().clone());
+        if expected != found {
+            let text = |found: Option<arrow_schema::DataType>| found.map_or_else(missing, |found| found.to_string());
+            return Err(BuildError::Mismatch { column: index, expected: text(expected), found: text(found) });
+        }
+        if let (Some(column), Some(array)) = (column, batch.columns().get(index))
+            && !column.nullable
+            && array.null_count() > 0
+        {
+            return Err(BuildError::Null { column: column.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// One column of all batches.

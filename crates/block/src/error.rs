@@ -14,6 +14,16 @@ pub struct CorruptBlock {
     pub expected: &'static str,
 }
 
+/// Bytes are not those of rows, as [`crate::rows::encode`] writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rows, byte {at}: expected {expected}")]
+pub struct CorruptRows {
+    /// Offset in the bytes.
+    pub at: usize,
+    /// What should be there.
+    pub expected: &'static str,
+}
+
 /// Why a section cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -3,7 +3,8 @@
 //! A block is a header and sections (`docs/format.md`). [`BlockBuilder`] makes the bytes, [`Block`] reads them. Rows
 //! are cut into *segments* of at most [`SEGMENT_ROWS`]; one group of columns of one segment is a *piece*, stored as
 //! one encoded column, as pages of packed rows or as pages of slotted rows. Each column has *zones*: ranges of rows
-//! with bounds. This room never opens a file: sections reach it through [`Sections`].
+//! with bounds. This room never opens a file: sections reach it through [`Sections`]. Rows that are in no block yet become
+//! bytes by [`rows`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,6 +46,7 @@ mod indexes;
 mod order;
 mod paths;
 mod report;
+pub mod rows;
 mod section;
 mod segment;
 mod selection;
@@ -53,7 +55,7 @@ mod values;
 
 pub use block::{Block, PieceStorage};
 pub use builder::{BlockBuilder, BlockImage, Extent, rows_until_full};
-pub use error::{BlockError, BuildError, CorruptBlock, SectionError};
+pub use error::{BlockError, BuildError, CorruptBlock, CorruptRows, SectionError};
 pub use order::TestHistory;
 pub use report::{AccessPaths, ScanReport};
 pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};

@@ -11,7 +11,9 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryViewArray};
 use arrow_buffer::NullBuffer;
 use taut_index::{Zone, lower_prefix, upper_prefix};
-use taut_types::{DistinctSketch, Key, LogicalType, f32_to_key, f64_to_key};
+use taut_types::{Column, DistinctSketch, Key, LogicalType, f32_to_key, f64_to_key};
+
+use crate::BuildError;
 
 /// Text and bytes up to this length are kept whole as statistics of a block.
 const EXACT_BYTES_MAX: usize = 1024;
@@ -42,6 +44,15 @@ pub(crate) struct ExactBounds {
 }
 
 impl ColumnValues {
+    /// Reads an array in the Arrow type of a column.
+    pub fn of(array: ArrayRef, column: &Column) -> Result<Self, BuildError> {
+        Self::new(array, column.logical_type).map_err(|value| BuildError::Range {
+            column: column.name.clone(),
+            logical_type: column.logical_type.sql_name(),
+            value,
+        })
+    }
+
     /// Reads an array in the Arrow type of `logical`; the error is a decimal of too many digits.
     pub fn new(array: ArrayRef, logical: LogicalType) -> Result<Self, i128> {
         let narrow = |numbers| Keys::Narrow(numbers);

@@ -132,6 +132,11 @@ impl Output {
         }
     }
 
+    /// A column of text or bytes that are there already.
+    pub fn of_text(logical: LogicalType, text: Text) -> Self {
+        Self { values: Values::Text(text), nulls: NullBufferBuilder::new(0), referred: 0, logical }
+    }
+
     /// A column of nulls.
     pub fn of_nulls(logical: LogicalType) -> Self {
         Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), referred: 0, logical }
@@ -198,6 +203,11 @@ impl Text {
         let mut ends = Vec::with_capacity(rows + 1);
         ends.push(0);
         Self { heap: vec![0; rows * Self::BYTES_PER_ROW], used: 0, ends }
+    }
+
+    /// Values end to end, and where each begins and the last ends.
+    pub fn of(heap: Vec<u8>, ends: Vec<i64>) -> Self {
+        Self { used: heap.len(), heap, ends }
     }
 
     /// Appends a value; the empty one also where there is none.

@@ -1,0 +1,225 @@
+//! Rows as bytes: they come back as they were, and other bytes are refused.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Decimal128Array, Int32Array, RecordBatch, StringViewArray};
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_block::{BuildError, CorruptRows, rows};
+use taut_testkit::{Model, Nulls, Shape, TYPES, agree, array_of, keys, tables};
+use taut_types::{Column, ColumnIndex, LogicalType, Schema};
+
+const SEED: u64 = 31;
+
+fn schema_of(columns: Vec<(LogicalType, bool)>) -> Arc<Schema> {
+    let column = |(index, (logical, nullable))| Column::new(format!("c{index}"), logical, nullable);
+    Arc::new(Schema::new(columns.into_iter().enumerate().map(column).collect()).unwrap())
+}
+
+/// Rows of every type, some of which are null.
+fn all_types(rows: usize, shape: Shape, nulls: Nulls, random: &mut StdRng) -> (Arc<Schema>, RecordBatch) {
+    let schema = schema_of(TYPES.iter().map(|logical| (*logical, nulls != Nulls::None)).collect());
+    let arrays = TYPES.iter().map(|logical| array_of(&keys(*logical, shape, nulls, rows, random), *logical)).collect();
+    let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
+    (schema, batch)
+}
+
+fn encoded(schema: &Schema, batch: &RecordBatch) -> Vec<u8> {
+    let mut bytes = vec![];
+    rows::encode(schema, batch, &mut bytes).unwrap();
+    bytes
+}
+
+#[track_caller]
+fn come_back(schema: &Arc<Schema>, batch: &RecordBatch) {
+    let model = Model::from_batches(schema, std::slice::from_ref(batch));
+    let mut bytes = b"before".to_vec();
+    rows::encode(schema, batch, &mut bytes).unwrap();
+    assert_eq!(&bytes[..6], b"before");
+    let found = rows::decode(schema, &bytes[6..]).unwrap();
+    assert_eq!(found.schema(), schema.arrow());
+    assert_eq!(found.num_rows(), batch.num_rows());
+    let all: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
+    let positions: Vec<usize> = (0..batch.num_rows()).collect();
+    agree(&model, &positions, &all, found.columns());
+    assert_eq!(encoded(schema, &found), bytes[6..], "rows have one spelling");
+}
+
+/// Whether bytes are refused; where they are not, they are the bytes of what came out.
+fn refused_or_rows(schema: &Arc<Schema>, bytes: &[u8]) -> bool {
+    let found = rows::decode(schema, bytes);
+    if let Ok(batch) = &found {
+        assert_eq!(encoded(schema, batch), bytes, "what decodes is what encoding gives");
+    }
+    found.is_err_and(|error| error.at <= bytes.len())
+}
+
+#[test]
+fn rows_of_every_type_and_shape_come_back() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for shape in Shape::ALL {
+        for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+            for rows in [0, 1, 2, 7, 8, 9, 63, 64, 65, 300] {
+                let (schema, batch) = all_types(rows, shape, nulls, &mut random);
+                come_back(&schema, &batch);
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_come_back_by_batch_and_by_row() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for table in tables(SEED).into_iter().filter(|table| table.name != "70000 rows") {
+        let schema = Arc::new(table.schema);
+        for batch in &table.batches {
+            come_back(&schema, batch);
+            // Parts share the buffers of the whole.
+            for _ in 0..5 {
+                come_back(&schema, &batch.slice(random.random_range(0..batch.num_rows()), 1));
+                let low = random.random_range(0..batch.num_rows());
+                come_back(&schema, &batch.slice(low, random.random_range(0..=batch.num_rows() - low)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_of_integers_is_short() {
+    let schema = schema_of(vec![(LogicalType::Integer, true); 16]);
+    let row = |value: Option<i32>| {
+        let arrays = (0..16).map(|_| Arc::new(Int32Array::from(vec![value])) as ArrayRef).collect();
+        RecordBatch::try_new(schema.arrow(), arrays).unwrap()
+    };
+    assert_eq!(encoded(&schema, &row(Some(7))).len(), 4 + 2 + 16 * 4);
+    assert_eq!(encoded(&schema, &row(None)).len(), 4 + 2 + 16 * (1 + 4));
+}
+
+/// The picture in the head of the module, byte by byte.
+#[test]
+fn bytes_are_those_of_the_picture() {
+    let types = vec![(LogicalType::Boolean, false), (LogicalType::Varchar, true), (LogicalType::SmallInt, true)];
+    let schema = schema_of(types);
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(BooleanArray::from(vec![true, false])),
+        Arc::new(StringViewArray::from(vec![None, Some("é")])),
+        Arc::new(arrow_array::Int16Array::from(vec![-2, 259])),
+    ];
+    let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
+    let expected = [2, 0, 0, 0, 0b010, 1, 0, 0b01, 0, 0, 0, 0, 2, 0, 0, 0, 0xc3, 0xa9, 0xfe, 0xff, 3, 1];
+    assert_eq!(encoded(&schema, &batch), expected);
+    let wrong = |at: usize, byte: u8| {
+        let mut bytes = expected.to_vec();
+        bytes[at] = byte;
+        let CorruptRows { at, expected } = rows::decode(&schema, &bytes).unwrap_err();
+        (at, expected)
+    };
+    assert_eq!(wrong(3, 255), (5, "a number for each row"));
+    assert_eq!(wrong(4, 0b1010), (4, "unused bits that are zero"));
+    assert_eq!(wrong(4, 0b011), (5, "a column that takes no nulls to have none"));
+    assert_eq!(wrong(6, 2), (6, "0 or 1"));
+    assert_eq!(wrong(7, 0b101), (7, "unused bits that are zero"));
+    assert_eq!(wrong(7, 0), (7, "a null in a column that has some"));
+    assert_eq!(wrong(9, 1), (8, "zero under a null"));
+    assert_eq!(wrong(12, 7), (16, "as many bytes as the lengths say"));
+    assert_eq!(wrong(12, 3), (16, "UTF-8 text"));
+    assert_eq!(wrong(17, b'a'), (16, "UTF-8 text"));
+    assert_eq!(wrong(12, 0), (20, "the end"));
+}
+
+/// A value may not end within a character, even if the whole is text.
+#[test]
+fn characters_are_not_divided() {
+    let schema = schema_of(vec![(LogicalType::Varchar, false)]);
+    let bytes = [3, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, b'a', 0xc3, 0xa9];
+    assert_eq!(rows::decode(&schema, &bytes), Err(CorruptRows { at: 18, expected: "UTF-8 text" }));
+}
+
+#[test]
+fn decimals_have_the_digits_of_their_type() {
+    for (precision, width) in [(1, 4), (9, 4), (18, 8), (38, 16)] {
+        let logical = LogicalType::Decimal { precision, scale: 0 };
+        let schema = schema_of(vec![(logical, false)]);
+        let limit = 10_i128.pow(precision.into());
+        for (value, fits) in [(limit - 1, true), (1 - limit, true), (limit, false), (-limit, false)] {
+            let array = Decimal128Array::from(vec![0, value]).with_data_type(logical.arrow());
+            let batch = RecordBatch::try_new(schema.arrow(), vec![Arc::new(array)]).unwrap();
+            let mut bytes = vec![1, 2, 3];
+            let is_encoded = rows::encode(&schema, &batch, &mut bytes);
+            if fits {
+                come_back(&schema, &batch);
+            } else {
+                assert!(matches!(is_encoded, Err(BuildError::Range { .. })));
+                assert_eq!(bytes, [1, 2, 3], "nothing is appended where something fails");
+                let mut bytes = vec![1, 0, 0, 0, 0];
+                bytes.extend_from_slice(&value.to_le_bytes()[..width]);
+                let expected = "as many digits as the type";
+                assert_eq!(rows::decode(&schema, &bytes), Err(CorruptRows { at: 5, expected }));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_another_schema_are_refused() {
+    let mut bytes = vec![];
+    let integers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
+    let schema = schema_of(vec![(LogicalType::Integer, true)]);
+    let batch = RecordBatch::try_new(schema.arrow(), vec![integers]).unwrap();
+    let strict = schema_of(vec![(LogicalType::Integer, false)]);
+    assert!(matches!(rows::encode(&strict, &batch, &mut bytes), Err(BuildError::Null { .. })));
+    let other = schema_of(vec![(LogicalType::BigInt, true)]);
+    assert!(matches!(rows::encode(&other, &batch, &mut bytes), Err(BuildError::Mismatch { column: 0, .. })));
+    let wider = schema_of(vec![(LogicalType::Integer, true); 2]);
+    assert!(matches!(rows::encode(&wider, &batch, &mut bytes), Err(BuildError::Mismatch { column: 1, .. })));
+    assert!(bytes.is_empty());
+    rows::encode(&schema, &batch, &mut bytes).unwrap();
+    for schema in [strict, other, wider] {
+        assert!(rows::decode(&schema, &bytes).is_err());
+    }
+}
+
+#[test]
+fn every_truncation_is_refused_and_no_flip_panics() {
+    let mut random = StdRng::seed_from_u64(SEED);
+    for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+        for rows in [0, 1, 9] {
+            let (schema, batch) = all_types(rows, Shape::Random, nulls, &mut random);
+            let mut bytes = encoded(&schema, &batch);
+            for length in 0..bytes.len() {
+                assert!(rows::decode(&schema, &bytes[..length]).is_err(), "{length} of {}", bytes.len());
+            }
+            bytes.push(0);
+            assert!(refused_or_rows(&schema, &bytes), "a byte too many");
+            bytes.pop();
+            for at in 0..bytes.len() {
+                let byte = bytes[at];
+                for changed in (0..8).map(|bit| byte ^ 1 << bit).chain([0, 0xff]).filter(|changed| *changed != byte) {
+                    bytes[at] = changed;
+                    let refused = refused_or_rows(&schema, &bytes);
+                    assert!(refused || at >= 4, "another count of rows");
+                }
+                bytes[at] = byte;
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_rows(
+        rows in prop_oneof![0_u32..5, Just(u32::MAX), any::<u32>()],
+        bytes in proptest::collection::vec(prop_oneof![Just(0), 0_u8..3, any::<u8>()], 0..200),
+        columns in proptest::collection::vec((0..TYPES.len(), any::<bool>()), 1..4),
+    ) {
+        let schema = schema_of(columns.into_iter().map(|(logical, nullable)| (TYPES[logical], nullable)).collect());
+        refused_or_rows(&schema, &bytes);
+        let mut begun = rows.to_le_bytes().to_vec();
+        begun.push(0);
+        begun.extend_from_slice(&bytes);
+        refused_or_rows(&schema, &begun);
+    }
+}
