@@ -120,8 +120,8 @@ impl Drop for BlockFile {
     }
 }
 
-/// A block that is written and synced, but not committed. Dropping it removes its file.
-#[derive(Debug)]
+/// A block that is written and synced, but not committed. Dropping the last copy removes its file.
+#[derive(Clone, Debug)]
 pub struct NewBlock {
     pub(crate) file: Arc<BlockFile>,
     pub(crate) statistics: Vec<ColumnStatistics>,

@@ -3,20 +3,24 @@
 //! A [`Catalog`] never changes; a commit publishes another one. Whoever holds one can read all blocks it names,
 //! however long: a block file is removed only when the last catalog that names it is gone.
 
+pub(crate) mod change;
 pub(crate) mod check;
 mod edit;
 pub(crate) mod format;
+pub(crate) mod record;
 mod sparse_index;
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 
+use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize, Serializer};
 use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
 use crate::BlockFile;
+use crate::delta::{Delta, UnitId};
 
+pub use change::OldRows;
 pub(crate) use edit::Changed;
 pub use edit::{CatalogEdit, RowOrder};
 pub use sparse_index::Lead;
@@ -45,10 +49,9 @@ pub struct Catalog {
     pub(crate) version: u64,
     /// The version in which a name last came to mean another table or view; not stored.
     pub(crate) definitions: u64,
-    pub(crate) next_block: u64,
-    pub(crate) next_table: u64,
-    pub(crate) tables: BTreeMap<String, Arc<Table>>,
-    pub(crate) views: BTreeMap<String, View>,
+    /// Tables and views by name. Versions of a catalog share what they have in common.
+    pub(crate) tables: RedBlackTreeMapSync<String, Arc<Table>>,
+    pub(crate) views: RedBlackTreeMapSync<String, View>,
 }
 
 /// A table.
@@ -62,17 +65,19 @@ pub struct Table {
     pub schema: Arc<Schema>,
     /// How new blocks are laid out; each block knows its own design.
     pub design: Arc<TableDesign>,
-    /// Its rows, in order.
-    pub blocks: Vec<Arc<BlockFile>>,
+    /// Its sealed rows, in order; some of them may be deleted.
+    pub blocks: Arc<Vec<Arc<BlockFile>>>,
     /// The places in `blocks` where a run begins: blocks of one load, each of which continues the sort order of the
     /// one before it. Ascending, from 0.
-    pub runs: Vec<usize>,
+    pub runs: Arc<Vec<usize>>,
     /// How its rows are divided; `None` where its design does not say, and where a range has no boundaries yet.
-    pub partitions: Option<TablePartitions>,
-    /// What is known of each column over all loads.
-    pub statistics: Vec<ColumnStatistics>,
+    pub partitions: Option<Arc<TablePartitions>>,
+    /// What is known of each column over all loads; not of rows that are in no block.
+    pub statistics: Arc<Vec<ColumnStatistics>>,
+    /// Rows in no block, and deleted rows.
+    pub delta: Delta,
     /// Made when it is first asked for.
-    pub(crate) sparse_index: OnceLock<SparseIndex>,
+    pub(crate) sparse_index: Arc<OnceLock<SparseIndex>>,
 }
 
 /// How the rows of a table are divided.
@@ -145,10 +150,8 @@ impl Catalog {
             database,
             version: 0,
             definitions: 0,
-            next_block: 1,
-            next_table: 1,
-            tables: BTreeMap::new(),
-            views: BTreeMap::new(),
+            tables: RedBlackTreeMapSync::default(),
+            views: RedBlackTreeMapSync::default(),
         }
     }
 
@@ -173,7 +176,7 @@ impl Catalog {
         let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
             mine.id == theirs.id && mine.name == theirs.name && mine.schema == theirs.schema
         };
-        self.tables.len() == other.tables.len()
+        self.tables.size() == other.tables.size()
             && self.tables.values().zip(other.tables.values()).all(same)
             && self.views == other.views
     }
@@ -205,13 +208,41 @@ impl Catalog {
 
     /// The blocks of all tables.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Arc<BlockFile>> {
-        self.tables.values().flat_map(|table| &table.blocks)
+        self.tables.values().flat_map(|table| table.blocks.iter())
     }
 }
 
 impl Table {
-    /// Rows in all blocks.
+    /// A table without rows, and without partitions.
+    pub(crate) fn empty(id: TableId, name: &str, schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            statistics: Arc::new(vec![ColumnStatistics::empty(); schema.len()]),
+            schema,
+            design,
+            blocks: Arc::default(),
+            runs: Arc::default(),
+            partitions: None,
+            delta: Delta::default(),
+            sparse_index: Arc::default(),
+        }
+    }
+
+    /// Whether a block or page of that name belongs to it.
+    pub(crate) fn has_unit(&self, unit: UnitId) -> bool {
+        self.delta.page(unit).is_some()
+            || self.delta.deleted(unit).is_some()
+            || self.blocks.iter().any(|block| block.id().0 == u64::from(unit.0))
+    }
+
+    /// Its rows: those of blocks that are not deleted, and those that are in none.
     pub fn rows(&self) -> u64 {
+        self.block_rows() - self.delta.deleted_block_rows() + self.delta.rows()
+    }
+
+    /// Rows in all blocks, deleted ones too.
+    pub fn block_rows(&self) -> u64 {
         self.blocks.iter().map(|block| block.entry().rows).sum()
     }
 

@@ -1,10 +1,13 @@
 //! The database directory: the names in it, and what all its block files share.
 //!
 //! ```text
-//!   catalog                        what the database holds; replaced whole by every commit
-//!   catalog.new                    the next catalog, while a commit writes it
+//!   catalog                        what the database held at a checkpoint, which replaces it whole
+//!   catalog.new                    the next catalog, while a checkpoint writes it
 //!   lock                           empty; locked while a process has the database open
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
+//!   log/0000000000000007.log       log file 7; those before the one that the catalog names do not count
+//!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
+//!   log/0000000000000008.log.new   the next log file, while it is begun
 //! ```
 
 use std::collections::VecDeque;
@@ -14,18 +17,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::delta::UnitId;
 use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::FileError;
-use crate::{BlockId, Cache};
+use crate::{BlockId, Cache, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CATALOG_NEW: &str = "catalog.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const BLOCKS: &str = "blocks";
+pub(crate) const LOG: &str = "log";
 /// The name of the database directory itself.
 pub(crate) const ROOT: &str = "";
 
 const BLOCK_SUFFIX: &str = ".block";
+const LOG_SUFFIX: &str = ".log";
+const DELTA_SUFFIX: &str = ".delta";
 
 /// The name of a block's file.
 pub(crate) fn block_name(block: BlockId) -> String {
@@ -38,6 +45,39 @@ pub(crate) fn block_of(name: &str) -> Option<BlockId> {
     (block_name(block).strip_prefix(BLOCKS)?.strip_prefix('/')? == name).then_some(block)
 }
 
+/// The name of a log file.
+pub(crate) fn log_name(number: u64) -> String {
+    format!("{LOG}/{number:016x}{LOG_SUFFIX}")
+}
+
+/// The name of a log file before it counts.
+pub(crate) fn new_log_name(number: u64) -> String {
+    format!("{}.new", log_name(number))
+}
+
+/// The name of the file with the rows that are in no block when a log file begins.
+pub(crate) fn delta_name(number: u64) -> String {
+    format!("{LOG}/{number:016x}{DELTA_SUFFIX}")
+}
+
+/// The number of a file directly in `log`, where the name is one that [`delta_name`] gives.
+pub(crate) fn delta_of(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(DELTA_SUFFIX)?, 16).ok()?;
+    (delta_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// The number of a file directly in `log`, where the name is one that [`log_name`] gives.
+pub(crate) fn log_of(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(LOG_SUFFIX)?, 16).ok()?;
+    (log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// Whether a file directly in `log` has a name of ours.
+pub(crate) fn is_log_name(name: &str) -> bool {
+    let finished = name.strip_suffix(".new").unwrap_or(name);
+    log_of(finished).is_some() || delta_of(name).is_some()
+}
+
 /// What block files share. The lock is held as long as any of them lives, for the last holder may remove files.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -45,6 +85,9 @@ pub(crate) struct Directory {
     pub cache: Cache,
     files: Mutex<VecDeque<(BlockId, Arc<dyn ReadFile>)>>,
     next_block: AtomicU64,
+    next_table: AtomicU64,
+    next_transaction: AtomicU64,
+    next_definitions: AtomicU64,
     _lock: Box<dyn Lock>,
 }
 
@@ -52,19 +95,53 @@ pub(crate) struct Directory {
 const OPEN_FILES_MAX: usize = 128;
 
 impl Directory {
-    pub fn new(disk: Arc<dyn Disk>, lock: Box<dyn Lock>, cache: Cache, next_block: u64) -> Self {
-        let (files, next_block) = (Mutex::default(), AtomicU64::new(next_block));
-        Self { disk, cache, files, next_block, _lock: lock }
+    pub fn new(disk: Arc<dyn Disk>, lock: Box<dyn Lock>, cache: Cache) -> Self {
+        Self {
+            disk,
+            cache,
+            files: Mutex::default(),
+            next_block: AtomicU64::new(1),
+            next_table: AtomicU64::new(1),
+            next_transaction: AtomicU64::new(1),
+            next_definitions: AtomicU64::new(1),
+            _lock: lock,
+        }
+    }
+
+    /// Says that blocks and pages, and tables, have numbers below these.
+    pub fn reserve(&self, (next_block, next_table): (u64, u64)) {
+        self.next_block.fetch_max(next_block, Ordering::Relaxed);
+        self.next_table.fetch_max(next_table, Ordering::Relaxed);
+    }
+
+    /// The numbers that the next block or page, and the next table will have.
+    pub fn next_numbers(&self) -> (u64, u64) {
+        (self.next_block.load(Ordering::Relaxed), self.next_table.load(Ordering::Relaxed))
+    }
+
+    /// A number that no table has or had since the database was opened.
+    pub fn allocate_table(&self) -> TableId {
+        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for a page of a delta; `None` where there are no more.
+    pub fn allocate_page(&self) -> Option<UnitId> {
+        UnitId::of(self.allocate_block())
+    }
+
+    /// A number that no transaction has or had since the database was opened.
+    pub fn allocate_transaction(&self) -> u64 {
+        self.next_transaction.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for what names mean from now on, which no meaning had since the database was opened.
+    pub fn allocate_definitions(&self) -> u64 {
+        self.next_definitions.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number that no block has or had since the database was opened.
     pub fn allocate_block(&self) -> BlockId {
         BlockId(self.next_block.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The number that the next block will have.
-    pub fn next_block(&self) -> u64 {
-        self.next_block.load(Ordering::Relaxed)
     }
 
     /// The file of a block, opened now or kept open from before.
@@ -111,6 +188,18 @@ mod tests {
         for other in ["000000000000002A.block", "2a.block", "+00000000000002a.block", "000000000000002a.block.old", ""]
         {
             assert_eq!(block_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_log_files_are_taken_for_log_files() {
+        assert_eq!(log_name(42), "log/000000000000002a.log");
+        assert_eq!(log_of("000000000000002a.log"), Some(42));
+        assert_eq!(log_of("ffffffffffffffff.log"), Some(u64::MAX));
+        assert_eq!(delta_of(delta_name(42).strip_prefix("log/").unwrap()), Some(42));
+        let new = new_log_name(42);
+        for other in ["000000000000002A.log", "2a.log", "+00000000000002a.log", &new["log/".len()..], ""] {
+            assert_eq!(log_of(other), None, "{other}");
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{BlockId, TableId};
-use taut_block::{BlockError, CorruptBlock};
+use taut_block::{BlockError, BuildError, CorruptBlock};
 
 /// An operation on a file that failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,14 +57,14 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The catalog was written by another version of Taut.
-    #[error("{} has format version {found}; this program reads {} and {}", path.display(), readable[0], readable[1])]
+    #[error("{} has format version {found}; this program reads {}, {} and {}", path.display(), readable[0], readable[1], readable[2])]
     Version {
         /// The catalog.
         path: PathBuf,
         /// Its version.
         found: u64,
         /// The versions that can be read.
-        readable: [u64; 2],
+        readable: [u64; 3],
     },
     /// The catalog is damaged.
     #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]
@@ -83,6 +84,9 @@ pub enum OpenError {
         /// All missing files, those of that table first.
         files: Vec<PathBuf>,
     },
+    /// The first catalog of a database, or the log after what was found, could not be written.
+    #[error("the database cannot be opened for writing: {0}")]
+    Begin(Box<CommitError>),
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -188,22 +192,79 @@ pub enum CommitError {
         /// The block.
         block: BlockId,
     },
-    /// The catalog cannot be written as JSON.
-    #[error("the catalog cannot be encoded: {0}")]
+    /// Another transaction deleted or replaced a row that this one deleted or replaced, or moved rows that it read to
+    /// replace them.
+    #[error("rows of table {table:?} were changed by another transaction meanwhile; run the transaction again")]
+    RowsChanged {
+        /// The table.
+        table: String,
+    },
+    /// Rows that were to be moved are locked by a transaction.
+    #[error("a transaction that has not ended changes rows that were to be moved; run the statement again")]
+    RowsLocked,
+    /// Inserted rows do not go where they should; a bug.
+    #[error("rows of table {table:?} do not fit the page that they were to go to")]
+    Misplaced {
+        /// The table.
+        table: String,
+    },
+    /// There is something of which a database can only have so many, or something that is too large for the log.
+    #[error("the commit is larger than a record of the log, or the database has had 4,294,967,296 blocks and pages")]
+    TooLarge,
+    /// The changes cannot be written as JSON.
+    #[error("the commit cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
+    /// Inserted rows cannot be written to the log.
+    #[error("the inserted rows cannot be encoded: {0}")]
+    Rows(#[from] BuildError),
     /// A file could not be written.
     #[error("the commit did not happen: {0}")]
     File(#[from] FileError),
-    /// The new catalog could not be made durable, nor the old one put back. The change is not visible; whether
-    /// it is after the database was opened again depends on what the disk kept. The next commit that succeeds
-    /// settles it: the change then never happened.
-    #[error("the commit may or may not survive: {attempt}; putting back the catalog before it failed too: {source}")]
+    /// The log could not be written. The commit did not happen.
+    #[error("the commit did not happen: {0}")]
+    Log(#[source] LogFailed),
+    /// The log could not be written, nor begun anew. The change is not visible; whether it is after the database was
+    /// opened again depends on what the disk kept. The next commit that succeeds settles it: the change then never
+    /// happened.
+    #[error("the commit may or may not survive: {cause}")]
     Uncertain {
         /// What failed first.
-        attempt: FileError,
-        /// What failed when the old catalog was put back.
-        source: FileError,
+        #[source]
+        cause: LogFailed,
     },
+}
+
+/// Why a transaction cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransactionError {
+    /// It waits for a transaction that waits for it.
+    #[error("two transactions wait for each other; this one was ended, and can be run again")]
+    Deadlock,
+    /// There is no savepoint of that name.
+    #[error("savepoint {name:?} does not exist")]
+    NoSavepoint {
+        /// The name.
+        name: String,
+    },
+    /// A change cannot be made.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+/// Why records of the log are not durable: the first operation of it that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the log cannot be written: {cause}")]
+pub struct LogFailed {
+    /// What failed first.
+    #[source]
+    cause: Arc<FileError>,
+}
+
+impl LogFailed {
+    pub(crate) fn new(cause: FileError) -> Self {
+        Self { cause: Arc::new(cause) }
+    }
 }
 
 /// Why a block was not opened or read.

@@ -20,17 +20,26 @@
 mod block_file;
 mod cache;
 mod catalog;
+mod checkpoint;
+mod delta;
 mod directory;
 pub mod disk;
 mod error;
+mod locks;
+mod log;
 mod open;
 mod store;
+mod transaction;
 mod verify;
 
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
-pub use catalog::{BlockEntry, BlockId, Catalog, CatalogEdit, Lead, RowOrder, Table, TableId, TablePartitions, View};
-pub use error::{CommitError, FileError, OpenError, ReadError, WriteError};
-pub use open::OpenOptions;
-pub use store::Store;
+pub use catalog::{
+    BlockEntry, BlockId, Catalog, CatalogEdit, Lead, OldRows, RowOrder, Table, TableId, TablePartitions, View,
+};
+pub use delta::{DeletedRows, Delta, DeltaPage, RowId, RowSet, UnitId};
+pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};
+pub use open::{CutLog, OpenOptions, Recovery};
+pub use store::{Store, Synchronous};
+pub use transaction::Transaction;
 pub use verify::{Damage, Problem, verify};

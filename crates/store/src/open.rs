@@ -1,21 +1,28 @@
-//! Opening a database, which is also its recovery: what an interrupted load or commit left behind is removed.
+//! Opening a database, which is also its recovery: the catalog is read, then the commits in the log are made again, and
+//! what an interrupted load, commit or checkpoint left behind is removed.
 //!
-//! There is nothing to replay. The catalog that is found is the state of the last commit that survived, and every
-//! block file that it names was durable before it.
+//! Every block file that the outcome names was durable before the commit that named it.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fmt::{self, Display, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync;
+use taut_block::checksum;
 
 use crate::catalog::check::check;
-use crate::catalog::format::{self, CatalogFile, Unreadable};
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, ROOT, block_name, block_of};
+use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
+use crate::catalog::record;
+use crate::checkpoint::{remove_before, write_catalog};
+use crate::delta::Delta;
+use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, ROOT, block_name, block_of, delta_name};
 use crate::disk::{DirectoryEntry, Disk, read_whole};
-use crate::error::{FileError, OpenError};
-use crate::store::publish_first;
-use crate::{BlockFile, BlockId, Cache, Catalog, Table};
+use crate::error::{CommitError, FileError, OpenError};
+use crate::log::{self, Cut, End, Log};
+use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Table};
 
 /// How a database is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +36,77 @@ pub struct OpenOptions {
     pub cache_bytes: Option<usize>,
 }
 
-pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(Arc<Directory>, Catalog), OpenError> {
+/// A database that was opened.
+pub(crate) struct Opened {
+    pub directory: Arc<Directory>,
+    pub catalog: Catalog,
+    pub recovery: Recovery,
+    /// The log in which commits go on, if it is begun.
+    pub log: Option<Log>,
+}
+
+/// What was found in the log when a database was opened.
+#[derive(Debug)]
+pub struct Recovery {
+    /// Commits that were made again.
+    pub commits: u64,
+    /// Bytes of log that were read.
+    pub bytes: u64,
+    /// A damaged end of the log, which does not count.
+    pub cut: Option<CutLog>,
+    /// Where the log goes on.
+    start: Start,
+}
+
+#[derive(Debug)]
+enum Start {
+    /// There is none yet, in a database of an earlier version.
+    Nothing,
+    /// Behind what was read.
+    After(End),
+}
+
+/// An end of the log that is no whole commit: one that a crash interrupted, or that was damaged later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutLog {
+    /// The file.
+    pub path: PathBuf,
+    /// Where its last whole commit ends.
+    pub at: u64,
+    /// Bytes after that.
+    pub bytes: u64,
+}
+
+impl Display for CutLog {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { path, at, bytes } = self;
+        write!(
+            formatter,
+            "{} ends with a whole commit at byte {at}; the {bytes} bytes after it are none and were left out",
+            path.display()
+        )
+    }
+}
+
+impl Recovery {
+    /// Begins the log in which commits go on.
+    pub(crate) fn begin_log(&self, directory: &Directory, catalog: &Catalog) -> Result<Log, CommitError> {
+        let disk = Arc::clone(&directory.disk);
+        match &self.start {
+            Start::After(end) => Ok(Log::resume(disk, catalog.database, end)?),
+            Start::Nothing => {
+                let log = Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?;
+                write_catalog(directory, catalog, FIRST_LOG)?;
+                Ok(log)
+            }
+        }
+    }
+}
+
+/// The number of the first log file.
+const FIRST_LOG: u64 = 1;
+
+pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
         // Before anything is created, and again under the lock: another process may be creating it too.
@@ -39,6 +116,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(Arc<Dir
     let lock = lock.ok_or_else(|| OpenError::Locked { path: disk.path(ROOT) })?;
     check_root(&*disk, create)?;
     let cache = Cache::new(options.cache_bytes.unwrap_or_else(Cache::default_limit));
+    let directory = Arc::new(Directory::new(Arc::clone(&disk), lock, cache));
     let bytes = match read_whole(&*disk, CATALOG) {
         Ok(bytes) => Some(bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -46,18 +124,91 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(Arc<Dir
     };
     let Some(bytes) = bytes else {
         let catalog = Catalog::empty(RandomState::new().hash_one("database"));
-        let directory = Arc::new(Directory::new(disk, lock, cache, catalog.next_block));
         create_blocks(&directory)?;
-        publish_first(&directory, &catalog)?;
-        return Ok((directory, catalog));
+        let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
+        write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
+        let recovery = Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing };
+        return Ok(Opened { directory, catalog, recovery, log });
     };
     let file = read_catalog(&*disk, &bytes)?;
-    let directory = Arc::new(Directory::new(disk, lock, cache, file.next_block));
+    directory.reserve((file.next_block, file.next_table));
+    let (first, delta) = (file.log, file.delta);
     let catalog = build(file, &directory);
+    let (catalog, recovery) = match first {
+        None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing }),
+        Some(first) => replay(catalog, first, delta, &directory)?,
+    };
+    let mut log = None;
     if !options.inspect {
-        recover(&directory, &catalog)?;
+        check_blocks(&directory, &catalog)?;
+        if recovery.commits > 0 {
+            // Before anything is removed that only an earlier state needs: what a killed process wrote may not be durable.
+            let begun = recovery.begin_log(&directory, &catalog);
+            log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
+        }
+        tidy(&directory, &catalog, first)?;
     }
-    Ok((directory, catalog))
+    Ok(Opened { directory, catalog, recovery, log })
+}
+
+/// Makes the changes again that are in the delta and in the log.
+fn replay(
+    catalog: Catalog,
+    first: u64,
+    delta: Option<DeltaFile>,
+    directory: &Arc<Directory>,
+) -> Result<(Catalog, Recovery), OpenError> {
+    let disk = &*directory.disk;
+    let mut edit = CatalogEdit::new(&catalog, directory);
+    if let Some(delta) = delta {
+        let bytes = read_delta(disk, first, delta)?;
+        let corrupt =
+            |(at, expected): (u64, String)| OpenError::Corrupt { path: disk.path(&delta_name(first)), at, expected };
+        apply(&mut edit, &bytes).map_err(corrupt)?;
+    }
+    let (mut commits, mut read) = (0, 0);
+    let end = log::replay(disk, catalog.database, first, Some(catalog.version), &mut |record| {
+        let corrupt = |(at, expected): (u64, String)| OpenError::Corrupt {
+            path: record.path.to_owned(),
+            at: record.payload_at() + at,
+            expected,
+        };
+        apply(&mut edit, record.payload).map_err(corrupt)?;
+        edit.set_version(record.sequence);
+        commits += 1;
+        read += record.payload.len() as u64;
+        Ok::<(), OpenError>(())
+    })?;
+    let cut = end.cut.clone().map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes });
+    let catalog = edit.into_catalog();
+    Ok((catalog, Recovery { commits, bytes: read, cut, start: Start::After(end) }))
+}
+
+/// The file with rows that are in no block, whose bytes the catalog knows.
+pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> Result<Vec<u8>, OpenError> {
+    let name = delta_name(number);
+    let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
+    let corrupt = |at, expected| OpenError::Corrupt { path: disk.path(&name), at, expected };
+    if bytes.len() as u64 != expected.bytes {
+        let at = expected.bytes.min(bytes.len() as u64);
+        return Err(corrupt(at, format!("{} bytes, found {}", expected.bytes, bytes.len())));
+    }
+    let found = checksum(&bytes);
+    if found != expected.checksum {
+        return Err(corrupt(0, format!("content with checksum {:016x}, found {found:016x}", expected.checksum)));
+    }
+    Ok(bytes)
+}
+
+/// Makes the changes in some bytes; an error tells where in them, and what should be there.
+fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
+    for change in record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))? {
+        let next_numbers = change.next_numbers();
+        let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
+        edit.redo(&change).map_err(|error| (0, format!("a change that can be made: {error}")))?;
+        edit.directory().reserve(next_numbers);
+    }
+    Ok(())
 }
 
 /// The content of the catalog's file.
@@ -80,7 +231,7 @@ pub(crate) fn list(disk: &dyn Disk, name: &str) -> Result<Vec<DirectoryEntry>, F
     }
 }
 
-fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, source: io::Error) -> FileError {
+pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, source: io::Error) -> FileError {
     FileError { operation, path: disk.path(name), source }
 }
 
@@ -98,7 +249,7 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
         return Ok(true);
     }
     // An interrupted creation may have left these. Blocks without a catalog are no such leftover.
-    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS].contains(&entry.name.as_str());
+    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
         None if entries.iter().any(|entry| entry.name == BLOCKS) => {
@@ -125,28 +276,33 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         name: table.name.into_owned(),
         schema: Arc::new(table.schema.into_owned()),
         design: Arc::new(table.design.into_owned()),
-        blocks: table.blocks.into_iter().map(|entry| block(entry.into_owned())).collect(),
-        runs: table.runs.into_owned(),
-        partitions: table.partitions.map(Cow::into_owned),
-        statistics: table.statistics.into_owned(),
-        sparse_index: OnceLock::new(),
+        blocks: Arc::new(table.blocks.into_iter().map(|entry| block(entry.into_owned())).collect()),
+        runs: Arc::new(table.runs.into_owned()),
+        partitions: table.partitions.map(|partitions| Arc::new(partitions.into_owned())),
+        statistics: Arc::new(table.statistics.into_owned()),
+        delta: Delta::default(),
+        sparse_index: Arc::default(),
     });
+    let views: RedBlackTreeMapSync<_, _> =
+        file.views.into_iter().map(|view| (view.name.clone(), view.into_owned())).collect();
     Catalog {
         database: file.database,
         version: file.version,
-        definitions: file.version,
-        next_block: file.next_block,
-        next_table: file.next_table,
+        definitions: 0,
         tables: tables.map(|table| (table.name.clone(), Arc::new(table))).collect(),
-        views: file.views.into_iter().map(|view| (view.name.clone(), view.into_owned())).collect(),
+        views,
     }
 }
 
-/// Refuses a database that misses blocks, and removes what an interrupted load or commit left behind.
-fn recover(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
+/// The numbers of all block files.
+fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
+    Ok(list(&*directory.disk, BLOCKS)?.iter().filter_map(|entry| block_of(&entry.name)).collect())
+}
+
+/// Refuses a database that misses blocks.
+fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
     let disk = &*directory.disk;
-    create_blocks(directory)?;
-    let present: HashSet<BlockId> = list(disk, BLOCKS)?.iter().filter_map(|entry| block_of(&entry.name)).collect();
+    let present = block_files(directory)?;
     let missing = |table: &Arc<Table>| -> Vec<_> {
         let absent = table.blocks.iter().map(|block| block.id()).filter(|block| !present.contains(block));
         absent.map(|block| disk.path(&block_name(block))).collect()
@@ -156,16 +312,26 @@ fn recover(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
         files.extend(tables.flat_map(|(_, files)| files));
         return Err(OpenError::MissingBlocks { table: table.name.clone(), files });
     }
+    Ok(())
+}
+
+/// Removes what an interrupted load, commit or checkpoint left behind.
+fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>) -> Result<(), OpenError> {
+    let disk = &*directory.disk;
+    create_blocks(directory)?;
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
-    for block in present.difference(&named) {
+    for block in block_files(directory)?.difference(&named) {
         remove(directory, &block_name(*block))?;
     }
     let has_new_catalog = list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG_NEW);
     if has_new_catalog {
         remove(directory, CATALOG_NEW)?;
+    }
+    if let Some(log) = log {
+        remove_before(directory, log)?;
     }
     Ok(())
 }

@@ -1,52 +1,93 @@
 //! An open database: snapshots to read from, and commits that publish new ones.
 //!
 //! ```text
-//!   write_block  blocks/N.block written, synced                 nobody can see it
-//!   commit       blocks/ synced                                 its name is durable
-//!                catalog.new written, synced
-//!                catalog.new renamed to catalog, root synced    <- the commit has happened
-//!                snapshot exchanged                             readers that start now see it
-//!                replaced block files removed                   when their last reader is gone
+//!   write_block   blocks/N.block written, synced        nobody can see it
+//!   commit        blocks/ synced                        its name is durable
+//!                 changes made on the newest catalog    one commit at a time, in memory
+//!                 record appended to the log
+//!                 log written and synced                <- the commit has happened; many share one sync
+//!                 snapshot exchanged                    readers that start now see it
+//!                 replaced block files removed          when their last reader is gone
+//!   checkpoint    log goes on in another file
+//!                 catalog replaced, log before removed
 //! ```
 //!
-//! A crash before the rename leaves the old catalog, after it the new one; the files that the surviving catalog
-//! does not name are removed when the database is opened again.
+//! A crash leaves a catalog, and a log whose whole records lead from it to the last commit that survived
+//! (docs/adr/0017-commits-go-to-a-log.md).
 
+use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
 
-use crate::catalog::{Changed, Lead, format};
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, ROOT, block_name};
+use crate::catalog::change::Change;
+use crate::catalog::{Changed, Lead, record};
+use crate::delta::UnitId;
+use crate::directory::{BLOCKS, Directory, ROOT, block_name};
 use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
-use crate::error::{CommitError, FileError, OpenError, WriteError};
-use crate::open::{OpenOptions, open};
-use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock};
+use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
+use crate::locks::{Locks, TransactionId};
+use crate::log::{Durability, Log, Position};
+use crate::open::{OpenOptions, Opened, Recovery, open};
+use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, Transaction};
 use taut_block::{BlockImage, checksum};
+
+/// What is certain of a commit when it returns. A commit that adds, replaces or removes blocks is always `Full`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Synchronous {
+    /// It survives when the machine stops.
+    #[default]
+    Full,
+    /// It survives when the process is killed; when the machine stops, the last ones may be lost, and never one without
+    /// those after it.
+    Normal,
+    /// It survives when the database is closed; when the process is killed, the last ones may be lost, and never one
+    /// without those after it.
+    Off,
+}
 
 /// An open database. Clones share it; it is closed when the last one and all snapshots are gone.
 #[derive(Clone, Debug)]
 pub struct Store {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    directory: Arc<Directory>,
+pub(crate) struct Inner {
+    pub directory: Arc<Directory>,
     snapshot: RwLock<Arc<Catalog>>,
-    commits: Mutex<Commits>,
+    pub commits: Mutex<Commits>,
+    /// Held while a checkpoint is taken.
+    pub checkpoints: Mutex<()>,
+    locks: Locks,
+    recovery: Recovery,
     is_read_only: bool,
 }
 
 /// What only one commit at a time may touch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Commits {
-    /// Blocks of commits whose outcome is uncertain. Their files must stay until a commit succeeds, or until the
-    /// database is opened again, for the catalog on disk may name them.
+    /// What the commits so far lead to, those that are not durable yet too.
+    pub newest: Arc<Catalog>,
+    /// Commits that nobody sees yet, in order.
+    pending: VecDeque<Pending>,
+    /// Begun by the first commit, if not before.
+    pub log: Option<Arc<Log>>,
+    /// Blocks of commits whose outcome is uncertain. Their files must stay until the database is opened again.
     uncertain: Vec<Arc<BlockFile>>,
+    /// Bytes of log that the next checkpoint takes away, from when the database was opened.
+    pub replayed_bytes: u64,
+}
+
+/// A commit that is in the log, but not durable yet.
+#[derive(Debug)]
+struct Pending {
+    catalog: Arc<Catalog>,
+    added: Vec<Arc<BlockFile>>,
+    removed: Vec<Arc<BlockFile>>,
 }
 
 impl Store {
@@ -72,9 +113,25 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let (directory, catalog) = open(disk, options)?;
-        let (snapshot, commits) = (RwLock::new(Arc::new(catalog)), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { directory, snapshot, commits, is_read_only: options.inspect }) })
+        let Opened { directory, catalog, recovery, log } = open(disk, options)?;
+        let newest = Arc::new(catalog);
+        let commits = Commits {
+            newest: Arc::clone(&newest),
+            pending: VecDeque::new(),
+            log: log.map(Arc::new),
+            uncertain: Vec::new(),
+            replayed_bytes: recovery.bytes,
+        };
+        let inner = Inner {
+            directory,
+            snapshot: RwLock::new(newest),
+            commits: Mutex::new(commits),
+            checkpoints: Mutex::default(),
+            locks: Locks::default(),
+            recovery,
+            is_read_only: options.inspect,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Where the database lies, for messages.
@@ -82,9 +139,19 @@ impl Store {
         self.inner.directory.disk.path(ROOT)
     }
 
+    /// What was found when it was opened.
+    pub fn recovery(&self) -> &Recovery {
+        &self.inner.recovery
+    }
+
     /// What the database holds now.
     pub fn snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.snapshot.read())
+    }
+
+    /// What the commits so far lead to, those that may still fail too.
+    pub(crate) fn newest(&self) -> Arc<Catalog> {
+        Arc::clone(&self.inner.commits.lock().newest)
     }
 
     /// What the cache of sections did so far, and holds.
@@ -120,14 +187,30 @@ impl Store {
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
     }
 
+    /// Begins a transaction on what the database holds now.
+    pub fn begin(&self) -> Transaction {
+        let id = TransactionId(self.inner.directory.allocate_transaction());
+        self.inner.locks.begin(id);
+        Transaction::new(self.clone(), id)
+    }
+
     /// Makes changes to the catalog, all or none, durably. Readers that start afterwards see them.
     ///
-    /// One commit runs at a time. The new blocks of one that fails are removed.
+    /// The new blocks of a commit that fails are removed.
     ///
     /// # Errors
-    /// What `change` returns, in which case nothing happens; or when the catalog cannot be written.
+    /// What `change` returns, in which case nothing happens; or when the log cannot be written.
     pub fn commit<T, E: From<CommitError>>(
         &self,
+        change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.commit_changes((None, Synchronous::Full), change)
+    }
+
+    /// As [`Store::commit`], with what is certain when it returns, for a transaction.
+    pub(crate) fn commit_changes<T, E: From<CommitError>>(
+        &self,
+        (transaction, synchronous): (Option<TransactionId>, Synchronous),
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
     ) -> Result<T, E> {
         let inner = &*self.inner;
@@ -135,38 +218,162 @@ impl Store {
             return Err(CommitError::ReadOnly.into());
         }
         let mut commits = inner.commits.lock();
-        let before = self.snapshot();
+        let before = Arc::clone(&commits.newest);
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
-        let Changed { catalog: mut after, added, removed } = edit.finish();
-        if !after.defines_like(&before) {
-            after.definitions = after.version;
+        let Changed { catalog: mut after, changes, added, removed } = edit.finish();
+        if changes.is_empty() {
+            return Ok(value);
         }
-        match publish(&inner.directory, &before, &after, !added.is_empty()) {
-            Ok(()) => {}
+        self.check_locks(&changes, transaction)?;
+        if !after.defines_like(&before) {
+            after.definitions = inner.directory.allocate_definitions();
+        }
+        let (after, moves_blocks) = (Arc::new(after), !added.is_empty() || !removed.is_empty());
+        let (log, position) = match self.append(&mut commits, &changes, &after, !added.is_empty()) {
+            Ok(appended) => appended,
             Err(error) => {
                 if matches!(error, CommitError::Uncertain { .. }) {
                     commits.uncertain.extend(added);
                 }
                 return Err(error.into());
             }
-        }
-        added.iter().for_each(|block| block.remove_on_drop(false));
-        removed.iter().for_each(|block| block.remove_on_drop(true));
-        *inner.snapshot.write() = Arc::new(after);
-        // Only now, for their files go with them.
-        commits.uncertain.clear();
+        };
+        commits.newest = Arc::clone(&after);
+        commits.pending.push_back(Pending { catalog: after, added, removed });
         drop(commits);
+        let durability = match synchronous {
+            Synchronous::Full => Durability::Synced,
+            _ if moves_blocks => Durability::Synced,
+            Synchronous::Normal => Durability::Written,
+            Synchronous::Off => {
+                self.publish(position.sequence());
+                return Ok(value);
+            }
+        };
+        match log.flush(position, durability) {
+            Ok(()) => self.publish(position.sequence()),
+            Err(cause) => return Err(self.fail(&log, cause).into()),
+        }
         Ok(value)
+    }
+
+    /// Puts changes into the log, whose next record leads to `after`.
+    fn append(
+        &self,
+        commits: &mut Commits,
+        changes: &[Change],
+        after: &Catalog,
+        has_blocks: bool,
+    ) -> Result<(Arc<Log>, Position), CommitError> {
+        let directory = &*self.inner.directory;
+        let bytes = record::to_bytes(changes, after)?;
+        if has_blocks {
+            directory.disk.sync_directory(BLOCKS).map_err(|source| directory.error("sync", BLOCKS, source))?;
+        }
+        let log = self.inner.log(commits)?;
+        let position = log.append(&[&bytes]).map_err(CommitError::Log)?;
+        debug_assert_eq!(position.sequence(), after.version, "a record for each version");
+        Ok((log, position))
+    }
+
+    /// Lets readers see the commits up to a version.
+    fn publish(&self, version: u64) {
+        let published = self.inner.publish_up_to(&mut self.inner.commits.lock(), version);
+        // Files may go with them, while others commit.
+        drop(published);
+    }
+
+    /// After the log failed: goes back to what is certain, and goes on in another file of the log where that can be had.
+    fn fail(&self, log: &Log, cause: LogFailed) -> CommitError {
+        let mut commits = self.inner.commits.lock();
+        self.inner.publish_up_to(&mut commits, log.durable_sequence());
+        if log.has_failed() {
+            // Nothing of what is pending was seen.
+            let lost = std::mem::take(&mut commits.pending);
+            commits.newest = self.snapshot();
+            if self.inner.restart(&mut commits, log).is_err() {
+                commits.uncertain.extend(lost.into_iter().flat_map(|pending| pending.added));
+            }
+        }
+        match log.has_failed() {
+            false => CommitError::Log(cause),
+            true => CommitError::Uncertain { cause },
+        }
+    }
+
+    /// Refuses to replace rows that a transaction has locked: it could not commit.
+    fn check_locks(&self, changes: &[Change], transaction: Option<TransactionId>) -> Result<(), CommitError> {
+        for change in changes {
+            let Change::ReplaceRows { table, old, .. } = change else { continue };
+            let blocks: Vec<UnitId> = old.blocks.iter().filter_map(|block| UnitId::of(*block)).collect();
+            let is_old = |unit| blocks.contains(&unit) || old.pages.iter().any(|(page, _)| *page == unit);
+            if self.inner.locks.has_any(*table, transaction, is_old) {
+                return Err(CommitError::RowsLocked);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.inner.directory
     }
 
-    /// Keeps commits away as long as the guard lives.
-    pub(crate) fn hold_commits(&self) -> MutexGuard<'_, Commits> {
-        self.inner.commits.lock()
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.inner.locks
+    }
+
+    /// A name for a page of a delta.
+    pub(crate) fn allocate_page(&self) -> Result<UnitId, CommitError> {
+        self.inner.directory.allocate_page().ok_or(CommitError::TooLarge)
+    }
+}
+
+impl Inner {
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// The log, begun where it is not yet, and begun anew where it has failed.
+    pub(crate) fn log(&self, commits: &mut Commits) -> Result<Arc<Log>, CommitError> {
+        let log = match &commits.log {
+            Some(log) => Arc::clone(log),
+            None => {
+                let log = self.recovery.begin_log(&self.directory, &commits.newest)?;
+                Arc::clone(commits.log.insert(Arc::new(log)))
+            }
+        };
+        if log.has_failed() {
+            self.restart(commits, &log).map_err(CommitError::Log)?;
+        }
+        Ok(log)
+    }
+
+    /// Goes on with a log that has failed, in another file: whatever was not durable then never happened.
+    fn restart(&self, commits: &mut Commits, log: &Log) -> Result<(), LogFailed> {
+        log.restart(self.snapshot.read().version)?;
+        // Only now, for their files go with them.
+        commits.uncertain.clear();
+        Ok(())
+    }
+
+    pub(crate) fn publish_all(&self, commits: &mut Commits) {
+        let newest = commits.newest.version;
+        self.publish_up_to(commits, newest);
+    }
+
+    /// Lets readers see the commits up to a version, which are returned.
+    fn publish_up_to(&self, commits: &mut Commits, version: u64) -> Vec<Pending> {
+        let mut published = Vec::new();
+        while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
+            first.added.iter().for_each(|block| block.remove_on_drop(false));
+            first.removed.iter().for_each(|block| block.remove_on_drop(true));
+            published.push(first);
+        }
+        if let Some(last) = published.last() {
+            *self.snapshot.write() = Arc::clone(&last.catalog);
+        }
+        published
     }
 }
 
@@ -175,51 +382,15 @@ impl Drop for Inner {
         for block in &self.commits.get_mut().uncertain {
             block.remove_on_drop(false);
         }
+        if !self.is_read_only {
+            // Else the log is replayed when the database is opened again.
+            let _ = self.close();
+        }
     }
-}
-
-/// Replaces the catalog on disk. When that fails, the one before is there again, durably, or the error says that it
-/// may not be.
-fn publish(directory: &Directory, before: &Catalog, after: &Catalog, has_blocks: bool) -> Result<(), CommitError> {
-    let bytes = format::to_bytes(after)?;
-    if has_blocks {
-        directory.disk.sync_directory(BLOCKS).map_err(|source| directory.error("sync", BLOCKS, source))?;
-    }
-    write_new_catalog(directory, &bytes)?;
-    let Err(attempt) = rename_new_catalog(directory) else { return Ok(()) };
-    let restored =
-        write_new_catalog(directory, &format::to_bytes(before)?).and_then(|()| rename_new_catalog(directory));
-    match restored {
-        Ok(()) => Err(CommitError::File(attempt)),
-        Err(source) => Err(CommitError::Uncertain { attempt, source }),
-    }
-}
-
-/// Writes the first catalog of a database.
-pub(crate) fn publish_first(directory: &Directory, catalog: &Catalog) -> Result<(), FileError> {
-    let bytes = format::to_bytes(catalog).map_err(|error| directory.error("encode", CATALOG_NEW, error.into()))?;
-    write_new_catalog(directory, &bytes)?;
-    rename_new_catalog(directory)
-}
-
-fn write_new_catalog(directory: &Directory, bytes: &[u8]) -> Result<(), FileError> {
-    let written = write_file(directory, CATALOG_NEW, |to| to.write_all(bytes));
-    if written.is_err() {
-        // Left behind, it would only take room.
-        let _ = directory.disk.remove(CATALOG_NEW);
-    }
-    written
-}
-
-/// Puts the new catalog in place. When this fails, either one may be there.
-fn rename_new_catalog(directory: &Directory) -> Result<(), FileError> {
-    let disk = &directory.disk;
-    disk.rename(CATALOG_NEW, CATALOG).map_err(|source| directory.error("rename", CATALOG_NEW, source))?;
-    disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))
 }
 
 /// Creates a file with what `content` writes, and syncs it.
-fn write_file(
+pub(crate) fn write_file(
     directory: &Directory,
     name: &str,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use taut_block::{ScanReport, Selection};
 use taut_types::ColumnIndex;
 
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, ROOT, block_name, block_of};
-use crate::disk::read_whole;
+use crate::catalog::format::CatalogFile;
+use crate::catalog::record;
+use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, ROOT, block_name, block_of, is_log_name};
+use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
-use crate::open::{list, read_catalog};
+use crate::log;
+use crate::open::{list, read_catalog, read_delta};
 use crate::{BlockFile, OpenBlock, Store, Table};
 
 /// Something that is not as it was written.
@@ -34,9 +37,9 @@ pub enum Problem {
     Foreign,
     /// A file or directory cannot be read.
     File(FileError),
-    /// The catalog is no longer one.
+    /// The catalog, the log or what belongs to them is no longer what it was.
     Catalog(OpenError),
-    /// The catalog is not the one of the last commit.
+    /// The catalog and the log do not lead to the last commit.
     Replaced {
         /// The version of the last commit.
         expected: u64,
@@ -108,22 +111,46 @@ pub fn verify(store: &Store) -> Vec<Damage> {
     damages
 }
 
-/// Compares the catalog's file with the catalog in memory, which is returned.
+/// Compares the catalog's file and the log with the catalog in memory, which is returned.
 fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
-    let _guard = store.hold_commits();
+    let _no_checkpoint = store.inner.checkpoints.lock();
+    let commits = store.inner.commits.lock();
+    if let Some(log) = &commits.log {
+        // What is in memory yet is in no file; if it cannot be written, commits say so.
+        let _ = log.close();
+    }
     let snapshot = store.snapshot();
     let read = read_whole(disk, CATALOG)
         .map_err(|source| Problem::File(FileError { operation: "read", path: disk.path(CATALOG), source }));
-    let problem = match read.and_then(|bytes| read_catalog(disk, &bytes).map_err(Problem::Catalog)) {
+    let read = read.and_then(|bytes| read_catalog(disk, &bytes).map_err(Problem::Catalog));
+    let problem = match read.and_then(|file| last_commit(disk, &file, snapshot.database())) {
         Err(problem) => Some(problem),
-        Ok(file) if file.version != snapshot.version() || file.database != snapshot.database() => {
-            Some(Problem::Replaced { expected: snapshot.version(), found: file.version })
-        }
+        Ok(found) if found != snapshot.version() => Some(Problem::Replaced { expected: snapshot.version(), found }),
         Ok(_) => None,
     };
     damages.extend(problem.map(|problem| Damage { path: disk.path(CATALOG), table: None, problem }));
     snapshot
+}
+
+/// The version to which the log leads from the catalog.
+fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result<u64, Problem> {
+    if file.database != database {
+        return Err(Problem::Replaced { expected: database, found: file.database });
+    }
+    let Some(first) = file.log else { return Ok(file.version) };
+    if let Some(delta) = file.delta {
+        read_delta(disk, first, delta).map_err(Problem::Catalog)?;
+    }
+    let end = log::replay::<OpenError>(disk, database, first, Some(file.version), &mut |record| {
+        let parsed = record::parse(record.payload);
+        parsed.map(drop).map_err(|(at, expected)| OpenError::Corrupt {
+            path: record.path.to_owned(),
+            at: record.payload_at() + at as u64,
+            expected,
+        })
+    });
+    Ok(end.map_err(Problem::Catalog)?.last_sequence)
 }
 
 /// Looks for names that no database has. Files of blocks that no catalog names are not among them: a load may be
@@ -131,7 +158,7 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
 fn check_names(store: &Store, damages: &mut Vec<Damage>) {
     let disk = &*store.directory().disk;
     let mut damage = |name: &str, problem| damages.push(Damage { path: disk.path(name), table: None, problem });
-    for directory in [ROOT, BLOCKS] {
+    for directory in [ROOT, BLOCKS, LOG] {
         let entries = match list(disk, directory) {
             Ok(entries) => entries,
             Err(error) => {
@@ -141,8 +168,9 @@ fn check_names(store: &Store, damages: &mut Vec<Damage>) {
         };
         for entry in entries {
             let is_ours = match directory {
-                ROOT if entry.is_directory => entry.name == BLOCKS,
+                ROOT if entry.is_directory => [BLOCKS, LOG].contains(&entry.name.as_str()),
                 ROOT => [CATALOG, CATALOG_NEW, LOCK].contains(&entry.name.as_str()),
+                LOG => !entry.is_directory && is_log_name(&entry.name),
                 _ => !entry.is_directory && block_of(&entry.name).is_some(),
             };
             if !is_ours {
@@ -168,7 +196,7 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
             damage(&block_name(block.id()), problem);
         }
     }
-    for (column, (nulls, statistics)) in nulls.into_iter().zip(&table.statistics).enumerate() {
+    for (column, (nulls, statistics)) in nulls.into_iter().zip(table.statistics.iter()).enumerate() {
         if is_whole && nulls != statistics.nulls {
             damage(CATALOG, Problem::Nulls { column: table.schema.columns()[column].name.clone() });
         }

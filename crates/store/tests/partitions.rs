@@ -57,7 +57,7 @@ fn a_range_takes_the_boundaries_of_the_first_load_and_keeps_them() {
         append(&store, id, vec![block(&store, &[1, 4, 400]).in_partition(&other, 0)]);
         append(&store, id, vec![block(&store, &[6]).in_partition(&first, 1)]);
         assert_eq!(partitions_of(&table(&store)), [None, Some(0), Some(1), None, Some(1)]);
-        assert_eq!(table(&store).runs, [0, 1, 2, 3, 4], "a run of a load that is not sorted is of one partition");
+        assert_eq!(*table(&store).runs, [0, 1, 2, 3, 4], "a run of a load that is not sorted is of one partition");
     }
     let store = open(&disk).unwrap();
     let table = table(&store);
@@ -79,16 +79,16 @@ fn a_load_in_the_order_of_its_range_is_one_run() {
             .collect()
     };
     append(&store, id, blocks(&[0, 0, 1, 2]));
-    assert_eq!(table(&store).runs, [0]);
+    assert_eq!(*table(&store).runs, [0]);
     append(&store, id, blocks(&[1, 0, 2]));
-    assert_eq!(table(&store).runs, [0, 4, 5], "what does not ascend is no run");
+    assert_eq!(*table(&store).runs, [0, 4, 5], "what does not ascend is no run");
     // By a hash, or by partitions that the table no longer has, partitions are not in order.
     let hashed = design(&[("partition_by", "hash(id, 3)"), ("sort_by", "id")]);
     store.commit::<_, CommitError>(|edit| edit.drop_table(id)).unwrap();
     let id = create(&store, &hashed);
     append(&store, id, blocks(&[0, 0, 1, 2]));
     assert_eq!(partitions_of(&table(&store)), [None; 4]);
-    assert_eq!(table(&store).runs, [0, 2, 3]);
+    assert_eq!(*table(&store).runs, [0, 2, 3]);
 }
 
 #[test]

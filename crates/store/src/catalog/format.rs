@@ -1,7 +1,7 @@
-//! The file `catalog`, which every commit replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
+//! The file `catalog`, which every checkpoint replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 4 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 7 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -16,9 +16,9 @@ use twox_hash::XxHash3_64;
 use super::{BlockEntry, Catalog, TableId, TablePartitions, View};
 
 /// The version that is written. No flipped bit makes it another one that can be read.
-const VERSION: u64 = 4;
+const VERSION: u64 = 7;
 /// The versions that can be read.
-pub(crate) const READABLE: [u64; 2] = [2, VERSION];
+pub(crate) const READABLE: [u64; 3] = [2, 4, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const LINE_MAX: usize = 96;
@@ -38,8 +38,24 @@ pub(crate) struct CatalogFile<'a> {
     pub version: u64,
     pub next_block: u64,
     pub next_table: u64,
+    /// The first log file with commits after this version; `None` in files of versions before 7, which had no log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<u64>,
+    /// Rows in no block, and deleted rows, in the file of the log's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<DeltaFile>,
     pub tables: Vec<TableFile<'a>>,
     pub views: Vec<Cow<'a, View>>,
+}
+
+/// What the catalog knows of the file with rows that are in no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeltaFile {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// xxh3 of all of them.
+    pub checksum: u64,
 }
 
 /// A table in the file.
@@ -57,13 +73,20 @@ pub(crate) struct TableFile<'a> {
     pub partitions: Option<Cow<'a, TablePartitions>>,
 }
 
-/// The bytes of the file for a catalog.
-pub(crate) fn to_bytes(catalog: &Catalog) -> Result<Vec<u8>, serde_json::Error> {
+/// The bytes of the file for a catalog, given the next numbers of blocks and tables, and the log and delta that go with it.
+pub(crate) fn to_bytes(
+    catalog: &Catalog,
+    (next_block, next_table): (u64, u64),
+    log: u64,
+    delta: Option<DeltaFile>,
+) -> Result<Vec<u8>, serde_json::Error> {
     let file = CatalogFile {
         database: catalog.database,
         version: catalog.version,
-        next_block: catalog.next_block,
-        next_table: catalog.next_table,
+        next_block,
+        next_table,
+        log: Some(log),
+        delta,
         tables: catalog.tables.values().map(|table| table_file(table)).collect(),
         views: catalog.views.values().map(Cow::Borrowed).collect(),
     };
@@ -79,10 +102,10 @@ fn table_file(table: &super::Table) -> TableFile<'_> {
         name: Cow::Borrowed(&table.name),
         schema: Cow::Borrowed(&table.schema),
         design: Cow::Borrowed(&table.design),
-        statistics: Cow::Borrowed(&table.statistics),
-        runs: Cow::Borrowed(&table.runs),
+        statistics: Cow::Borrowed(table.statistics.as_slice()),
+        runs: Cow::Borrowed(table.runs.as_slice()),
         blocks: table.blocks.iter().map(|block| Cow::Borrowed(block.entry())).collect(),
-        partitions: table.partitions.as_ref().map(Cow::Borrowed),
+        partitions: table.partitions.as_deref().map(Cow::Borrowed),
     }
 }
 
@@ -138,7 +161,7 @@ fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, OnceLock};
+    use std::sync::Arc;
 
     use taut_types::{Column, Key, LogicalType, Partitioning};
 
@@ -147,8 +170,12 @@ mod tests {
 
     fn catalog() -> Catalog {
         let mut catalog = Catalog::empty(7);
-        catalog.views.insert("v".into(), View { name: "v".into(), sql: "select 'é\n'".into() });
+        catalog.views.insert_mut("v".into(), View { name: "v".into(), sql: "select 'é\n'".into() });
         catalog
+    }
+
+    fn bytes_of(catalog: &Catalog) -> Vec<u8> {
+        to_bytes(catalog, (1, 1), 1, None).unwrap()
     }
 
     #[test]
@@ -160,7 +187,7 @@ mod tests {
         let design = Arc::new(TableDesign::from_options(options, &schema).unwrap());
         let sample = ["x", "y", "z"].map(|text| Key::Bytes(text.as_bytes().into())).to_vec();
         let partitioning = Partitioning::of_sample(design.partition_by.unwrap(), LogicalType::Varchar, sample).unwrap();
-        let partitions = Some(TablePartitions { partitioning, of_blocks: vec![] });
+        let partitions = Some(Arc::new(TablePartitions { partitioning, of_blocks: vec![] }));
         let statistics = |min, max| ColumnStatistics { min, max, rows: u64::MAX, ..ColumnStatistics::empty() };
         let mut statistics = vec![
             statistics(Some(Key::Number(i128::MIN)), Some(Key::Number(i128::MAX))),
@@ -168,28 +195,27 @@ mod tests {
         ];
         statistics[0].distinct.insert_number(1);
         let mut catalog = catalog();
-        let (id, name, runs) = (TableId(1), "\"T\"".to_owned(), vec![]);
-        let sparse_index = OnceLock::new();
-        let table = Table { id, name, schema, design, blocks: vec![], runs, partitions, statistics, sparse_index };
-        catalog.tables.insert(table.name.clone(), Arc::new(table.clone()));
-        let bytes = to_bytes(&catalog).unwrap();
+        let statistics = Arc::new(statistics);
+        let table = Table { partitions, statistics, ..Table::empty(TableId(1), "\"T\"", schema, design) };
+        catalog.tables.insert_mut(table.name.clone(), Arc::new(table.clone()));
+        let bytes = bytes_of(&catalog);
         let read = &parse(&bytes).unwrap().tables[0];
         assert_eq!((&*read.name, &*read.schema, &*read.design), (&*table.name, &*table.schema, &*table.design));
-        assert_eq!(read.statistics, table.statistics);
-        assert_eq!(read.partitions.as_deref(), table.partitions.as_ref());
+        assert_eq!(read.statistics.as_ref(), table.statistics.as_slice());
+        assert_eq!(read.partitions.as_deref(), table.partitions.as_deref());
     }
 
     #[test]
     fn bytes_lead_back() {
-        let bytes = to_bytes(&catalog()).unwrap();
-        assert!(bytes.starts_with(b"taut-catalog 4 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        let bytes = bytes_of(&catalog());
+        assert!(bytes.starts_with(b"taut-catalog 7 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
 
     #[test]
     fn every_flipped_bit_and_every_truncation_is_noticed() {
-        let bytes = to_bytes(&catalog()).unwrap();
+        let bytes = bytes_of(&catalog());
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut flipped = bytes.clone();
@@ -203,8 +229,8 @@ mod tests {
 
     #[test]
     fn another_version_is_told_from_damage() {
-        let bytes = to_bytes(&catalog()).unwrap();
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 4", "taut-catalog 3", 1);
+        let bytes = bytes_of(&catalog());
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 7", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

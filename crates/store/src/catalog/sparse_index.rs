@@ -132,8 +132,6 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
-
     use taut_types::{Column, LogicalType, Schema};
 
     use super::*;
@@ -162,15 +160,9 @@ mod tests {
             Arc::new(BlockFile::new(Arc::clone(directory), entry))
         };
         Table {
-            id: TableId(1),
-            name: "t".to_owned(),
-            schema: Arc::new(schema),
-            design: Arc::default(),
-            blocks: bounds.iter().enumerate().map(block).collect(),
-            runs: runs.to_vec(),
-            partitions: None,
-            statistics: vec![],
-            sparse_index: OnceLock::new(),
+            blocks: Arc::new(bounds.iter().enumerate().map(block).collect()),
+            runs: Arc::new(runs.to_vec()),
+            ..Table::empty(TableId(1), "t", Arc::new(schema), Arc::new(TableDesign::default()))
         }
     }
 

@@ -1,0 +1,267 @@
+//! The changes of one commit as bytes: a record of the log, or a file of rows that are in no block.
+//!
+//! ```text
+//! offset   size   field
+//! 0        4      length of the JSON
+//! 4        ...    JSON: the changes, in order
+//!          ...    rows and sets of rows, whose lengths the changes tell, one behind the other
+//! ```
+//!
+//! Rows are encoded by [`taut_block::rows`], sets of rows as `roaring` serializes them (the RoaringFormatSpec).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
+use taut_block::rows;
+use taut_types::{ColumnStatistics, Partitioning, Schema, TableDesign};
+
+use super::change::{Change, OldRows};
+use super::{BlockEntry, BlockId, Catalog, RowOrder, TableId};
+use crate::delta::UnitId;
+use crate::directory::Directory;
+use crate::error::CommitError;
+use crate::{BlockFile, NewBlock};
+
+/// A change as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum ChangeFile<'a> {
+    CreateTable {
+        table: TableId,
+        name: Cow<'a, str>,
+        schema: Cow<'a, Schema>,
+        design: Cow<'a, TableDesign>,
+    },
+    DropTable {
+        table: TableId,
+    },
+    RenameTable {
+        table: TableId,
+        name: Cow<'a, str>,
+    },
+    Truncate {
+        table: TableId,
+    },
+    AppendBlocks {
+        table: TableId,
+        blocks: Vec<NewBlockFile<'a>>,
+    },
+    ReplaceRows {
+        table: TableId,
+        blocks: Cow<'a, [BlockId]>,
+        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+        pages: Cow<'a, [(UnitId, u32)]>,
+        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+        nulls: Cow<'a, [u64]>,
+        new: Vec<NewBlockFile<'a>>,
+        order: RowOrder,
+    },
+    SetDesign {
+        table: TableId,
+        design: Cow<'a, TableDesign>,
+    },
+    SetPartitioning {
+        table: TableId,
+        partitioning: Cow<'a, Partitioning>,
+    },
+    CreateView {
+        name: Cow<'a, str>,
+        sql: Cow<'a, str>,
+    },
+    DropView {
+        name: Cow<'a, str>,
+    },
+    InsertRows {
+        table: TableId,
+        page: UnitId,
+        first: u32,
+        bytes: usize,
+    },
+    DeleteRows {
+        table: TableId,
+        unit: UnitId,
+        segment: u16,
+        bytes: usize,
+    },
+}
+
+/// A block that was written, with what the catalog is told of it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewBlockFile<'a> {
+    entry: Cow<'a, BlockEntry>,
+    statistics: Cow<'a, [ColumnStatistics]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partition: Option<(Cow<'a, Partitioning>, u32)>,
+}
+
+impl<'a> NewBlockFile<'a> {
+    fn of(block: &'a NewBlock) -> Self {
+        let partition = block.partition.as_ref();
+        Self {
+            entry: Cow::Borrowed(block.entry()),
+            statistics: Cow::Borrowed(&block.statistics),
+            partition: partition.map(|(partitioning, number)| (Cow::Borrowed(partitioning.as_ref()), *number)),
+        }
+    }
+
+    fn into_block(self, directory: &Arc<Directory>) -> NewBlock {
+        let partition = self.partition.map(|(partitioning, number)| (Arc::new(partitioning.into_owned()), number));
+        let file = Arc::new(BlockFile::new(Arc::clone(directory), self.entry.into_owned()));
+        NewBlock { file, statistics: self.statistics.into_owned(), partition }
+    }
+}
+
+/// The bytes of some changes, which led to a catalog.
+///
+/// # Errors
+/// When a value has no bytes, which none that a table can have is without.
+pub(crate) fn to_bytes(changes: &[Change], after: &Catalog) -> Result<Vec<u8>, CommitError> {
+    let (mut files, mut rest) = (Vec::with_capacity(changes.len()), Vec::new());
+    for change in changes {
+        files.push(file_of(change, after, &mut rest)?);
+    }
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, &files)?;
+    let length = u32::try_from(bytes.len() - 4).map_err(|_| CommitError::TooLarge)?;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes.append(&mut rest);
+    Ok(bytes)
+}
+
+fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Result<ChangeFile<'a>, CommitError> {
+    let start = rest.len();
+    Ok(match change {
+        Change::CreateTable { table, name, schema, design } => ChangeFile::CreateTable {
+            table: *table,
+            name: name.into(),
+            schema: Cow::Borrowed(schema),
+            design: Cow::Borrowed(design),
+        },
+        Change::DropTable { table } => ChangeFile::DropTable { table: *table },
+        Change::RenameTable { table, name } => ChangeFile::RenameTable { table: *table, name: name.into() },
+        Change::Truncate { table } => ChangeFile::Truncate { table: *table },
+        Change::AppendBlocks { table, blocks } => {
+            ChangeFile::AppendBlocks { table: *table, blocks: blocks.iter().map(NewBlockFile::of).collect() }
+        }
+        Change::ReplaceRows { table, old, new, order } => ChangeFile::ReplaceRows {
+            table: *table,
+            blocks: Cow::Borrowed(&old.blocks),
+            pages: Cow::Borrowed(&old.pages),
+            nulls: Cow::Borrowed(&old.nulls),
+            new: new.iter().map(NewBlockFile::of).collect(),
+            order: *order,
+        },
+        Change::SetDesign { table, design } => ChangeFile::SetDesign { table: *table, design: Cow::Borrowed(design) },
+        Change::SetPartitioning { table, partitioning } => {
+            ChangeFile::SetPartitioning { table: *table, partitioning: Cow::Borrowed(partitioning) }
+        }
+        Change::CreateView { name, sql } => ChangeFile::CreateView { name: name.into(), sql: sql.into() },
+        Change::DropView { name } => ChangeFile::DropView { name: name.into() },
+        Change::InsertRows { table, page, first, rows: batch } => {
+            let stored = after.table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
+            rows::encode(&stored.schema, batch, rest)?;
+            ChangeFile::InsertRows { table: *table, page: *page, first: *first, bytes: rest.len() - start }
+        }
+        Change::DeleteRows { table, unit, segment, rows } => {
+            rows.serialize_into(&mut *rest).map_err(|_| CommitError::TooLarge)?;
+            ChangeFile::DeleteRows { table: *table, unit: *unit, segment: *segment, bytes: rest.len() - start }
+        }
+    })
+}
+
+/// The bytes of one change, and those behind it that belong to it.
+pub(crate) struct Read<'a> {
+    file: ChangeFile<'static>,
+    bytes: &'a [u8],
+}
+
+/// The changes in some bytes, in order.
+///
+/// # Errors
+/// What was expected, and where.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Read<'_>>, (usize, String)> {
+    let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
+    let length = length.ok_or_else(|| (0, "the length of JSON".to_owned()))?;
+    let json = bytes.get(4..4 + length).ok_or_else(|| (0, format!("{length} bytes of JSON")))?;
+    let files: Vec<ChangeFile<'static>> =
+        serde_json::from_slice(json).map_err(|error| (4 + error.column().saturating_sub(1), error.to_string()))?;
+    let mut at = 4 + length;
+    let mut changes = Vec::with_capacity(files.len());
+    for file in files {
+        let wanted = match file {
+            ChangeFile::InsertRows { bytes, .. } | ChangeFile::DeleteRows { bytes, .. } => bytes,
+            _ => 0,
+        };
+        let end = at.checked_add(wanted).filter(|end| *end <= bytes.len());
+        let end = end.ok_or_else(|| (at, format!("{wanted} bytes of rows")))?;
+        changes.push(Read { file, bytes: &bytes[at..end] });
+        at = end;
+    }
+    match at == bytes.len() {
+        true => Ok(changes),
+        false => Err((at, "the end of the changes".to_owned())),
+    }
+}
+
+impl Read<'_> {
+    /// The change, for the catalog that those before it have led to.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn into_change(self, catalog: &Catalog, directory: &Arc<Directory>) -> Result<Change, String> {
+        let blocks =
+            |blocks: Vec<NewBlockFile<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
+        Ok(match self.file {
+            ChangeFile::CreateTable { table, name, schema, design } => Change::CreateTable {
+                table,
+                name: name.into_owned(),
+                schema: Arc::new(schema.into_owned()),
+                design: Arc::new(design.into_owned()),
+            },
+            ChangeFile::DropTable { table } => Change::DropTable { table },
+            ChangeFile::RenameTable { table, name } => Change::RenameTable { table, name: name.into_owned() },
+            ChangeFile::Truncate { table } => Change::Truncate { table },
+            ChangeFile::AppendBlocks { table, blocks: new } => Change::AppendBlocks { table, blocks: blocks(new) },
+            ChangeFile::ReplaceRows { table, blocks: old, pages, nulls, new, order } => {
+                let (old, pages, nulls) = (old.into_owned(), pages.into_owned(), nulls.into_owned());
+                let old = OldRows { blocks: old, pages, nulls, left_out: None };
+                Change::ReplaceRows { table, old, new: blocks(new), order }
+            }
+            ChangeFile::SetDesign { table, design } => {
+                Change::SetDesign { table, design: Arc::new(design.into_owned()) }
+            }
+            ChangeFile::SetPartitioning { table, partitioning } => {
+                Change::SetPartitioning { table, partitioning: Arc::new(partitioning.into_owned()) }
+            }
+            ChangeFile::CreateView { name, sql } => {
+                Change::CreateView { name: name.into_owned(), sql: sql.into_owned() }
+            }
+            ChangeFile::DropView { name } => Change::DropView { name: name.into_owned() },
+            ChangeFile::InsertRows { table, page, first, .. } => {
+                let stored = catalog.table_of(table).ok_or_else(|| format!("a table with number {}", table.0))?;
+                let rows = rows::decode(&stored.schema, self.bytes).map_err(|error| error.to_string())?;
+                Change::InsertRows { table, page, first, rows }
+            }
+            ChangeFile::DeleteRows { table, unit, segment, .. } => {
+                let rows = RoaringBitmap::deserialize_from(self.bytes).map_err(|error| error.to_string())?;
+                Change::DeleteRows { table, unit, segment, rows }
+            }
+        })
+    }
+
+    /// One more than the greatest numbers that the change gives to blocks or pages, and to tables.
+    pub fn next_numbers(&self) -> (u64, u64) {
+        let of_blocks =
+            |blocks: &[NewBlockFile<'_>]| blocks.iter().map(|block| block.entry.id.0 + 1).max().unwrap_or(0);
+        match &self.file {
+            ChangeFile::CreateTable { table, .. } => (0, table.0 + 1),
+            ChangeFile::AppendBlocks { blocks, .. } => (of_blocks(blocks), 0),
+            ChangeFile::ReplaceRows { new, .. } => (of_blocks(new), 0),
+            ChangeFile::InsertRows { page, .. } => (u64::from(page.0) + 1, 0),
+            _ => (0, 0),
+        }
+    }
+}

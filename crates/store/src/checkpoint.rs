@@ -1,0 +1,131 @@
+//! Checkpoints: the catalog is written whole, and the log before it goes.
+//!
+//! ```text
+//!   log/6.log               all of it durable; the log goes on in 7
+//!   log/7.delta             rows that are in no block, and deleted rows, as they were then
+//!   catalog.new -> catalog  names log 7 and its delta          <- from here on log 6 is not needed
+//!   log/6.*                 removed
+//! ```
+//!
+//! Commits wait only while the log goes on in another file.
+
+use std::sync::Arc;
+
+use taut_block::checksum;
+
+use crate::catalog::change::Change;
+use crate::catalog::format::{self, DeltaFile};
+use crate::catalog::record;
+use crate::directory::{CATALOG, CATALOG_NEW, Directory, LOG, ROOT, delta_name, delta_of};
+use crate::error::{CommitError, FileError};
+use crate::log;
+use crate::open::list;
+use crate::store::{Inner, write_file};
+use crate::{Catalog, Store};
+
+impl Store {
+    /// Writes what the database holds to the catalog, so that the log up to now is not needed any more, and goes. Readers
+    /// and commits go on meanwhile.
+    ///
+    /// # Errors
+    /// When a file cannot be written; nothing is lost then.
+    pub fn checkpoint(&self) -> Result<(), CommitError> {
+        self.inner.checkpoint()
+    }
+
+    /// Bytes of the log that are read when the database is opened after a crash.
+    pub fn log_bytes(&self) -> u64 {
+        self.inner.log_bytes()
+    }
+}
+
+impl Inner {
+    pub(crate) fn checkpoint(&self) -> Result<(), CommitError> {
+        if self.is_read_only() {
+            return Err(CommitError::ReadOnly);
+        }
+        let _only_one = self.checkpoints.lock();
+        let (catalog, number) = {
+            let mut commits = self.commits.lock();
+            let log = self.log(&mut commits)?;
+            let number = log.rotate().map_err(CommitError::Log)?;
+            self.publish_all(&mut commits);
+            commits.replayed_bytes = 0;
+            (Arc::clone(&commits.newest), number)
+        };
+        write_catalog(&self.directory, &catalog, number)?;
+        remove_before(&self.directory, number)?;
+        Ok(())
+    }
+
+    /// Takes a checkpoint where there is something in the log.
+    pub(crate) fn close(&self) -> Result<(), CommitError> {
+        match self.log_bytes() {
+            0 => Ok(()),
+            _ => self.checkpoint(),
+        }
+    }
+
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let commits = self.commits.lock();
+        commits.replayed_bytes + commits.log.as_ref().map_or(0, |log| log.record_bytes())
+    }
+}
+
+/// Replaces the catalog on disk by one that is followed by the log from a file on.
+pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u64) -> Result<(), CommitError> {
+    let changes = changes_of(catalog)?;
+    let delta = if changes.is_empty() {
+        None
+    } else {
+        let bytes = record::to_bytes(&changes, catalog)?;
+        let name = delta_name(number);
+        write_file(directory, &name, |to| to.write_all(&bytes))?;
+        directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))?;
+        Some(DeltaFile { bytes: bytes.len() as u64, checksum: checksum(&bytes) })
+    };
+    let bytes = format::to_bytes(catalog, directory.next_numbers(), number, delta)?;
+    let written = write_file(directory, CATALOG_NEW, |to| to.write_all(&bytes));
+    if written.is_err() {
+        // Left behind, it would only take room.
+        let _ = directory.disk.remove(CATALOG_NEW);
+    }
+    written?;
+    let disk = &directory.disk;
+    disk.rename(CATALOG_NEW, CATALOG).map_err(|source| directory.error("rename", CATALOG_NEW, source))?;
+    disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
+    Ok(())
+}
+
+/// Removes the log files and deltas with smaller numbers.
+pub(crate) fn remove_before(directory: &Directory, number: u64) -> Result<(), FileError> {
+    log::remove_before(&*directory.disk, number)?;
+    for entry in list(&*directory.disk, LOG)? {
+        if delta_of(&entry.name).is_some_and(|old| old < number) {
+            let name = format!("{LOG}/{}", entry.name);
+            directory.disk.remove(&name).map_err(|source| directory.error("remove", &name, source))?;
+        }
+    }
+    Ok(())
+}
+
+/// The changes that lead from the blocks of all tables to what these tables are.
+fn changes_of(catalog: &Catalog) -> Result<Vec<Change>, CommitError> {
+    let mut changes = Vec::new();
+    for table in catalog.tables() {
+        for page in table.delta.pages() {
+            let rows = page.batch(&table.schema);
+            let rows = rows.map_err(|_| CommitError::Misplaced { table: table.name.clone() })?;
+            changes.push(Change::InsertRows { table: table.id, page: page.id(), first: 0, rows });
+        }
+        for (unit, deleted) in table.delta.all_deleted() {
+            changes.extend(deleted.segments().map(|(segment, rows)| Change::DeleteRows {
+                table: table.id,
+                unit,
+                segment,
+                rows: rows.as_ref().clone(),
+            }));
+        }
+    }
+    Ok(changes)
+}

@@ -1,0 +1,409 @@
+//! Rows and deletions that are in no block yet, as one snapshot of a table sees them.
+//!
+//! ```text
+//! Table ── blocks      immutable files
+//!       └─ Delta ── pages    rows that were inserted since; the last page is open, and grows
+//!                └─ deleted  for each block or page, the rows that are deleted
+//! ```
+//!
+//! A delta is a value: a commit makes another one of it and shares all that did not change. So a reader needs no
+//! timestamps, and what no snapshot holds any more is gone without a search (docs/adr/0016-versions-are-values.md).
+//!
+//! The papers keep recent writes by rows (Erling 2012, Chasseur 2013 section 3.1); here they are columns of a page in
+//! Arrow, as everything in memory is, and rows only in the log.
+
+mod marks;
+mod page;
+
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::ArrowError;
+use roaring::RoaringBitmap;
+use rpds::HashTrieMapSync;
+use serde::{Deserialize, Serialize};
+use taut_types::Schema;
+
+use crate::BlockId;
+
+pub use marks::{DeletedRows, RowSet};
+use page::OpenPage;
+
+/// Rows of a page of the delta, at most: the position in it is that of a row in a segment.
+pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
+/// Rows up to which an open page grows.
+const OPEN_ROWS_MAX: usize = 4_096;
+/// So many rows at once are a page of their own.
+const OWN_PAGE_ROWS: usize = 1_024;
+
+/// Names a block or a page of a delta for ever: both are numbered by one count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnitId(pub u32);
+
+impl UnitId {
+    /// The unit of a block; `None` where the number is too large for rows to be named.
+    pub fn of(block: BlockId) -> Option<Self> {
+        u32::try_from(block.0).ok().map(Self)
+    }
+}
+
+/// Names a row as long as its block or page lives: 32 bits of the unit, 16 of the segment, 16 of the row in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId(pub u64);
+
+impl RowId {
+    /// A row of a segment; a page of a delta has one segment.
+    pub fn new(unit: UnitId, segment: u16, row: u16) -> Self {
+        Self(u64::from(unit.0) << 32 | u64::from(segment) << 16 | u64::from(row))
+    }
+
+    /// Its block or page.
+    pub fn unit(self) -> UnitId {
+        UnitId((self.0 >> 32) as u32)
+    }
+
+    /// Its segment.
+    pub fn segment(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// Its place in the segment.
+    pub fn row(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+impl Display for RowId {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "row {} of segment {} of {:08x}", self.row(), self.segment(), self.unit().0)
+    }
+}
+
+/// What a table has beside its blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Delta {
+    pages: Arc<Vec<DeltaPage>>,
+    /// Of pages and blocks.
+    deleted: HashTrieMapSync<UnitId, Arc<DeletedRows>>,
+    /// Rows of all pages, deleted ones too.
+    page_rows: u64,
+    /// Deleted rows of pages, and of blocks.
+    deleted_of_pages: u64,
+    deleted_of_blocks: u64,
+}
+
+/// Some rows of a delta.
+#[derive(Clone, Debug)]
+pub struct DeltaPage {
+    id: UnitId,
+    /// How many of its rows this snapshot has.
+    rows: u32,
+    content: Content,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Closed(RecordBatch),
+    Open(Arc<OpenPage>),
+}
+
+impl DeltaPage {
+    /// Its name.
+    pub fn id(&self) -> UnitId {
+        self.id
+    }
+
+    /// Rows in it, deleted ones too.
+    pub fn rows(&self) -> usize {
+        self.rows as usize
+    }
+
+    /// Some columns, by their places in the table.
+    pub fn columns(&self, columns: &[usize]) -> Vec<ArrayRef> {
+        match &self.content {
+            Content::Closed(batch) => {
+                columns.iter().map(|column| batch.column(*column).slice(0, self.rows())).collect()
+            }
+            Content::Open(page) => page.columns(columns, self.rows()),
+        }
+    }
+
+    /// All columns of a table.
+    ///
+    /// # Errors
+    /// When they are not those of the table.
+    pub fn batch(&self, schema: &Schema) -> Result<RecordBatch, ArrowError> {
+        let all: Vec<usize> = (0..schema.len()).collect();
+        RecordBatch::try_new(schema.arrow(), self.columns(&all))
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Closed(batch) => batch.get_array_memory_size(),
+            Content::Open(page) => page.bytes(),
+        }
+    }
+}
+
+impl Delta {
+    /// Its pages, in the order in which their rows came.
+    pub fn pages(&self) -> &[DeltaPage] {
+        &self.pages
+    }
+
+    /// The deleted rows of a block or page; `None` where there are none.
+    pub fn deleted(&self, unit: UnitId) -> Option<&Arc<DeletedRows>> {
+        self.deleted.get(&unit)
+    }
+
+    /// The deleted rows of a block.
+    pub fn deleted_of_block(&self, block: BlockId) -> Option<&Arc<DeletedRows>> {
+        self.deleted.get(&UnitId::of(block)?)
+    }
+
+    /// All blocks and pages with deleted rows.
+    pub fn all_deleted(&self) -> impl Iterator<Item = (UnitId, &Arc<DeletedRows>)> {
+        self.deleted.iter().map(|(unit, rows)| (*unit, rows))
+    }
+
+    /// Whether the table is its blocks, and all of their rows.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.deleted.is_empty()
+    }
+
+    /// Whether no row lies outside of blocks.
+    pub fn has_no_pages(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Rows of its pages that are not deleted.
+    pub fn rows(&self) -> u64 {
+        self.page_rows - self.deleted_of_pages
+    }
+
+    /// Rows of blocks that are deleted.
+    pub fn deleted_block_rows(&self) -> u64 {
+        self.deleted_of_blocks
+    }
+
+    /// Bytes of its pages in memory, about.
+    pub fn bytes(&self) -> usize {
+        self.pages.iter().map(DeltaPage::bytes).sum()
+    }
+
+    /// Where the next rows go, up to how many: behind the last row of an open page that may grow, or to a page of their
+    /// own, whose name is yet to be given.
+    pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> Place {
+        let own = Place { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
+        if rows >= OWN_PAGE_ROWS {
+            return own;
+        }
+        match self.pages.last() {
+            Some(DeltaPage { id, rows: first, content: Content::Open(page) })
+                if page.rows() == *first as usize && (*first as usize) < OPEN_ROWS_MAX && may_grow(*id) =>
+            {
+                Place { page: Some(*id), first: *first, rows: rows.min(OPEN_ROWS_MAX - *first as usize) }
+            }
+            _ => own,
+        }
+    }
+
+    /// Takes in a page of another version.
+    pub(crate) fn adopt(&mut self, page: &DeltaPage) {
+        self.page_rows += u64::from(page.rows);
+        Arc::make_mut(&mut self.pages).push(page.clone());
+    }
+
+    /// Appends rows at the place that [`Delta::place`] gave for them.
+    ///
+    /// # Errors
+    /// When there is no such place.
+    pub(crate) fn append(
+        &mut self,
+        schema: &Schema,
+        (page, first): (UnitId, u32),
+        rows: &RecordBatch,
+    ) -> Result<(), Misplaced> {
+        let count = u32::try_from(rows.num_rows()).map_err(|_| Misplaced)?;
+        let pages = Arc::make_mut(&mut self.pages);
+        match pages.last_mut() {
+            Some(last) if last.id == page => {
+                if first != last.rows || first as usize + rows.num_rows() > OPEN_ROWS_MAX {
+                    return Err(Misplaced);
+                }
+                let is_appended = match &last.content {
+                    Content::Open(open) => open.append_at(first as usize, rows),
+                    Content::Closed(_) => false,
+                };
+                if !is_appended {
+                    // The page has rows of commits that failed, or came whole from a file.
+                    let copy = OpenPage::new(schema);
+                    let before = last.batch(schema).map_err(|_| Misplaced)?;
+                    copy.append_at(0, &before);
+                    copy.append_at(first as usize, rows);
+                    last.content = Content::Open(Arc::new(copy));
+                }
+                last.rows += count;
+            }
+            _ => {
+                let is_known = pages.iter().any(|known| known.id == page);
+                if first != 0 || is_known || rows.num_rows() > PAGE_ROWS_MAX {
+                    return Err(Misplaced);
+                }
+                let content = if rows.num_rows() >= OWN_PAGE_ROWS {
+                    Content::Closed(rows.clone())
+                } else {
+                    let open = OpenPage::new(schema);
+                    open.append_at(0, rows);
+                    Content::Open(Arc::new(open))
+                };
+                pages.push(DeltaPage { id: page, rows: count, content });
+            }
+        }
+        self.page_rows += u64::from(count);
+        Ok(())
+    }
+
+    /// Marks rows of a segment as deleted. Those that are already stay so.
+    pub(crate) fn delete(&mut self, unit: UnitId, segment: u16, rows: &RoaringBitmap) {
+        let mut deleted = self.deleted.get(&unit).map(|deleted| deleted.as_ref().clone()).unwrap_or_default();
+        let before = deleted.count();
+        deleted.add(segment, rows);
+        let added = deleted.count() - before;
+        match self.is_page(unit) {
+            true => self.deleted_of_pages += added,
+            false => self.deleted_of_blocks += added,
+        }
+        self.deleted.insert_mut(unit, Arc::new(deleted));
+    }
+
+    /// Forgets the deleted rows of a block that is no longer in the table.
+    pub(crate) fn forget_block(&mut self, unit: UnitId) {
+        if let Some(deleted) = self.deleted.get(&unit) {
+            self.deleted_of_blocks -= deleted.count();
+            self.deleted.remove_mut(&unit);
+        }
+    }
+
+    /// Removes pages with all that is known of them.
+    pub(crate) fn remove_pages(&mut self, is_removed: impl Fn(UnitId) -> bool) {
+        for page in self.pages.iter().filter(|page| is_removed(page.id)) {
+            self.page_rows -= page.rows as u64;
+            if let Some(deleted) = self.deleted.get(&page.id) {
+                self.deleted_of_pages -= deleted.count();
+                self.deleted.remove_mut(&page.id);
+            }
+        }
+        Arc::make_mut(&mut self.pages).retain(|page| !is_removed(page.id));
+    }
+
+    /// A page, by its name.
+    pub fn page(&self, unit: UnitId) -> Option<&DeltaPage> {
+        self.pages.iter().rev().find(|page| page.id == unit)
+    }
+
+    fn is_page(&self, unit: UnitId) -> bool {
+        self.page(unit).is_some()
+    }
+}
+
+/// Where rows go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// A page that there is.
+    pub page: Option<UnitId>,
+    /// The place of the first of them in the page.
+    pub first: u32,
+    /// How many.
+    pub rows: usize,
+}
+
+/// Rows do not go where they should.
+#[derive(Debug)]
+pub(crate) struct Misplaced;
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Int64Array;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
+    use taut_types::{Column, LogicalType};
+
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::new(vec![Column::new("a", LogicalType::BigInt, true)]).unwrap()
+    }
+
+    fn batch(values: std::ops::Range<i64>) -> RecordBatch {
+        RecordBatch::try_new(schema().arrow(), vec![Arc::new(Int64Array::from_iter_values(values))]).unwrap()
+    }
+
+    fn values(delta: &Delta) -> Vec<i64> {
+        let values = |page: &DeltaPage| page.columns(&[0])[0].as_primitive::<Int64Type>().values().to_vec();
+        delta.pages().iter().flat_map(values).collect()
+    }
+
+    fn push(delta: &mut Delta, next: &mut u32, rows: std::ops::Range<i64>) {
+        let mut rows = batch(rows);
+        while rows.num_rows() > 0 {
+            let place = delta.place(rows.num_rows(), |_| true);
+            let page = place.page.unwrap_or_else(|| {
+                *next += 1;
+                UnitId(*next)
+            });
+            delta.append(&schema(), (page, place.first), &rows.slice(0, place.rows)).unwrap();
+            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+        }
+    }
+
+    #[test]
+    fn versions_do_not_see_what_comes_after_them() {
+        let (mut delta, mut next) = (Delta::default(), 0);
+        let mut versions = vec![delta.clone()];
+        for number in 0..6_000 {
+            push(&mut delta, &mut next, number..number + 1);
+            versions.push(delta.clone());
+        }
+        assert_eq!(delta.pages().len(), 2);
+        for (rows, version) in versions.iter().enumerate().step_by(371) {
+            assert_eq!(values(version), (0..rows as i64).collect::<Vec<_>>());
+        }
+        push(&mut delta, &mut next, 6_000..80_000);
+        assert_eq!(values(&delta), (0..80_000).collect::<Vec<_>>());
+        assert_eq!((delta.rows(), delta.pages().len()), (80_000, 4));
+    }
+
+    #[test]
+    fn an_older_version_grows_on_its_own() {
+        let (mut delta, mut next) = (Delta::default(), 0);
+        push(&mut delta, &mut next, 0..10);
+        let mut failed = delta.clone();
+        push(&mut failed, &mut next, 100..110);
+        push(&mut delta, &mut next, 10..20);
+        assert_eq!(values(&delta), (0..20).collect::<Vec<_>>());
+        assert_eq!(values(&failed), (0..10).chain(100..110).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn deletions_are_counted_once() {
+        let (mut delta, mut next) = (Delta::default(), 6);
+        push(&mut delta, &mut next, 0..10);
+        let before = delta.clone();
+        delete(&mut delta, 7, &[1, 2]);
+        delete(&mut delta, 7, &[2, 3]);
+        delete(&mut delta, 5, &[9]);
+        assert_eq!((delta.rows(), delta.deleted_block_rows(), before.rows()), (7, 1, 10));
+        assert!(before.deleted(UnitId(7)).is_none());
+        delta.forget_block(UnitId(5));
+        delta.remove_pages(|page| page == UnitId(7));
+        assert!(delta.is_empty());
+        assert_eq!((delta.rows(), delta.deleted_block_rows()), (0, 0));
+    }
+
+    fn delete(delta: &mut Delta, unit: u32, rows: &[u32]) {
+        delta.delete(UnitId(unit), 0, &rows.iter().copied().collect());
+    }
+}

@@ -1,0 +1,113 @@
+//! Sets of rows: which rows of a block or page are deleted, and which a transaction has to itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use super::{RowId, UnitId};
+
+/// Rows of a block or page by segment. Copies share the segments that do not change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeletedRows {
+    segments: Vec<Option<Arc<RoaringBitmap>>>,
+    count: u64,
+}
+
+impl DeletedRows {
+    /// Those of one segment; `None` where there are none.
+    pub fn segment(&self, segment: usize) -> Option<&Arc<RoaringBitmap>> {
+        self.segments.get(segment)?.as_ref()
+    }
+
+    /// The segments that have some.
+    pub fn segments(&self) -> impl Iterator<Item = (u16, &Arc<RoaringBitmap>)> {
+        let numbered = self.segments.iter().enumerate();
+        numbered.filter_map(|(segment, rows)| Some((segment as u16, rows.as_ref()?)))
+    }
+
+    /// How many rows.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether all rows of `other` are in it.
+    pub fn contains_all(&self, other: &Self) -> bool {
+        other
+            .segments()
+            .all(|(segment, rows)| self.segment(usize::from(segment)).is_some_and(|found| rows.is_subset(found)))
+    }
+
+    pub(crate) fn add(&mut self, segment: u16, rows: &RoaringBitmap) {
+        let place = usize::from(segment);
+        if self.segments.len() <= place {
+            self.segments.resize(place + 1, None);
+        }
+        let known = self.segments[place].get_or_insert_default();
+        let before = known.len();
+        *Arc::make_mut(known) |= rows;
+        self.count += known.len() - before;
+    }
+}
+
+/// Rows of any blocks and pages of a table.
+#[derive(Clone, Debug, Default)]
+pub struct RowSet {
+    segments: BTreeMap<(UnitId, u16), RoaringBitmap>,
+    count: u64,
+}
+
+impl RowSet {
+    /// Adds a row, and tells whether it was not in the set.
+    pub fn insert(&mut self, row: RowId) -> bool {
+        let is_new = self.segments.entry((row.unit(), row.segment())).or_default().insert(u32::from(row.row()));
+        self.count += u64::from(is_new);
+        is_new
+    }
+
+    /// Adds all rows of another set.
+    pub fn extend(&mut self, other: &Self) {
+        for (place, rows) in &other.segments {
+            let known = self.segments.entry(*place).or_default();
+            let before = known.len();
+            *known |= rows;
+            self.count += known.len() - before;
+        }
+    }
+
+    /// The rows of each segment.
+    pub fn segments(&self) -> impl Iterator<Item = (UnitId, u16, &RoaringBitmap)> {
+        self.segments.iter().map(|((unit, segment), rows)| (*unit, *segment, rows))
+    }
+
+    /// The rows of one segment.
+    pub fn segment(&self, unit: UnitId, segment: u16) -> Option<&RoaringBitmap> {
+        self.segments.get(&(unit, segment))
+    }
+
+    /// Keeps the segments of some units.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(UnitId) -> bool) {
+        self.segments.retain(|(unit, _), _| is_kept(*unit));
+        self.count = self.segments.values().map(RoaringBitmap::len).sum();
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl FromIterator<RowId> for RowSet {
+    fn from_iter<I: IntoIterator<Item = RowId>>(rows: I) -> Self {
+        let mut set = Self::default();
+        for row in rows {
+            set.insert(row);
+        }
+        set
+    }
+}

@@ -1,0 +1,169 @@
+//! Which transaction has which rows to itself, and who waits for whom.
+//!
+//! A row is locked by the transaction that changes it, until that ends. Whoever comes later waits for that end, which
+//! [`Ended`] tells, and is refused where the waiting would go round in a circle.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
+
+use crate::TableId;
+use crate::delta::{RowSet, UnitId};
+
+/// Names a transaction while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TransactionId(pub u64);
+
+/// The locks of all transactions of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: HashMap<(TableId, UnitId, u16), Vec<(TransactionId, RoaringBitmap)>>,
+    running: HashMap<TransactionId, Running>,
+    waits_for: HashMap<TransactionId, TransactionId>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    end: Arc<End>,
+    /// Where it has rows.
+    places: Vec<(TableId, UnitId, u16)>,
+}
+
+/// Why rows are not locked.
+pub(crate) enum Busy {
+    /// Another transaction has some of them.
+    Wait(Ended),
+    /// Another has, which waits for this one.
+    Deadlock,
+}
+
+impl Locks {
+    /// Says that a transaction runs.
+    pub fn begin(&self, transaction: TransactionId) {
+        self.state.lock().running.insert(transaction, Running::default());
+    }
+
+    /// Locks rows of a table, all or none.
+    pub fn lock(&self, transaction: TransactionId, table: TableId, rows: &RowSet) -> Result<(), Busy> {
+        let state = &mut *self.state.lock();
+        for (unit, segment, wanted) in rows.segments() {
+            let Some(holders) = state.rows.get(&(table, unit, segment)) else { continue };
+            let holder = holders.iter().find(|(holder, held)| *holder != transaction && !held.is_disjoint(wanted));
+            let Some(holder) = holder.map(|(holder, _)| *holder) else { continue };
+            let mut next = Some(holder);
+            while let Some(waiting) = next {
+                if waiting == transaction {
+                    return Err(Busy::Deadlock);
+                }
+                next = state.waits_for.get(&waiting).copied();
+            }
+            // Its locks go when it ends.
+            let Some(end) = state.running.get(&holder).map(|holder| Arc::clone(&holder.end)) else { continue };
+            state.waits_for.insert(transaction, holder);
+            return Err(Busy::Wait(Ended(end)));
+        }
+        state.waits_for.remove(&transaction);
+        for (unit, segment, wanted) in rows.segments() {
+            let holders = state.rows.entry((table, unit, segment)).or_default();
+            match holders.iter_mut().find(|(holder, _)| *holder == transaction) {
+                Some((_, held)) => *held |= wanted,
+                None => {
+                    holders.push((transaction, wanted.clone()));
+                    state.running.entry(transaction).or_default().places.push((table, unit, segment));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a transaction waits no more.
+    pub fn stop_waiting(&self, transaction: TransactionId) {
+        self.state.lock().waits_for.remove(&transaction);
+    }
+
+    /// Whether some rows of blocks or pages of a table are locked by another transaction.
+    pub fn has_any(&self, table: TableId, own: Option<TransactionId>, is_unit: impl Fn(UnitId) -> bool) -> bool {
+        let state = self.state.lock();
+        let mut places = state.rows.iter().filter(|((of, unit, _), _)| *of == table && is_unit(*unit));
+        places.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
+    }
+
+    /// Ends a transaction: its locks are free, and who waits for it goes on.
+    pub fn end(&self, transaction: TransactionId) {
+        let state = &mut *self.state.lock();
+        state.waits_for.remove(&transaction);
+        let Some(ended) = state.running.remove(&transaction) else { return };
+        for place in ended.places {
+            if let Some(holders) = state.rows.get_mut(&place) {
+                holders.retain(|(holder, _)| *holder != transaction);
+                if holders.is_empty() {
+                    state.rows.remove(&place);
+                }
+            }
+        }
+        let mut end = ended.end.0.lock();
+        end.0 = true;
+        end.1.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// Whether a transaction has ended, and who wants to know.
+#[derive(Debug, Default)]
+struct End(Mutex<(bool, Vec<Waker>)>);
+
+/// Is ready when a transaction has ended.
+#[derive(Debug)]
+pub struct Ended(Arc<End>);
+
+impl Future for Ended {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut end = self.0.0.lock();
+        if end.0 {
+            return Poll::Ready(());
+        }
+        end.1.push(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::RowId;
+
+    fn rows(rows: &[u16]) -> RowSet {
+        rows.iter().map(|row| RowId::new(UnitId(1), 0, *row)).collect()
+    }
+
+    #[test]
+    fn a_row_has_one_holder_and_circles_are_refused() {
+        let (locks, table) = (Locks::default(), TableId(1));
+        let [one, two, three] = [1, 2, 3].map(TransactionId);
+        [one, two, three].into_iter().for_each(|transaction| locks.begin(transaction));
+        assert!(locks.lock(one, table, &rows(&[1, 2])).is_ok());
+        assert!(locks.lock(one, table, &rows(&[2, 3])).is_ok());
+        assert!(locks.lock(two, TableId(2), &rows(&[1])).is_ok());
+        assert!(locks.lock(two, table, &rows(&[4])).is_ok());
+        let Err(Busy::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3])) else { panic!("a lock") };
+        assert!(matches!(locks.lock(two, table, &rows(&[1])), Err(Busy::Wait(_))));
+        assert!(matches!(locks.lock(one, table, &rows(&[4])), Err(Busy::Deadlock)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Pending);
+        locks.end(one);
+        assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Ready(()));
+        assert!(locks.lock(two, table, &rows(&[1])).is_ok());
+        assert!(locks.lock(three, table, &rows(&[0, 3])).is_ok());
+    }
+}

@@ -1,0 +1,81 @@
+//! The log: opaque records in numbered files, appended by groups, and read again after a crash.
+//!
+//! ```text
+//!   log/...05.log   | head | record 11 | record 12 | record 13 |      each file continues the one before
+//!   log/...06.log   | head | record 14 | record 15 | recor            the last one may end in a torn tail
+//!   log/...07.log.new                                                 begun, but does not count yet
+//!
+//!   head     | magic 8 | database 8 | number 8 | last_sequence 8 | before_bytes 8 | begun_bytes 8 | checksum 8 |
+//!   record   | magic 4 | zero 4 | length 8 | sequence 8 | durable 8 | checksum 8 | payload: length bytes |
+//! ```
+//!
+//! - `last_sequence`: of the last record before this file.
+//! - `before_bytes`: how much of the file before counts. What is behind it is ignored.
+//! - `begun_bytes`: the length with which the file got its name: its head, and records carried over.
+//! - `sequence`: one more than that of the record before.
+//! - `durable`: how many bytes of this file were synced when the record was handed to the file system.
+//! - The checksum of a head is that of the 48 bytes before it. The one of a record is that of the 32 bytes before it and
+//!   the payload, with the checksum of the file's head as seed: no record of another file passes, nor a copy of one.
+//!
+//! All numbers are little-endian, checksums XXH3 of 64 bits.
+//!
+//! # Files begin whole
+//!
+//! A file is written and synced as `.new`, and then renamed and the directory synced, once all that counts of the file
+//! before is durable. So a head is never torn, and neither is a file with a file after it. What is left of a `.new` is
+//! replaced when the file of that number is begun again.
+//!
+//! # Damage and torn tails
+//!
+//! Power loss may take any part of what was not synced. So the first bad record, at offset P of a file, is damage of
+//! what was durable, and an error, if
+//! - the file after this one counts it (P < `before_bytes`), or
+//! - it was there when this file got its name (P < `begun_bytes`), or
+//! - a later record of this file passes and says that it was durable (P < `durable`).
+//!
+//! A record that passes but contradicts its place is an error, too. Everything else is a tail that may never have been
+//! acknowledged, and is cut off; [`End::cut`] reports it. Damage of the group that was synced last cannot be told from
+//! that, until a record is written or a file begun after it.
+//!
+//! # Going on
+//!
+//! What a killed process wrote can be read, but need not be durable, and only who writes a file can sync it. So
+//! [`Log::resume`] begins a file that counts of the one before only what is known to be durable, and carries over the
+//! records after that:
+//!
+//! ```text
+//!   05.log   | head | 11 | 12 | 13 | 14 | torn        record 14 says that 12 is durable
+//!   06.log   | head | 13 | 14 |                       before_bytes: the end of 12; begun_bytes: the end of 14
+//! ```
+
+mod begin;
+mod format;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(crate) use replay::{Cut, End, Record, replay};
+pub(crate) use writer::{Durability, Log, Position};
+
+use crate::directory::{LOG, log_name, log_of};
+use crate::disk::Disk;
+use crate::error::FileError;
+use crate::open::{file_error, list};
+
+/// Removes the log files with smaller numbers, which no catalog may count any more. A crash may leave some of them.
+///
+/// # Errors
+/// When one cannot be removed, or the removal not be made durable.
+pub(crate) fn remove_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
+    let entries = list(disk, LOG)?;
+    let mut numbers = entries.iter().filter_map(|entry| log_of(&entry.name)).filter(|old| *old < number).peekable();
+    if numbers.peek().is_none() {
+        return Ok(());
+    }
+    for old in numbers {
+        let name = log_name(old);
+        disk.remove(&name).map_err(|source| file_error(disk, "remove", &name, source))?;
+    }
+    disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))
+}

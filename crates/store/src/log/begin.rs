@@ -1,0 +1,47 @@
+//! The beginning of a file: written and synced under a name that does not count, then given its own.
+
+use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
+use crate::directory::{LOG, log_name, new_log_name};
+use crate::disk::{Disk, WriteFile};
+use crate::error::FileError;
+use crate::open::file_error;
+
+/// A file that is durable as far as it goes, but does not count before [`publish`].
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub head: Head,
+    pub file: Box<dyn WriteFile>,
+}
+
+/// Writes a file that begins with records carried over from the one before, which follow `head.last_sequence`. The
+/// length in the head is filled in here.
+///
+/// # Errors
+/// When it cannot be written; nothing has changed then that counts.
+pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> Result<Begun, FileError> {
+    let records: usize = carried.iter().map(|payload| RECORD_BYTES + payload.len()).sum();
+    head.begun_bytes = (HEAD_BYTES + records) as u64;
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + records);
+    bytes.extend_from_slice(&head.to_bytes());
+    let mut sequence = head.last_sequence;
+    for payload in carried {
+        sequence += 1;
+        frame(&mut bytes, sequence, &[payload]);
+    }
+    seal(&mut bytes[HEAD_BYTES..], 0, head.seed());
+    let name = new_log_name(head.number);
+    let mut file = disk.create(&name).map_err(|source| file_error(disk, "create", &name, source))?;
+    file.write_all(&bytes).map_err(|source| file_error(disk, "write", &name, source))?;
+    file.sync().map_err(|source| file_error(disk, "sync", &name, source))?;
+    Ok(Begun { head, file })
+}
+
+/// Gives a prepared file its name, durably.
+///
+/// # Errors
+/// When this fails, the file may count or not.
+pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
+    let name = new_log_name(number);
+    disk.rename(&name, &log_name(number)).map_err(|source| file_error(disk, "rename", &name, source))?;
+    disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))
+}

@@ -1,0 +1,271 @@
+//! Reading the files again, and telling damage from a torn tail; the rules are in the head of the module above.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::format::{
+    BEFORE_BYTES_AT, DATABASE_AT, HEAD_BYTES, Head, LAST_SEQUENCE_AT, NUMBER_AT, ParsedRecord, RECORD_BYTES,
+    RECORD_MAGIC, peek_durable,
+};
+use crate::directory::{LOG, log_name, log_of};
+use crate::disk::{Disk, read_whole};
+use crate::error::OpenError;
+use crate::open::{file_error, list};
+
+/// A record that is read again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// What was appended.
+    pub payload: &'a [u8],
+    /// The file.
+    pub path: &'a Path,
+    /// Where in the file the record begins.
+    pub at: u64,
+}
+
+impl Record<'_> {
+    /// Where in the file its payload begins.
+    pub fn payload_at(&self) -> u64 {
+        self.at + RECORD_BYTES as u64
+    }
+}
+
+/// Where the log ends.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// The number of the last file.
+    pub number: u64,
+    /// The sequence number of the last record.
+    pub last_sequence: u64,
+    /// Bytes of the last file up to the end of that record.
+    pub bytes: u64,
+    /// What follows it and is no record.
+    pub cut: Option<Cut>,
+    /// Bytes of the last file that are known to be durable: whole records.
+    pub(super) settled_bytes: u64,
+    /// The sequence number of the last record in them.
+    pub(super) settled_sequence: u64,
+    /// The payloads of the records after that.
+    pub(super) unsettled: Vec<Vec<u8>>,
+}
+
+/// A tail that does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the tail begins.
+    pub at: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// What should be there.
+    pub expected: &'static str,
+}
+
+/// Visits the records of all files from number `first` on, in their order. `last_sequence` is the sequence number of
+/// the last record before them, where that is known. Nothing is changed.
+///
+/// # Errors
+/// When a file is missing, of another database, or damaged; and what `visit` returns. What was visited until then is
+/// right, but not all there is.
+pub(crate) fn replay<E: From<OpenError>>(
+    disk: &dyn Disk,
+    database: u64,
+    first: u64,
+    last_sequence: Option<u64>,
+    visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
+) -> Result<End, E> {
+    let entries = list(disk, LOG).map_err(OpenError::from)?;
+    let last = entries.iter().filter_map(|entry| log_of(&entry.name)).fold(first, u64::max);
+    let mut file = LogFile::open(disk, database, first)?;
+    if let Some(expected) = last_sequence {
+        file.check_last_sequence(expected)?;
+    }
+    for number in first..last {
+        let next = LogFile::open(disk, database, number + 1)?;
+        let end = file.visit(disk, Some(&next), visit)?;
+        next.check_last_sequence(end.last_sequence)?;
+        file = next;
+    }
+    file.visit(disk, None, visit)
+}
+
+/// A file whose head is read and right.
+#[derive(Debug)]
+struct LogFile {
+    name: String,
+    path: PathBuf,
+    head: Head,
+}
+
+impl LogFile {
+    fn open(disk: &dyn Disk, database: u64, number: u64) -> Result<Self, OpenError> {
+        let name = log_name(number);
+        let path = disk.path(&name);
+        let file = disk.open(&name).map_err(|source| file_error(disk, "open", &name, source))?;
+        let failed = |source| file_error(disk, "read", &name, source);
+        let length = file.length().map_err(failed)?;
+        let corrupt = |at: usize, expected: String| OpenError::Corrupt { path: path.clone(), at: at as u64, expected };
+        if length < HEAD_BYTES as u64 {
+            return Err(corrupt(0, format!("a head of {HEAD_BYTES} bytes, found {length}")));
+        }
+        let mut bytes = [0; HEAD_BYTES];
+        file.read_at(0, &mut bytes).map_err(failed)?;
+        let head = Head::parse(&bytes).map_err(|(at, expected)| corrupt(at, expected.to_owned()))?;
+        for (at, what, expected, found) in
+            [(DATABASE_AT, "database", database, head.database), (NUMBER_AT, "file", number, head.number)]
+        {
+            if found != expected {
+                return Err(corrupt(at, format!("number {expected:x} of the {what}, found {found:x}")));
+            }
+        }
+        Ok(Self { name, path, head })
+    }
+
+    fn corrupt(&self, at: usize, expected: String) -> OpenError {
+        OpenError::Corrupt { path: self.path.clone(), at: at as u64, expected }
+    }
+
+    fn check_last_sequence(&self, expected: u64) -> Result<(), OpenError> {
+        let found = self.head.last_sequence;
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
+    }
+
+    /// Visits the records, up to where the next file counts them.
+    fn visit<E: From<OpenError>>(
+        &self,
+        disk: &dyn Disk,
+        next: Option<&Self>,
+        visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<End, E> {
+        let file = read_whole(disk, &self.name).map_err(|source| file_error(disk, "read", &self.name, source));
+        let file = file.map_err(OpenError::from)?;
+        let bytes = self.counted(&file, next)?;
+        let mut walk = Walk { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
+        let mut settled = Settled::at_head(self.head, next.is_some());
+        let mut cut = None;
+        while walk.at < bytes.len() {
+            let at = walk.at;
+            match walk.next()? {
+                Ok(record) => {
+                    let ParsedRecord { sequence, payload, .. } = record;
+                    visit(Record { sequence, payload, path: &self.path, at: at as u64 })?;
+                    settled.add(at + RECORD_BYTES..walk.at, record.durable);
+                }
+                Err(expected) if next.is_some() || walk.was_durable() => {
+                    return Err(self.corrupt(at, expected.to_owned()).into());
+                }
+                Err(expected) => {
+                    let rest = (bytes.len() - at) as u64;
+                    cut = Some(Cut { path: self.path.clone(), at: at as u64, bytes: rest, expected });
+                    break;
+                }
+            }
+        }
+        if (walk.at as u64) < self.head.begun_bytes {
+            let expected = format!("the records with which the file began, up to byte {}", self.head.begun_bytes);
+            return Err(self.corrupt(walk.at, expected).into());
+        }
+        Ok(End {
+            number: self.head.number,
+            last_sequence: walk.sequence,
+            bytes: walk.at as u64,
+            cut,
+            settled_bytes: settled.bytes as u64,
+            settled_sequence: settled.sequence,
+            unsettled: settled.after.into_iter().map(|payload| bytes[payload].to_vec()).collect(),
+        })
+    }
+
+    /// The bytes of the file that count.
+    fn counted<'a>(&self, bytes: &'a [u8], next: Option<&Self>) -> Result<&'a [u8], OpenError> {
+        let Some(next) = next else { return Ok(bytes) };
+        let counted = next.head.before_bytes;
+        if counted < self.head.begun_bytes {
+            let expected = format!("at least {} bytes that count of the file before", self.head.begun_bytes);
+            return Err(next.corrupt(BEFORE_BYTES_AT, expected));
+        }
+        let range = usize::try_from(counted).ok().and_then(|counted| bytes.get(..counted));
+        range.ok_or_else(|| self.corrupt(bytes.len(), format!("{counted} bytes, which the next file counts")))
+    }
+}
+
+/// A place in a file, and the sequence number of the record before it.
+#[derive(Debug)]
+struct Walk<'a> {
+    file: &'a LogFile,
+    bytes: &'a [u8],
+    at: usize,
+    sequence: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// Steps over the next record, or tells what should be in its place. It is an error when the record passes, but
+    /// contradicts its place, which no tear brings about.
+    fn next(&mut self) -> Result<Result<ParsedRecord<'a>, &'static str>, OpenError> {
+        let record = match ParsedRecord::parse(&self.bytes[self.at..], self.file.head.seed()) {
+            Ok(record) => record,
+            Err(expected) => return Ok(Err(expected)),
+        };
+        let sequence = self.sequence.wrapping_add(1);
+        if record.sequence != sequence {
+            let expected = format!("record {sequence}, found {}", record.sequence);
+            return Err(self.file.corrupt(self.at, expected));
+        }
+        if record.durable > self.at as u64 {
+            let expected = format!("a record before which at most that much was durable, found {}", record.durable);
+            return Err(self.file.corrupt(self.at, expected));
+        }
+        (self.at, self.sequence) = (self.at + RECORD_BYTES + record.payload.len(), sequence);
+        Ok(Ok(record))
+    }
+
+    /// Whether a later record says that the bytes at this place, which are no record, were durable.
+    fn was_durable(&self) -> bool {
+        let seed = self.file.head.seed();
+        // Lengths cannot be trusted any more, so that a record may begin at every byte.
+        let rest = (self.at + 1..self.bytes.len()).map(|at| (at as u64, &self.bytes[at..]));
+        let mut candidates = rest.filter(|(_, bytes)| bytes.starts_with(&RECORD_MAGIC));
+        candidates.any(|(at, bytes)| {
+            // Cheaper than the checksum. A copy of an earlier record inside a payload says less than this place.
+            let vouches = peek_durable(bytes).is_some_and(|durable| durable > self.at as u64 && durable <= at);
+            vouches && ParsedRecord::parse(bytes, seed).is_ok()
+        })
+    }
+}
+
+/// How far the records of a file are known to be durable, while they are read one after the other.
+#[derive(Debug)]
+struct Settled {
+    /// What the file's head, or a record, says to be durable.
+    durable: u64,
+    /// The end of the last record in that.
+    bytes: usize,
+    /// Its sequence number.
+    sequence: u64,
+    /// Where the payloads of the records after it are.
+    after: VecDeque<Range<usize>>,
+}
+
+impl Settled {
+    /// Before the first record; a file that the next one counts is durable as far as that goes.
+    fn at_head(head: Head, is_counted: bool) -> Self {
+        let durable = if is_counted { u64::MAX } else { head.begun_bytes };
+        Self { durable, bytes: HEAD_BYTES, sequence: head.last_sequence, after: VecDeque::new() }
+    }
+
+    /// Adds the next record.
+    fn add(&mut self, payload: Range<usize>, durable: u64) {
+        self.durable = self.durable.max(durable);
+        self.after.push_back(payload);
+        while let Some(first) = self.after.pop_front_if(|payload| payload.end as u64 <= self.durable) {
+            (self.bytes, self.sequence) = (first.end, self.sequence.wrapping_add(1));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Every bit flipped and every truncation: an error at the place, or a tail cut off that nothing vouches for.
+
+use super::*;
+use crate::directory::log_name;
+use crate::log::format::{HEAD_BYTES, Head, ParsedRecord, RECORD_BYTES};
+
+/// Files 1 to 3: one that was rotated, one with a torn tail, and one that carries records over and goes on.
+fn damaged_by_a_crash() -> SimulatedDisk {
+    let disk = new_disk();
+    let log = Log::create(shared(&disk), DATABASE, 1, 7).unwrap();
+    let append = |log: &Log, durability| {
+        let sequence = log.last_sequence() + 1;
+        let position = log.append(&[&sequence.to_le_bytes(), &vec![0x5a; sequence as usize % 3]]).unwrap();
+        log.flush(position, durability).unwrap();
+    };
+    (0..3).for_each(|_| append(&log, Durability::Synced));
+    log.rotate().unwrap();
+    (0..2).for_each(|_| append(&log, Durability::Synced));
+    (0..2).for_each(|_| append(&log, Durability::Written));
+    drop(log);
+    let name = log_name(2);
+    let torn = [&disk.files()[&name][..], b"a torn tail"].concat();
+    disk.put(&name, &torn);
+    let (end, _) = read(&disk, 1, Some(7)).unwrap();
+    assert_eq!(end.cut.as_ref().map(|cut| (cut.at, cut.bytes)), Some((end.bytes, 11)));
+    let log = Log::resume(shared(&disk), DATABASE, &end).unwrap();
+    (0..3).for_each(|_| append(&log, Durability::Synced));
+    disk
+}
+
+/// A file as it should be.
+struct Layout {
+    bytes: Vec<u8>,
+    /// Where the head and the records begin, and the end of what counts.
+    starts: Vec<usize>,
+    /// How much is known to have been durable.
+    durable: usize,
+}
+
+fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
+    let files = disk.files();
+    let bytes = |number| files.get(&log_name(number));
+    let head = |number| Head::parse(bytes(number)?.first_chunk().unwrap()).ok();
+    let layout = |number| {
+        let (bytes, head_here) = (bytes(number)?.clone(), head(number)?);
+        let counted = head(number + 1).map(|next| next.before_bytes as usize);
+        let (mut starts, mut durable) = (vec![0, HEAD_BYTES], counted.unwrap_or(head_here.begun_bytes as usize));
+        while starts[starts.len() - 1] < counted.unwrap_or(bytes.len()) {
+            let start = starts[starts.len() - 1];
+            let record = ParsedRecord::parse(&bytes[start..], head_here.seed()).unwrap();
+            durable = durable.max(record.durable as usize);
+            starts.push(start + RECORD_BYTES + record.payload.len());
+        }
+        Some(Layout { bytes, starts, durable })
+    };
+    (1..).map_while(layout).collect()
+}
+
+/// Reads the files with one of them replaced.
+fn read_with(disk: &SimulatedDisk, number: u64, bytes: &[u8]) -> Result<(End, Payloads), OpenError> {
+    disk.put(&log_name(number), bytes);
+    read(disk, 1, Some(7))
+}
+
+#[test]
+fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
+    let disk = damaged_by_a_crash();
+    let (_, records) = read(&disk, 1, Some(7)).unwrap();
+    assert_eq!(records.iter().map(|record| record.0).collect::<Vec<_>>(), (8..=17).collect::<Vec<_>>());
+    let layouts = layouts(&disk);
+    assert_eq!(layouts.len(), 3);
+    let (mut damages, mut cuts, mut ignored) = (0, 0, 0);
+    for (number, layout) in (1..).zip(&layouts) {
+        let path = disk.path(&log_name(number));
+        for bit in 0..layout.bytes.len() * 8 {
+            let (at, mut flipped) = (bit / 8, layout.bytes.clone());
+            flipped[at] ^= 1 << (bit % 8);
+            let context = format!("file {number}, byte {at}, bit {}", bit % 8);
+            let result = read_with(&disk, number, &flipped);
+            let place = layout.starts.partition_point(|start| *start <= at) - 1;
+            let start = layout.starts[place];
+            if place + 1 == layout.starts.len() {
+                let (end, found) = result.unwrap();
+                assert!(found == records && end.cut.is_none(), "{context}");
+                ignored += 1;
+            } else if start < layout.durable {
+                let Err(OpenError::Corrupt { path: found, at: corrupt, .. }) = result else {
+                    panic!("{context}: {:?}", result.map(|read| read.0))
+                };
+                assert!(found == path && (start..=at).contains(&(corrupt as usize)), "{context}: {corrupt}");
+                damages += 1;
+            } else {
+                let (end, found) = result.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let cut = end.cut.unwrap_or_else(|| panic!("{context}: nothing is cut"));
+                assert_eq!((cut.path, cut.at, end.bytes), (path.clone(), start as u64, start as u64), "{context}");
+                assert!(records.starts_with(&found), "{context}");
+                cuts += 1;
+            }
+        }
+        disk.put(&log_name(number), &layout.bytes);
+    }
+    // Only the last record can be cut, and the old tail of the second file does not matter.
+    assert_eq!((cuts % 8, ignored % 8, ignored > 0), (0, 0, true));
+    assert!(cuts > 0 && damages > 10 * cuts, "{damages} {cuts}");
+}
+
+#[test]
+fn every_truncation_is_damage_or_a_shorter_log() {
+    let disk = damaged_by_a_crash();
+    let (_, records) = read(&disk, 1, None).unwrap();
+    for (number, layout) in (1..).zip(&layouts(&disk)) {
+        let counted = layout.starts[layout.starts.len() - 1];
+        for length in 0..layout.bytes.len() {
+            let context = format!("file {number} of {length} bytes");
+            let result = read_with(&disk, number, &layout.bytes[..length]);
+            let is_last = number == 3;
+            let begun = Head::parse(layout.bytes.first_chunk().unwrap()).unwrap().begun_bytes as usize;
+            match result {
+                Err(OpenError::Corrupt { path, at, .. }) => {
+                    assert!(length < if is_last { begun } else { counted }, "{context}");
+                    assert!(path == disk.path(&log_name(number)) && at <= length as u64, "{context}: {at}");
+                }
+                Ok((end, found)) => {
+                    assert!(length >= if is_last { begun } else { counted }, "{context}");
+                    assert!(records.starts_with(&found) && (is_last || found == records), "{context}");
+                    assert_eq!(end.cut.is_some(), is_last && !layout.starts.contains(&length), "{context}");
+                }
+                Err(error) => panic!("{context}: {error}"),
+            }
+        }
+        disk.put(&log_name(number), &layout.bytes);
+    }
+}
+
+#[test]
+fn missing_files_are_named() {
+    for missing in [1, 2] {
+        let disk = damaged_by_a_crash();
+        disk.remove(&log_name(missing)).unwrap();
+        let Err(OpenError::File(error)) = read(&disk, 1, None) else { panic!("file {missing}") };
+        assert_eq!((error.operation, error.path), ("open", disk.path(&log_name(missing))));
+    }
+}
+
+#[test]
+fn files_of_others_are_refused() {
+    let disk = damaged_by_a_crash();
+    let at_of = |result: Result<(End, Payloads), OpenError>| match result.map(|read| read.0) {
+        Err(OpenError::Corrupt { path, at, .. }) => (path, at),
+        other => panic!("{other:?}"),
+    };
+    let layouts = layouts(&disk);
+    assert_eq!(at_of(read(&disk, 1, Some(6))), (disk.path(&log_name(1)), 24));
+    assert_eq!(at_of(read_with(&disk, 2, &layouts[0].bytes)), (disk.path(&log_name(2)), 16));
+    disk.put(&log_name(2), &layouts[1].bytes);
+    let other = new_disk();
+    let log = Log::create(shared(&other), DATABASE + 1, 1, 7).unwrap();
+    append_synced(&log, 0);
+    assert_eq!(at_of(read(&other, 1, None)), (disk.path(&log_name(1)), 8));
+    // The records of another file do not pass under this one's head.
+    let grafted = [&layouts[2].bytes[..HEAD_BYTES], &layouts[1].bytes[HEAD_BYTES..]].concat();
+    assert_eq!(at_of(read_with(&disk, 3, &grafted)), (disk.path(&log_name(3)), HEAD_BYTES as u64));
+}

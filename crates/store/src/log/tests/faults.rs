@@ -1,0 +1,113 @@
+//! A failure is for ever; what was acknowledged before it is there, and a new process goes on.
+
+use super::*;
+use crate::disk::Fault;
+
+/// Appends, flushes and rotates until something fails. Returns the log, if it was created, and how many records were
+/// acknowledged, and whether it was a rotation that failed.
+fn run(disk: &SimulatedDisk) -> (Option<Log>, u64, bool) {
+    let Ok(log) = Log::create(shared(disk), DATABASE, 1, 0) else { return (None, 0, false) };
+    let mut synced = 0;
+    for step in 0..20 {
+        let Ok(position) = append(&log, 0) else { break };
+        let durability = if step % 4 == 1 { Durability::Written } else { Durability::Synced };
+        if log.flush(position, durability).is_err() {
+            break;
+        }
+        synced = log.durable_sequence();
+        if step % 7 == 6 && log.rotate().is_err() {
+            return (Some(log), synced, true);
+        }
+    }
+    (Some(log), synced, false)
+}
+
+fn check(fault: Fault) -> bool {
+    let disk = new_disk();
+    disk.set_fault(Some(fault));
+    let context = format!("{fault:?}");
+    let (log, synced, is_rotation) = run(&disk);
+    disk.set_fault(None);
+    let Some(log) = log else {
+        Log::create(shared(&disk), DATABASE, 1, 0).unwrap_or_else(|error| panic!("{context}: {error}"));
+        return true;
+    };
+    let has_failed = log.durable_sequence() < 20;
+    let appended = log.last_sequence();
+    if has_failed && !is_rotation {
+        let first = append(&log, 0).unwrap_err().to_string();
+        assert!(first.contains("cannot write /simulated/log/") || first.contains("cannot sync"), "{context}: {first}");
+        assert_eq!(log.rotate().unwrap_err().to_string(), first, "{context}");
+        assert_eq!(log.close().unwrap_err().to_string(), first, "{context}");
+    }
+    let (end, records) = read(&disk, 1, Some(0)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!((synced..=appended).contains(&end.last_sequence), "{context}: {}", end.last_sequence);
+    assert!(records == payloads(1..=end.last_sequence, 0), "{context}");
+    drop(log);
+    let log = Log::resume(shared(&disk), DATABASE, &end).unwrap_or_else(|error| panic!("{context}: {error}"));
+    (0..3).for_each(|_| append_synced(&log, 0));
+    let (end, records) = read(&disk.after_power_loss(1), 1, Some(0)).unwrap();
+    assert!(records == payloads(1..=log.last_sequence(), 0) && end.cut.is_none(), "{context}");
+    has_failed
+}
+
+#[test]
+fn a_failure_at_every_change_is_for_ever() {
+    for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom] {
+        let changes = (0..).take_while(|at| check(fault(*at))).count();
+        assert!(changes > 40, "only {changes} changes failed");
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_failure() {
+    let failures = (0..20_000).step_by(97).filter(|bytes| check(Fault::Capacity(*bytes))).count();
+    assert!(failures > 50, "only {failures} disks were full");
+}
+
+#[test]
+fn a_failed_read_is_an_error_and_not_an_end() {
+    let disk = new_disk();
+    run(&disk);
+    let reads = (0..).take_while(|at| {
+        disk.set_fault(Some(Fault::FailReadAt(*at)));
+        let result = read(&disk, 1, Some(0));
+        assert!(result.as_ref().is_ok_and(|read| read.1.len() == 20) || matches!(result, Err(OpenError::File(_))));
+        result.is_err()
+    });
+    assert!(reads.count() > 10);
+}
+
+#[test]
+fn a_file_that_cannot_be_begun_leaves_the_log_in_the_one_before() {
+    let new = "log/0000000000000002.log.new";
+    for failing in ["create", "write", "sync"] {
+        let disk = new_disk();
+        let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
+        append(&log, 0).unwrap();
+        disk.set_fault(Some(Fault::FailEvery(format!("{failing} {new}").leak(), true)));
+        let error = log.rotate().unwrap_err().to_string();
+        assert!(error.contains(&format!("cannot {failing} /simulated/{new}")), "{error}");
+        assert_eq!((log.number(), log.durable_sequence()), (1, 1));
+        append_synced(&log, 0);
+        disk.set_fault(None);
+        assert_eq!(log.rotate().unwrap(), 2);
+        append_synced(&log, 0);
+        assert_eq!(read(&disk.after_power_loss(0), 1, Some(0)).unwrap().1, payloads(1..=3, 0));
+    }
+}
+
+#[test]
+fn what_was_covered_before_a_failure_stays_acknowledged() {
+    let disk = new_disk();
+    let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
+    let first = append(&log, 0).unwrap();
+    log.flush(first, Durability::Synced).unwrap();
+    let second = append(&log, 0).unwrap();
+    log.flush(second, Durability::Written).unwrap();
+    disk.set_fault(Some(Fault::FailAt(0)));
+    log.flush(second, Durability::Synced).unwrap_err();
+    log.flush(first, Durability::Synced).unwrap();
+    log.flush(second, Durability::Written).unwrap();
+    log.flush(second, Durability::Synced).unwrap_err();
+}

@@ -1,0 +1,112 @@
+//! Bytes that no log wrote: never a panic, and never a record that was not appended.
+
+use super::*;
+use crate::directory::log_name;
+use crate::log::format::{HEAD_BYTES, Head, RECORD_MAGIC, frame, seal};
+
+const HEAD: Head =
+    Head { database: DATABASE, number: 1, last_sequence: 0, before_bytes: 0, begun_bytes: HEAD_BYTES as u64 };
+
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+fn read_file(head: Head, behind: &[u8]) -> Result<(End, Payloads), OpenError> {
+    let disk = new_disk();
+    disk.put(&log_name(1), &[&head.to_bytes(), behind].concat());
+    disk.create_directory("log").unwrap();
+    read(&disk, 1, None)
+}
+
+#[test]
+fn random_bytes_behind_a_head_are_cut_off() {
+    for seed in 0..2_000 {
+        let mut random = Random(seed);
+        let mut bytes = Vec::new();
+        for _ in 0..random.next() % 60 {
+            match random.next() % 5 {
+                0 => bytes.extend_from_slice(&RECORD_MAGIC),
+                1 => bytes.extend_from_slice(&[0; 4]),
+                2 => bytes.extend_from_slice(&(random.next() % 200).to_le_bytes()),
+                3 => bytes.extend_from_slice(&u64::MAX.to_le_bytes()),
+                _ => bytes.extend_from_slice(&random.next().to_le_bytes()),
+            }
+        }
+        let (end, records) = read_file(HEAD, &bytes).unwrap();
+        assert!(records.is_empty() && end.bytes == HEAD_BYTES as u64, "seed {seed}");
+        assert_eq!(end.cut.map_or(0, |cut| cut.bytes), bytes.len() as u64, "seed {seed}");
+    }
+}
+
+#[test]
+fn heads_with_any_numbers_never_panic() {
+    let extremes = [0, 1, 55, 56, 96, 97, 500, u64::MAX];
+    let mut record = Vec::new();
+    frame(&mut record, 0, &[b"payload"]);
+    for last_sequence in extremes {
+        for before_bytes in extremes {
+            for begun_bytes in extremes {
+                let head = Head { last_sequence, before_bytes, begun_bytes, ..HEAD };
+                seal(&mut record, 0, head.seed());
+                let result = read_file(head, &record);
+                // The record passes only where its number follows, and the file is as long as it says.
+                let fits = last_sequence == u64::MAX && (56..=56 + record.len() as u64).contains(&begun_bytes);
+                assert_eq!(result.is_ok(), fits, "{head:?}");
+                let disk = new_disk();
+                let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
+                append_synced(&log, 0);
+                disk.put(&log_name(2), &Head { number: 2, ..head }.to_bytes());
+                let counts = [(0, HEAD_BYTES as u64), (1, log.bytes())].contains(&(last_sequence, before_bytes));
+                let fits = counts && begun_bytes == HEAD_BYTES as u64;
+                assert_eq!(read(&disk, 1, None).is_ok(), fits, "{head:?}");
+            }
+        }
+    }
+}
+
+/// A record that passes, but is not the one that belongs there, is no tear: nothing else would be noticed.
+#[test]
+fn records_that_contradict_their_place_are_damage() {
+    for (sequence, durable) in [(2, 0), (0, 0), (u64::MAX, 0), (1, HEAD_BYTES as u64 + 1), (1, u64::MAX)] {
+        let mut record = Vec::new();
+        frame(&mut record, sequence, &[b"payload"]);
+        seal(&mut record, durable, HEAD.seed());
+        let Err(OpenError::Corrupt { at, .. }) = read_file(HEAD, &record) else { panic!("{sequence} {durable}") };
+        assert_eq!(at, HEAD_BYTES as u64);
+    }
+}
+
+/// A payload may hold the bytes of records: copies from this file, or one that claims much under another head.
+#[test]
+fn records_inside_a_torn_payload_vouch_for_nothing() {
+    let disk = new_disk();
+    let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
+    (0..4).for_each(|_| append_synced(&log, 0));
+    let name = log_name(1);
+    let copy = disk.files()[&name].clone();
+    let claim = |seed| {
+        let mut claim = Vec::new();
+        frame(&mut claim, 6, &[b"claim"]);
+        seal(&mut claim, copy.len() as u64 + 1, seed);
+        claim
+    };
+    let own_seed = Head::parse(copy.first_chunk().unwrap()).unwrap().seed();
+    let position = log.append(&[&copy, &claim(Head { number: 2, ..HEAD }.seed())]).unwrap();
+    log.flush(position, Durability::Written).unwrap();
+    let mut bytes = disk.files()[&name].clone();
+    bytes[copy.len() + 16] ^= 1;
+    disk.put(&name, &bytes);
+    let (end, records) = read(&disk, 1, None).unwrap();
+    assert_eq!((records, end.cut.unwrap().at), (payloads(1..=4, 0), copy.len() as u64));
+    // The same bytes under the file's own seed do.
+    disk.put(&name, &[&bytes[..], &claim(own_seed)].concat());
+    assert!(matches!(read(&disk, 1, None), Err(OpenError::Corrupt { at, .. }) if at == copy.len() as u64));
+}

@@ -1,0 +1,310 @@
+//! A transaction: changes that nobody else sees, until all of them happen at once.
+//!
+//! It works on a private version of the catalog, which it sees as any reader sees his: its own writes are there, and
+//! nothing that was committed since it began. To commit, what it did is done again on the newest version. That fails,
+//! and nothing has happened, where another transaction has deleted or replaced a row that it deleted, or changed a table
+//! so that it cannot be done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBuffer;
+use arrow_select::filter::filter_record_batch;
+use parking_lot::Mutex;
+
+use crate::catalog::change::Change;
+use crate::delta::{DeletedRows, DeltaPage, RowSet, UnitId};
+use crate::error::{CommitError, TransactionError};
+use crate::locks::{Busy, TransactionId};
+use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
+
+/// A transaction that runs. Dropping it rolls it back.
+#[derive(Debug)]
+pub struct Transaction {
+    store: Store,
+    id: TransactionId,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    work: Work,
+    savepoints: Vec<(String, Work)>,
+}
+
+/// What a transaction has done.
+#[derive(Clone, Debug)]
+struct Work {
+    /// Its version of the catalog, with the changes that are none of rows.
+    edit: CatalogEdit,
+    rows: BTreeMap<TableId, TableRows>,
+    /// The same as the edit's catalog, shared.
+    snapshot: Arc<Catalog>,
+}
+
+/// What it has done to the rows of a table.
+#[derive(Clone, Debug, Default)]
+struct TableRows {
+    /// The pages with its rows.
+    pages: Vec<UnitId>,
+    /// Rows that it deleted, its own too.
+    deleted: RowSet,
+}
+
+impl Work {
+    fn new(snapshot: Arc<Catalog>, store: &Store) -> Self {
+        Self { edit: CatalogEdit::new(&snapshot, store.directory()), rows: BTreeMap::new(), snapshot }
+    }
+
+    /// Shares the catalog as it has become.
+    fn publish(&mut self) {
+        if !self.edit.catalog().defines_like(&self.snapshot) {
+            self.edit.new_definitions();
+        }
+        self.snapshot = Arc::new(self.edit.catalog().clone());
+    }
+
+    /// The same work on another version of the catalog.
+    fn on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
+        let mut work = Self::new(snapshot, store);
+        for change in self.edit.changes() {
+            work.edit.make(change.clone())?;
+        }
+        for (table, rows) in &self.rows {
+            let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
+            let theirs = work.edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
+            check_rows(mine, theirs, rows)?;
+            let pages: Vec<&DeltaPage> = rows.pages.iter().filter_map(|page| mine.delta.page(*page)).collect();
+            work.edit.change_rows(*table, |delta| pages.iter().for_each(|page| delta.adopt(page)))?;
+            let deleted = rows.deleted.segments().filter(|(unit, ..)| mine.has_unit(*unit));
+            work.edit.change_rows(*table, |delta| {
+                deleted.for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
+            })?;
+        }
+        work.rows = self.rows.clone();
+        work.publish();
+        Ok(work)
+    }
+}
+
+/// Whether the rows that a transaction deleted in its version of a table can be deleted in another version.
+fn check_rows(mine: &Table, theirs: &Table, rows: &TableRows) -> Result<(), CommitError> {
+    for (unit, segment, deleted) in rows.deleted.segments() {
+        if rows.pages.contains(&unit) || !mine.has_unit(unit) {
+            continue;
+        }
+        let before = theirs.delta.deleted(unit).and_then(|deleted| deleted.segment(usize::from(segment)));
+        if !theirs.has_unit(unit) || before.is_some_and(|before| !before.is_disjoint(deleted)) {
+            return Err(CommitError::RowsChanged { table: mine.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+impl Transaction {
+    pub(crate) fn new(store: Store, id: TransactionId) -> Self {
+        let work = Work::new(store.snapshot(), &store);
+        Self { store, id, state: Mutex::new(State { work, savepoints: Vec::new() }) }
+    }
+
+    /// The database as this transaction sees it.
+    pub fn snapshot(&self) -> Arc<Catalog> {
+        Arc::clone(&self.state.lock().work.snapshot)
+    }
+
+    /// Whether it has changed nothing.
+    pub fn is_read_only(&self) -> bool {
+        let work = &self.state.lock().work;
+        work.rows.is_empty() && work.edit.changes().is_empty()
+    }
+
+    /// Makes it see what was committed by now, beside what it did itself.
+    ///
+    /// # Errors
+    /// When that excludes what it did.
+    pub fn refresh(&self) -> Result<(), CommitError> {
+        let newest = self.store.snapshot();
+        let mut state = self.state.lock();
+        state.work = state.work.on(newest, &self.store)?;
+        Ok(())
+    }
+
+    /// Makes changes to the catalog, all or none, which others see when it commits.
+    ///
+    /// # Errors
+    /// What `change` returns; nothing has changed then.
+    pub fn change<T, E: From<CommitError>>(
+        &self,
+        change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut state = self.state.lock();
+        let mut work = state.work.clone();
+        let value = change(&mut work.edit)?;
+        work.publish();
+        state.work = work;
+        Ok(value)
+    }
+
+    /// Inserts rows, whose columns are those of the table.
+    ///
+    /// # Errors
+    /// When the table is gone.
+    pub fn insert_rows(&self, table: TableId, rows: &RecordBatch) -> Result<(), CommitError> {
+        let work = &mut self.state.lock().work;
+        let mut rows = rows.clone();
+        while rows.num_rows() > 0 {
+            let stored = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
+            let own = work.rows.entry(table).or_default();
+            let place = stored.delta.place(rows.num_rows(), |page| own.pages.contains(&page));
+            let page = match place.page {
+                Some(page) => page,
+                None => {
+                    let page = self.store.allocate_page()?;
+                    own.pages.push(page);
+                    page
+                }
+            };
+            let (schema, name) = (Arc::clone(&stored.schema), stored.name.clone());
+            let first = rows.slice(0, place.rows);
+            let appended = work.edit.change_rows(table, |delta| delta.append(&schema, (page, place.first), &first))?;
+            appended.map_err(|_| CommitError::Misplaced { table: name })?;
+            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+        }
+        work.publish();
+        Ok(())
+    }
+
+    /// Deletes rows that this transaction sees, each of which is locked until it ends. Waits for those who have them
+    /// locked.
+    ///
+    /// # Errors
+    /// When another transaction has deleted or replaced one of them since this one began, or waits for this one.
+    pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
+        let foreign = {
+            let work = &self.state.lock().work;
+            let mut foreign = rows.clone();
+            if let Some(own) = work.rows.get(&table) {
+                foreign.retain(|unit| !own.pages.contains(&unit));
+            }
+            foreign
+        };
+        loop {
+            match self.store.locks().lock(self.id, table, &foreign) {
+                Ok(()) => break,
+                Err(Busy::Deadlock) => return Err(TransactionError::Deadlock),
+                Err(Busy::Wait(ended)) => {
+                    let _waiting = Waiting(self);
+                    ended.await;
+                }
+            }
+        }
+        let newest = self.store.newest();
+        let work = &mut self.state.lock().work;
+        let mine = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
+        if let Some(theirs) = newest.table_of(table) {
+            check_rows(mine, theirs, &TableRows { pages: vec![], deleted: foreign })?;
+        }
+        work.edit.change_rows(table, |delta| {
+            rows.segments().for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
+        })?;
+        work.rows.entry(table).or_default().deleted.extend(rows);
+        work.publish();
+        Ok(())
+    }
+
+    /// Remembers what was done so far by a name.
+    pub fn savepoint(&self, name: &str) {
+        let state = &mut *self.state.lock();
+        state.savepoints.push((name.to_owned(), state.work.clone()));
+    }
+
+    /// Undoes all that was done since the newest savepoint of a name, which stays.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn roll_back_to(&self, name: &str) -> Result<(), TransactionError> {
+        let state = &mut *self.state.lock();
+        let place = place_of(&state.savepoints, name)?;
+        state.savepoints.truncate(place + 1);
+        state.work = state.savepoints[place].1.clone();
+        Ok(())
+    }
+
+    /// Forgets the newest savepoint of a name, and those after it.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn release(&self, name: &str) -> Result<(), TransactionError> {
+        let state = &mut *self.state.lock();
+        let place = place_of(&state.savepoints, name)?;
+        state.savepoints.truncate(place);
+        Ok(())
+    }
+
+    /// Makes everything happen that it did.
+    ///
+    /// # Errors
+    /// When it cannot; then nothing has happened, unless the error is [`CommitError::Uncertain`].
+    pub fn commit(self, synchronous: Synchronous) -> Result<(), CommitError> {
+        let work = self.state.lock().work.clone();
+        self.store.commit_changes((Some(self.id), synchronous), |edit| work.redo(edit))
+    }
+}
+
+impl Work {
+    /// Does again, on the newest version of the catalog, what was done on an older one.
+    fn redo(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
+        for change in self.edit.changes() {
+            edit.make(change.clone())?;
+        }
+        for (table, rows) in &self.rows {
+            let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
+            let theirs = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
+            check_rows(mine, theirs, rows)?;
+            for (unit, segment, deleted) in rows.deleted.segments() {
+                if !rows.pages.contains(&unit) && mine.has_unit(unit) {
+                    edit.make(Change::DeleteRows { table: *table, unit, segment, rows: deleted.clone() })?;
+                }
+            }
+            for page in rows.pages.iter().filter_map(|page| mine.delta.page(*page)) {
+                let batch = live_rows(mine, page)?;
+                edit.insert_rows(*table, batch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a page that are not deleted.
+pub(crate) fn live_rows(table: &Table, page: &DeltaPage) -> Result<RecordBatch, CommitError> {
+    let misplaced = |_| CommitError::Misplaced { table: table.name.clone() };
+    let batch = page.batch(&table.schema).map_err(misplaced)?;
+    match table.delta.deleted(page.id()).and_then(|deleted: &Arc<DeletedRows>| deleted.segment(0)) {
+        None => Ok(batch),
+        Some(deleted) => {
+            let is_live = BooleanBuffer::collect_bool(batch.num_rows(), |row| !deleted.contains(row as u32));
+            filter_record_batch(&batch, &BooleanArray::new(is_live, None)).map_err(misplaced)
+        }
+    }
+}
+
+fn place_of(savepoints: &[(String, Work)], name: &str) -> Result<usize, TransactionError> {
+    let place = savepoints.iter().rposition(|(known, _)| known == name);
+    place.ok_or_else(|| TransactionError::NoSavepoint { name: name.to_owned() })
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.store.locks().end(self.id);
+    }
+}
+
+/// Ends the waiting of a transaction, also where it is given up.
+struct Waiting<'a>(&'a Transaction);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.store.locks().stop_waiting(self.0.id);
+    }
+}
