@@ -40,6 +40,14 @@ pub enum QueryError {
         /// Its name.
         name: String,
     },
+    /// A name that a statement may have once, and has twice.
+    #[error("{kind} {name:?} is specified more than once")]
+    Duplicate {
+        /// What kind of thing.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// A file that could not be loaded.
     #[error("{path}: {message}")]
     File {

@@ -31,4 +31,7 @@ pub use parameters::{Parameters, Value};
 pub use progress::{Progress, ProgressCallback};
 pub use session::{Done, Outcome, QuerySession};
 pub use settings::Engine;
-pub use statement::{Statement, TableSource, is_long, parse};
+pub use statement::{
+    ACTION, Action, Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Outputs, ROW,
+    Statement, TARGET, TableSource, TargetColumn, WRITTEN, is_long, parse,
+};

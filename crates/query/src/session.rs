@@ -129,7 +129,7 @@ impl QuerySession {
     /// prepared comes from a long text.
     pub fn may_be_deep(&self, statement: &Statement) -> bool {
         let is_long = match statement {
-            Statement::Engine { is_long, .. } => *is_long,
+            Statement::Engine { is_long, .. } | Statement::Mutation { is_long, .. } => *is_long,
             Statement::Execute { .. } => false,
             _ => true,
         };
@@ -189,6 +189,14 @@ impl QuerySession {
             Statement::CreateView { name, or_replace, columns, sql } => {
                 self.create_view(name, *or_replace, columns, sql).await
             }
+            Statement::Mutation { mutation, .. } => Err(comes_with_transactions(mutation.kind.verb())),
+            Statement::Truncate { .. } => Err(comes_with_transactions("TRUNCATE")),
+            Statement::Begin { .. } => Err(comes_with_transactions("BEGIN")),
+            Statement::Commit => Err(comes_with_transactions("COMMIT")),
+            Statement::Rollback { .. } => Err(comes_with_transactions("ROLLBACK")),
+            Statement::Savepoint { .. } => Err(comes_with_transactions("SAVEPOINT")),
+            Statement::Release { .. } => Err(comes_with_transactions("RELEASE")),
+            Statement::SetTransaction { .. } => Err(comes_with_transactions("SET TRANSACTION")),
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
         }
@@ -273,6 +281,14 @@ impl QuerySession {
         let callback = self.progress.lock().clone()?;
         Some(ProgressCounter::new(operation, rows_total, callback))
     }
+}
+
+fn comes_with_transactions(what: &str) -> QueryError {
+    QueryError::unsupported(
+        what,
+        "it comes with transactions; until then every statement commits by itself, and tables change by INSERT, \
+         COPY, CREATE TABLE AS and DROP TABLE",
+    )
 }
 
 /// A plan whose literal rows may hold nulls: the engine takes them to be as the target's columns, and would name a column

@@ -22,6 +22,8 @@ impl QueryError {
             },
             Self::Exists { kind: "prepared statement", .. } => "42P05",
             Self::Exists { .. } => "42P07",
+            Self::Duplicate { kind: "column", .. } => "42701",
+            Self::Duplicate { .. } => "42712",
             Self::File { .. } => "22P04",
             Self::Design(_) => "22023",
             Self::Schema(_) => "42611",

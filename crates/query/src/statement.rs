@@ -4,31 +4,38 @@
 //! handed on as it was parsed.
 
 mod chain;
+mod ddl;
+mod mutation;
 mod names;
+mod transaction;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
-use datafusion::sql::parser::{CopyToSource, CopyToStatement, DFParserBuilder, Statement as EngineStatement};
+use datafusion::common::format::ExplainStatementOptions;
+use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    AlterTableOperation, CastKind, CopyOption, CopySource, CopyTarget, CreateIndex, CreateTable, CreateTableOptions,
-    DataType, Expr, Ident, IndexColumn, IndexType, ObjectName, ObjectType, OrderByExpr, OrderByOptions, Query,
-    SqlOption, Statement as Ast, UnaryOperator, Value, visit_expressions_mut,
+    CastKind, DataType, Expr, Ident, ObjectName, ObjectType, Query, Statement as Ast, UnaryOperator, Value,
+    visit_expressions_mut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use taut_types::{Column, IndexKind};
 
-use crate::columns::columns_of;
 use crate::error::{QueryError, Result};
 use crate::kept::Slot;
 use crate::parameters::{self, Parameters};
 
 pub use chain::is_long;
+pub use mutation::{
+    ACTION, Action, Conflict, ConflictTarget, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
+    TargetColumn, WRITTEN,
+};
 pub use names::Names;
+pub use transaction::IsolationLevel;
 
 /// One statement, ready to run.
 #[derive(Clone, Debug)]
@@ -94,6 +101,55 @@ pub enum Statement {
     },
     /// `SHOW TABLES`.
     ShowTables,
+    /// `UPDATE`, `DELETE`, `MERGE`, and `INSERT` with `ON CONFLICT`, `RETURNING` or `DEFAULT`.
+    Mutation {
+        /// What it changes.
+        mutation: Arc<Mutation>,
+        /// How it is to be explained rather than run.
+        explain: Option<ExplainStatementOptions>,
+        /// The columns of tables that it can mean, other than those of [`TARGET`], which it can mean all; `None` for all.
+        names: Option<Arc<Names>>,
+        /// Whether it comes from a long text, see [`is_long`].
+        is_long: bool,
+    },
+    /// `TRUNCATE`.
+    Truncate {
+        /// The tables.
+        names: Vec<String>,
+    },
+    /// `BEGIN` or `START TRANSACTION`.
+    Begin {
+        /// What the transaction sees of others, where that is said.
+        isolation: Option<IsolationLevel>,
+        /// Whether it may change nothing.
+        read_only: bool,
+    },
+    /// `COMMIT` or `END`.
+    Commit,
+    /// `ROLLBACK` or `ABORT`.
+    Rollback {
+        /// Back to where; `None` for the whole transaction.
+        savepoint: Option<String>,
+    },
+    /// `SAVEPOINT`.
+    Savepoint {
+        /// Its name.
+        name: String,
+    },
+    /// `RELEASE SAVEPOINT`.
+    Release {
+        /// The savepoint.
+        name: String,
+    },
+    /// `SET TRANSACTION`, or `SET SESSION CHARACTERISTICS AS TRANSACTION`. At least one of the two is said.
+    SetTransaction {
+        /// What transactions see of others, where that is said.
+        isolation: Option<IsolationLevel>,
+        /// Whether they may change nothing, where that is said.
+        read_only: Option<bool>,
+        /// Whether all that follow are meant, rather than the current one.
+        session: bool,
+    },
     /// Anything that DataFusion plans by itself.
     Engine {
         /// As it was parsed.
@@ -158,6 +214,9 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     chain::check(sql)?;
     let dialect = PostgreSqlDialect {};
     let mut parser = DFParserBuilder::new(sql).with_dialect(&dialect).build().map_err(engine_error)?;
+    if let Some(tokens) = mutation::with_nothing(sql) {
+        parser.parser = parser.parser.with_tokens_with_locations(tokens);
+    }
     let mut statements = Vec::new();
     loop {
         while parser.parser.consume_token(&Token::SemiColon) {}
@@ -169,6 +228,8 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
         let parsed = if is_copy {
             EngineStatement::Statement(Box::new(parser.parser.parse_statement()?))
+        } else if let Some(abort) = transaction::abort(&mut parser.parser)? {
+            EngineStatement::Statement(Box::new(abort))
         } else {
             parser.parse_statement().map_err(engine_error)?
         };
@@ -219,6 +280,16 @@ fn floating_literals(statement: &mut EngineStatement) {
 }
 
 fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
+    let statement = match statement {
+        EngineStatement::Statement(ast) if Mutation::is(&ast) => return mutation(*ast, None, names, is_long),
+        EngineStatement::Explain(ExplainStatement { options, statement }) => match *statement {
+            EngineStatement::Statement(ast) if Mutation::is(&ast) => {
+                return mutation(*ast, Some(options), names, is_long);
+            }
+            other => EngineStatement::Explain(ExplainStatement { options, statement: Box::new(other) }),
+        },
+        other => other,
+    };
     let engine =
         |statement| Ok(Statement::Engine { statement: Arc::new(statement), names, is_long, plan: Slot::default() });
     let ast = match statement {
@@ -232,16 +303,20 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         other => return engine(other),
     };
     match ast {
-        Ast::CreateTable(create) => create_table(create),
-        Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => drop_statement("table", names, if_exists),
-        Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => drop_statement("view", names, if_exists),
+        Ast::CreateTable(create) => ddl::create_table(create),
+        Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
+            ddl::drop_statement("table", names, if_exists)
+        }
+        Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => {
+            ddl::drop_statement("view", names, if_exists)
+        }
         Ast::Drop { object_type: ObjectType::Index, if_exists, names, table, purge, temporary, .. } => {
             if table.is_some() || purge || temporary {
                 return Err(QueryError::unsupported("DROP INDEX with ON, PURGE or TEMPORARY", "DROP INDEX name is"));
             }
-            drop_statement("index", names, if_exists)
+            ddl::drop_statement("index", names, if_exists)
         }
-        Ast::AlterTable(alter) => alter_table(alter.name, alter.operations),
+        Ast::AlterTable(alter) => ddl::alter_table(alter.name, alter.operations),
         Ast::Copy { source, to, target, options, legacy_options, .. } => {
             if let Some(option) = legacy_options.first() {
                 return Err(QueryError::unsupported(
@@ -249,7 +324,7 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
                     "write options in parentheses, such as (FORMAT csv, HEADER, DELIMITER ';')",
                 ));
             }
-            copy(source, to, target, &options)
+            ddl::copy(source, to, target, &options)
         }
         Ast::CreateView(view) => {
             if view.materialized || view.temporary {
@@ -266,15 +341,13 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
             Ok(Statement::Describe { name: object_name_to_table_reference(table_name, true)? })
         }
         Ast::ShowTables { .. } => Ok(Statement::ShowTables),
-        Ast::Update { .. } => Err(comes_with_transactions("UPDATE")),
-        Ast::Delete(_) => Err(comes_with_transactions("DELETE")),
-        Ast::Merge { .. } => Err(comes_with_transactions("MERGE")),
-        Ast::Truncate(_) => Err(comes_with_transactions("TRUNCATE")),
-        Ast::StartTransaction { .. } => Err(comes_with_transactions("BEGIN")),
-        Ast::Commit { .. } => Err(comes_with_transactions("COMMIT")),
-        Ast::Rollback { .. } => Err(comes_with_transactions("ROLLBACK")),
-        Ast::Savepoint { .. } => Err(comes_with_transactions("SAVEPOINT")),
-        Ast::CreateIndex(create) => create_index(create),
+        Ast::Truncate(truncate) => ddl::truncate(truncate),
+        ast if transaction::is_transaction(&ast) => transaction::transaction(ast),
+        Ast::Prepare { statement, .. } if Mutation::is(&statement) => Err(QueryError::unsupported(
+            format!("PREPARE of {}", Mutation::of(*statement)?.kind.verb()),
+            "queries and INSERT without ON CONFLICT, RETURNING and DEFAULT can be prepared",
+        )),
+        Ast::CreateIndex(create) => ddl::create_index(create),
         Ast::Execute { name: Some(ref name), ref parameters, immediate: false, ref into, ref using, .. }
             if into.is_empty() && using.is_empty() =>
         {
@@ -289,6 +362,15 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         }
         other => engine(EngineStatement::Statement(Box::new(other))),
     }
+}
+
+fn mutation(
+    ast: Ast,
+    explain: Option<ExplainStatementOptions>,
+    names: Option<Arc<Names>>,
+    is_long: bool,
+) -> Result<Statement> {
+    Ok(Statement::Mutation { mutation: Arc::new(Mutation::of(ast)?), explain, names, is_long })
 }
 
 /// The value of a literal, where it is a plain one.
@@ -307,188 +389,6 @@ fn literal(expression: &Expr) -> Option<parameters::Value> {
         },
         _ => None,
     }
-}
-
-fn comes_with_transactions(what: &str) -> QueryError {
-    QueryError::unsupported(
-        what,
-        "it comes with transactions; until then every statement commits by itself, and tables change by INSERT, \
-         COPY, CREATE TABLE AS and DROP TABLE",
-    )
-}
-
-fn create_table(create: CreateTable) -> Result<Statement> {
-    let unsupported = [
-        (create.temporary, "a temporary table"),
-        (create.or_replace, "CREATE OR REPLACE TABLE"),
-        (create.external, "an external table"),
-        (create.partition_by.is_some(), "PARTITION BY"),
-        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE ... LIKE"),
-        (create.inherits.is_some(), "INHERITS"),
-        (create.on_commit.is_some(), "ON COMMIT"),
-    ];
-    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
-        return Err(QueryError::unsupported(what, "CREATE TABLE t (columns) WITH (options) and AS query are"));
-    }
-    if let Some(constraint) = create.constraints.first() {
-        return Err(QueryError::unsupported(
-            format!("table constraint {constraint}"),
-            "constraints other than NOT NULL come with transactions",
-        ));
-    }
-    let options = match create.table_options {
-        CreateTableOptions::None => Vec::new(),
-        CreateTableOptions::With(options) => options.into_iter().map(option_pair).collect::<Result<_>>()?,
-        other => {
-            return Err(QueryError::unsupported(format!("{other}"), "table options are written WITH (name = 'value')"));
-        }
-    };
-    let mut notices = Vec::new();
-    let source = match (create.query, create.columns.is_empty()) {
-        (Some(query), true) => TableSource::Query(query),
-        (Some(_), false) => {
-            return Err(QueryError::unsupported("a list of columns before AS", "name the columns in the query"));
-        }
-        (None, _) => TableSource::Columns(columns_of(&create.columns, &mut notices)?),
-    };
-    let name = local_name(&create.name)?;
-    Ok(Statement::CreateTable { name, if_not_exists: create.if_not_exists, source, options, notices })
-}
-
-fn create_index(create: CreateIndex) -> Result<Statement> {
-    let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
-    let unsupported = [
-        (create.unique, "a unique index, which comes with transactions,"),
-        (!create.include.is_empty(), "INCLUDE"),
-        (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
-        (create.predicate.is_some(), "an index on a part of the rows"),
-        (!create.with.is_empty() || !create.index_options.is_empty(), "an option of an index"),
-        (!create.alter_options.is_empty(), "ALGORITHM or LOCK"),
-    ];
-    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
-        return Err(QueryError::unsupported(what, allowed));
-    }
-    let kind = match &create.using {
-        // Trees in blocks serve where others have B-trees.
-        None | Some(IndexType::BTree) => IndexKind::CsbTree,
-        Some(IndexType::Bloom) => IndexKind::Bloom,
-        Some(IndexType::Custom(name)) if normalize(name) == IndexKind::CsbTree.name() => IndexKind::CsbTree,
-        Some(other) => return Err(QueryError::unsupported(format!("an index USING {other}"), allowed)),
-    };
-    let column = |index: &IndexColumn| match &index.column {
-        OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
-            if index.operator_class.is_none() && *options == OrderByOptions::default() =>
-        {
-            Ok(normalize(name))
-        }
-        _ => Err(QueryError::unsupported(format!("{index} in an index"), allowed)),
-    };
-    Ok(Statement::CreateIndex(NewIndex {
-        name: create.name.as_ref().map(local_name).transpose()?,
-        table: local_name(&create.table_name)?,
-        kind,
-        columns: create.columns.iter().map(column).collect::<Result<_>>()?,
-        if_not_exists: create.if_not_exists,
-    }))
-}
-
-fn drop_statement(kind: &'static str, names: Vec<ObjectName>, if_exists: bool) -> Result<Statement> {
-    let names = names.iter().map(local_name).collect::<Result<_>>()?;
-    Ok(Statement::Drop { kind, names, if_exists })
-}
-
-fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>) -> Result<Statement> {
-    let mut options = Vec::new();
-    for operation in operations {
-        match operation {
-            AlterTableOperation::SetOptionsParens { options: given } => {
-                for option in given {
-                    options.push(option_pair(option)?);
-                }
-            }
-            other => {
-                return Err(QueryError::unsupported(
-                    format!("ALTER TABLE ... {other}"),
-                    "ALTER TABLE t SET (name = 'value', ...) changes the design of a table",
-                ));
-            }
-        }
-    }
-    Ok(Statement::AlterTable { name: local_name(&name)?, options })
-}
-
-fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]) -> Result<Statement> {
-    let CopyTarget::File { filename } = target else {
-        return Err(QueryError::unsupported("COPY with STDIN, STDOUT or PROGRAM", "COPY takes the name of a file"));
-    };
-    let options = options.iter().map(copy_option).collect::<Result<Vec<_>>>()?;
-    let (source, columns) = match source {
-        CopySource::Table { table_name, columns } if to && columns.is_empty() => {
-            (CopyToSource::Relation(table_name), Vec::new())
-        }
-        CopySource::Query(query) if to => (CopyToSource::Query(query), Vec::new()),
-        CopySource::Table { table_name, columns } => (CopyToSource::Relation(table_name), columns),
-        CopySource::Query(_) => {
-            return Err(QueryError::unsupported(
-                "COPY (query) FROM",
-                "COPY (query) TO 'file' and COPY t FROM 'file' are",
-            ));
-        }
-    };
-    match source {
-        CopyToSource::Relation(table) if !to => Ok(Statement::CopyFrom {
-            name: local_name(&table)?,
-            columns: columns.iter().map(normalize).collect(),
-            file: filename,
-            options,
-        }),
-        source if columns.is_empty() => {
-            let (stored_as, options) = crate::files::engine_options(&filename, options)?;
-            let text = |value: String| Value::SingleQuotedString(value);
-            let copy = CopyToStatement {
-                source,
-                target: filename,
-                partitioned_by: Vec::new(),
-                stored_as: Some(stored_as),
-                options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
-            };
-            // The query may be anything.
-            let statement = Arc::new(EngineStatement::CopyTo(copy));
-            Ok(Statement::Engine { statement, names: None, is_long: true, plan: Slot::default() })
-        }
-        _ => Err(QueryError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
-    }
-}
-
-fn copy_option(option: &CopyOption) -> Result<(String, String)> {
-    let pair = |name: &str, value: String| Ok((name.to_owned(), value));
-    match option {
-        CopyOption::Format(format) => pair("format", format.value.to_ascii_lowercase()),
-        CopyOption::Header(header) => pair("header", header.to_string()),
-        CopyOption::Delimiter(delimiter) => pair("delimiter", delimiter.to_string()),
-        CopyOption::Quote(quote) => pair("quote", quote.to_string()),
-        CopyOption::Escape(escape) => pair("escape", escape.to_string()),
-        CopyOption::Null(null) => pair("null", null.clone()),
-        other => Err(QueryError::unsupported(format!("COPY option {other}"), crate::files::OPTIONS_ALLOWED)),
-    }
-}
-
-/// `name = value` with the value as text: a string, number or bare word.
-fn option_pair(option: SqlOption) -> Result<(String, String)> {
-    let SqlOption::KeyValue { key, value } = option else {
-        return Err(QueryError::unsupported(format!("option {option}"), "options are written name = 'value'"));
-    };
-    let text = match value {
-        Expr::Value(value) => match value.value {
-            Value::SingleQuotedString(text) => text,
-            Value::Number(number, _) => number,
-            Value::Boolean(flag) => flag.to_string(),
-            other => return Err(QueryError::unsupported(format!("option {key} = {other}"), "write name = 'value'")),
-        },
-        Expr::Identifier(word) => word.value,
-        other => return Err(QueryError::unsupported(format!("option {key} = {other}"), "write name = 'value'")),
-    };
-    Ok((normalize(&key), text))
 }
 
 /// An identifier as PostgreSQL reads it: in lower case unless quoted.
@@ -561,14 +461,65 @@ mod tests {
     }
 
     #[test]
+    fn transactions_are_taken_with_their_modes() {
+        let begin = |sql| match one(sql) {
+            Statement::Begin { isolation, read_only } => (isolation, read_only),
+            other => panic!("{sql}: {other:?}"),
+        };
+        use IsolationLevel::{ReadCommitted, Serializable, Snapshot};
+        for (sql, expected) in [
+            ("BEGIN", (None, false)),
+            ("begin work read write", (None, false)),
+            ("BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", (Some(Serializable), true)),
+            ("START TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ", (Some(Snapshot), true)),
+            ("BEGIN ISOLATION LEVEL SNAPSHOT", (Some(Snapshot), false)),
+            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", (Some(ReadCommitted), false)),
+        ] {
+            assert_eq!(begin(sql), expected, "{sql}");
+        }
+        for sql in ["COMMIT", "commit work and no chain", "END", "END TRANSACTION"] {
+            assert!(matches!(one(sql), Statement::Commit), "{sql}");
+        }
+        for (sql, expected) in [
+            ("ROLLBACK", None),
+            ("ABORT WORK", None),
+            ("ROLLBACK WORK TO SAVEPOINT A", Some("a")),
+            ("ROLLBACK TO \"A\"", Some("A")),
+        ] {
+            assert!(matches!(one(sql), Statement::Rollback { savepoint } if savepoint.as_deref() == expected), "{sql}");
+        }
+        assert!(matches!(one("SAVEPOINT A"), Statement::Savepoint { name } if name == "a"));
+        assert!(matches!(one("RELEASE A"), Statement::Release { name } if name == "a"));
+        assert!(matches!(one("RELEASE SAVEPOINT \"A\""), Statement::Release { name } if name == "A"));
+        assert!(matches!(
+            one("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"),
+            Statement::SetTransaction { isolation: Some(ReadCommitted), read_only: None, session: false }
+        ));
+        assert!(matches!(
+            one("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"),
+            Statement::SetTransaction { isolation: None, read_only: Some(false), session: true }
+        ));
+        assert!(matches!(
+            one("TRUNCATE TABLE T, public.u CONTINUE IDENTITY RESTRICT"),
+            Statement::Truncate { names } if names == ["t", "u"]
+        ));
+    }
+
+    #[test]
     fn errors_say_where_and_what_is_allowed() {
         let cases = [
             ("select (1\nfrom x", "Line: 2"),
             ("selec 1", "Line: 1, Column: 1"),
             ("select 1 2 3", "end of statement"),
-            ("update t set a = 1", "comes with transactions"),
-            ("begin", "comes with transactions"),
-            ("delete from t", "comes with transactions"),
+            ("prepare p as update t set a = 1", "PREPARE of UPDATE"),
+            ("truncate t cascade", "TRUNCATE ... CASCADE"),
+            ("truncate t restart identity", "RESTART IDENTITY"),
+            ("truncate taut.t", "schema public"),
+            ("begin deferred", "end of statement"),
+            ("commit and chain", "COMMIT AND CHAIN"),
+            ("rollback and chain", "ROLLBACK AND CHAIN"),
+            ("begin read only, read write", "READ WRITE"),
+            ("set transaction snapshot 'a'", "SNAPSHOT"),
             ("create table t (a int primary key)", "come with transactions"),
             ("create table t (a json)", "json"),
             ("create unique index i on t (a)", "comes with transactions"),

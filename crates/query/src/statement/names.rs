@@ -13,6 +13,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use super::Mutation;
+
 /// The words of a query, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(HashSet<String>);
@@ -55,6 +57,8 @@ fn is_query(statement: &EngineStatement) -> bool {
     match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
             Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
+            // The columns that it writes need no name; it is planned on all of its table's.
+            ast if Mutation::is(ast) => ast.visit(&mut NamesAll).is_continue(),
             Ast::Prepare { statement, .. } => match statement.as_ref() {
                 Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
                 _ => false,
@@ -101,7 +105,9 @@ mod tests {
 
     fn names(sql: &str) -> Option<Names> {
         match parse(sql).unwrap().pop() {
-            Some(Statement::Engine { names, .. }) => names.map(|names| (*names).clone()),
+            Some(Statement::Engine { names, .. } | Statement::Mutation { names, .. }) => {
+                names.map(|names| (*names).clone())
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -116,6 +122,8 @@ mod tests {
             assert!(!some.contains(name), "{name}");
         }
         assert!(names("SELECT 1; EXPLAIN ANALYZE SELECT \"É\" FROM t").unwrap().contains("É"));
+        let some = names("EXPLAIN UPDATE t SET a = u.b FROM u WHERE t.c = u.c RETURNING *").unwrap();
+        assert!(some.contains("c") && !some.contains("d"));
         assert!(!names("SELECT x FROM t; SELECT y FROM t").unwrap().contains("x"), "words of the statement before");
     }
 
@@ -135,6 +143,8 @@ mod tests {
             "EXPLAIN SELECT * FROM t",
             "INSERT INTO t VALUES (1)",
             "SHOW ALL",
+            "DELETE FROM t WHERE a IN (SELECT * FROM u)",
+            "UPDATE t SET a = 1 FROM u AS v(b) WHERE c = b",
         ] {
             assert_eq!(names(sql), None, "{sql}");
         }

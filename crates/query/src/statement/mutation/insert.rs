@@ -1,0 +1,237 @@
+//! `INSERT` with what DataFusion has not: `ON CONFLICT`, `RETURNING`, `DEFAULT`.
+
+use datafusion::sql::sqlparser::ast::{
+    ConflictTarget as AstConflictTarget, Expr, Insert as Ast, JoinConstraint, JoinOperator, ObjectName, OnConflict,
+    OnConflictAction, OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject,
+};
+
+use super::assign::values_of;
+use super::build::{all_of, alone, any_of, case, column, derived, equal, is_null, item, joined, nested, select};
+use super::qualify::qualified;
+use super::target::{Target, is_default};
+use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
+use crate::error::{QueryError, Result};
+use crate::statement::{local_name, normalize};
+
+/// The name of the rows to insert.
+const EXCLUDED: &str = "excluded";
+
+/// The parts of an `INSERT`.
+#[derive(Clone, Debug)]
+pub(super) struct Insert {
+    columns: Vec<ObjectName>,
+    /// `None` for `DEFAULT VALUES`.
+    source: Option<Box<Query>>,
+    pub conflict: Option<Conflict>,
+}
+
+/// What `ON CONFLICT` says.
+#[derive(Clone, Debug)]
+pub struct Conflict {
+    /// Which conflicts are meant; `None` for all.
+    pub target: Option<ConflictTarget>,
+    action: OnConflictAction,
+}
+
+/// Which conflicts `ON CONFLICT` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConflictTarget {
+    /// Those of a key of these columns.
+    Columns(Vec<String>),
+    /// Those of a constraint of this name.
+    Constraint(String),
+}
+
+impl Conflict {
+    /// Whether rows that are there are changed; else new ones that conflict are left out.
+    pub fn updates(&self) -> bool {
+        matches!(self.action, OnConflictAction::DoUpdate(_))
+    }
+
+    fn of(conflict: OnConflict) -> Result<Self> {
+        let target = match conflict.conflict_target {
+            None => None,
+            Some(AstConflictTarget::Columns(columns)) => {
+                Some(ConflictTarget::Columns(columns.iter().map(normalize).collect()))
+            }
+            Some(AstConflictTarget::OnConstraint(name)) => Some(ConflictTarget::Constraint(local_name(&name)?)),
+        };
+        if target.is_none() && matches!(conflict.action, OnConflictAction::DoUpdate(_)) {
+            let message = "ON CONFLICT DO UPDATE says of which key: ON CONFLICT (columns) DO UPDATE or \
+                           ON CONFLICT ON CONSTRAINT name DO UPDATE";
+            return Err(QueryError::Syntax { message: message.to_owned(), position: None });
+        }
+        Ok(Self { target, action: conflict.action })
+    }
+}
+
+/// Whether an `INSERT` is one that DataFusion does not plan.
+pub(super) fn is_ours(insert: &Ast) -> bool {
+    insert.on.is_some()
+        || insert.returning.is_some()
+        || insert.table_alias.is_some()
+        || insert.source.as_deref().is_none_or(|source| match source.body.as_ref() {
+            SetExpr::Values(values) => values.rows.iter().flat_map(|row| &row.content).any(is_default),
+            _ => false,
+        })
+}
+
+pub(super) fn parts(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
+    refuse(
+        &[
+            (insert.or.is_some(), "INSERT OR"),
+            (insert.ignore, "INSERT IGNORE"),
+            (insert.overwrite, "INSERT OVERWRITE"),
+            (insert.replace_into, "REPLACE INTO"),
+            (!insert.assignments.is_empty(), "INSERT ... SET"),
+            (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "PARTITION in INSERT"),
+            (insert.output.is_some(), "OUTPUT in INSERT"),
+            (insert.insert_alias.is_some(), "a name for the rows of VALUES"),
+            (insert.format_clause.is_some() || insert.settings.is_some(), "FORMAT or SETTINGS in INSERT"),
+            (insert.multi_table_insert_type.is_some(), "INSERT into several tables"),
+            (matches!(insert.on, Some(OnInsert::DuplicateKeyUpdate(_))), "ON DUPLICATE KEY UPDATE"),
+        ],
+        "INSERT INTO t (a, b) VALUES (1, 2) ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING a is",
+    )?;
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(QueryError::unsupported(format!("INSERT INTO {}", insert.table), "the name of a table is"));
+    };
+    let target = Target::new(name, insert.table_alias.as_ref().map(|alias| &alias.alias))?;
+    let conflict = match insert.on {
+        Some(OnInsert::OnConflict(conflict)) => Some(Conflict::of(conflict)?),
+        _ => None,
+    };
+    if conflict.is_some() && target.alias == EXCLUDED {
+        return Err(QueryError::Duplicate { kind: "table name", name: target.alias });
+    }
+    let parts = Insert { columns: insert.columns, source: insert.source, conflict };
+    Ok((target, Parts::Insert(parts), insert.returning))
+}
+
+impl Insert {
+    pub fn query(
+        &self,
+        target: &Target,
+        columns: &[TargetColumn<'_>],
+        conflict_columns: &[String],
+    ) -> Result<MutationQuery> {
+        let (source, values) = self.source(target, columns)?;
+        let Some(conflict) = &self.conflict else { return Ok(inserting(columns, source, values)) };
+        // A column that is not given has its default in `excluded` too.
+        let values = columns.iter().zip(values).map(|(column, value)| item(column.cast(value), column.name));
+        let rows = derived(select(values.collect(), vec![alone(source)], None), EXCLUDED, &[]);
+        let excluded = |column: &TargetColumn<'_>| super::build::column(EXCLUDED, column.name);
+        let matches = conflict_columns.iter().map(|name| equal(target.column(name), column(EXCLUDED, name)));
+        let Some(matches) = all_of(matches) else {
+            if conflict.updates() {
+                let allowed = "a key of the table, over columns that ON CONFLICT names, is";
+                return Err(QueryError::unsupported("ON CONFLICT DO UPDATE without a key", allowed));
+            }
+            return Ok(inserting(columns, rows, columns.iter().map(excluded).collect()));
+        };
+        let from = joined(rows, JoinOperator::Left(JoinConstraint::On(matches)), target.relation());
+        let is_new = is_null(target.row());
+        let (action, values, selection) = match &conflict.action {
+            OnConflictAction::DoNothing => {
+                (Action::Insert.code(), columns.iter().map(excluded).collect::<Vec<_>>(), Some(is_new))
+            }
+            OnConflictAction::DoUpdate(update) => {
+                let action = case(vec![(is_new.clone(), Action::Insert.code())], Action::Update.code());
+                let set = values_of(&update.assignments, target, columns)?;
+                let value = |(column, set): (&TargetColumn<'_>, Option<Expr>)| {
+                    let old = target.column(column.name);
+                    let set = set.map(|set| column.cast(qualified(&set, columns, &target.alias)));
+                    case(vec![(is_new.clone(), excluded(column))], set.unwrap_or(old))
+                };
+                let values = columns.iter().zip(set).map(value).collect();
+                let condition = update.selection.as_ref().map(|condition| {
+                    let condition = nested(qualified(condition, columns, &target.alias));
+                    any_of([is_new.clone(), condition])
+                });
+                (action, values, condition.flatten())
+            }
+        };
+        let mut projection = vec![item(target.row(), ROW), item(action, ACTION)];
+        projection.extend(columns.iter().zip(values).map(|(column, value)| item(value, column.name)));
+        let query = select(projection, vec![from], selection);
+        Ok(MutationQuery { query, outputs: Outputs::new(true, true, columns.len()) })
+    }
+
+    /// The rows to insert as the statement gives them, and from them the value of each column.
+    fn source(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<(TableFactor, Vec<Expr>)> {
+        let mut given = Vec::with_capacity(columns.len());
+        for name in &self.columns {
+            let place = target.place(name, columns)?;
+            if given.contains(&place) {
+                return Err(QueryError::Duplicate { kind: "column", name: columns[place].name.to_owned() });
+            }
+            given.push(place);
+        }
+        let Some(source) = &self.source else {
+            let defaults = columns.iter().map(|column| item(column.default(), column.name)).collect();
+            let source = derived(select(defaults, Vec::new(), None), EXCLUDED, &[]);
+            return Ok((source, columns.iter().map(|column| super::build::column(EXCLUDED, column.name)).collect()));
+        };
+        let width = width_of(source)?;
+        let wanted = if given.is_empty() { columns.len() } else { given.len() };
+        if width.is_some_and(|width| width > wanted || (width < wanted && !given.is_empty())) {
+            let width = width.unwrap_or_default();
+            let message = format!("INSERT INTO {} takes {wanted} values in a row, {width} are given", target.table);
+            return Err(QueryError::Syntax { message, position: None });
+        }
+        if given.is_empty() {
+            // As in PostgreSQL, values may be fewer than columns: they are for the first ones.
+            given.extend(0..width.unwrap_or(wanted));
+        }
+        let names: Vec<&str> = given.iter().map(|place| columns[*place].name).collect();
+        let source = derived(with_defaults(source, &given, columns), EXCLUDED, &names);
+        let value = |(place, column): (usize, &TargetColumn<'_>)| match given.contains(&place) {
+            true => super::build::column(EXCLUDED, column.name),
+            false => column.default(),
+        };
+        Ok((source, columns.iter().enumerate().map(value).collect()))
+    }
+}
+
+/// The query of an insert that nothing stands against.
+fn inserting(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<Expr>) -> MutationQuery {
+    let projection = columns.iter().zip(values).map(|(column, value)| item(value, column.name)).collect();
+    let query = select(projection, vec![alone(source)], None);
+    MutationQuery { query, outputs: Outputs::new(false, false, columns.len()) }
+}
+
+/// How many columns a query has; `None` where only its planning can tell.
+fn width_of(source: &Query) -> Result<Option<usize>> {
+    match source.body.as_ref() {
+        SetExpr::Values(values) => {
+            let mut widths = values.rows.iter().map(|row| row.content.len());
+            let first = widths.next();
+            match widths.all(|width| Some(width) == first) {
+                true => Ok(first),
+                false => {
+                    let message = "rows of VALUES have different numbers of values".to_owned();
+                    Err(QueryError::Syntax { message, position: None })
+                }
+            }
+        }
+        SetExpr::Select(select) => {
+            let is_one =
+                |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+            Ok(select.projection.iter().all(is_one).then_some(select.projection.len()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A source in which `DEFAULT` and parameters of `VALUES` are of their columns.
+fn with_defaults(source: &Query, given: &[usize], columns: &[TargetColumn<'_>]) -> Box<Query> {
+    let mut source = Box::new(source.clone());
+    if let SetExpr::Values(values) = source.body.as_mut() {
+        for row in &mut values.rows {
+            for (value, place) in row.content.iter_mut().zip(given) {
+                *value = columns[*place].value(value);
+            }
+        }
+    }
+    source
+}

@@ -1,0 +1,75 @@
+//! `WHEN ... THEN DO NOTHING` in `MERGE`, which the parser does not know.
+
+use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, MergeAction, ObjectName};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+/// The column that a clause writes in place of doing nothing.
+const NOTHING: &str = "taut nothing";
+
+/// The tokens of a text in which clauses of `MERGE` write the column [`NOTHING`] where they are to do nothing; `None` for
+/// texts without such clauses.
+pub fn with_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
+    let has = |word: &str| sql.as_bytes().windows(word.len()).any(|at| at.eq_ignore_ascii_case(word.as_bytes()));
+    if !has("matched") || !has("nothing") {
+        return None;
+    }
+    // What is no token, the parser says better.
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location().ok()?;
+    let mut words = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
+    let mut found = false;
+    let mut written: Vec<TokenWithSpan> = Vec::new();
+    while let Some(token) = words.next() {
+        let is_then = written.last().is_some_and(|last| is_word(last, Keyword::THEN));
+        let is_nothing =
+            is_then && is_word(&token, Keyword::DO) && words.next_if(|next| is_word(next, Keyword::NOTHING)).is_some();
+        match is_nothing.then(|| stand_in(&written)).flatten() {
+            Some(stand_in) => {
+                found = true;
+                let span = token.span;
+                written.extend(stand_in.into_iter().map(|token| TokenWithSpan { token, span }));
+            }
+            None => written.push(token),
+        }
+    }
+    found.then_some(written)
+}
+
+/// Whether an action stands in for none.
+pub(super) fn is_nothing(action: &MergeAction) -> bool {
+    let is_only = |name: &ObjectName| match name.0.as_slice() {
+        [part] => part.as_ident().is_some_and(|part| part.value == NOTHING),
+        _ => false,
+    };
+    match action {
+        MergeAction::Insert(insert) => matches!(insert.columns.as_slice(), [name] if is_only(name)),
+        MergeAction::Update(update) => matches!(
+            update.assignments.as_slice(),
+            [Assignment { target: AssignmentTarget::ColumnName(name), .. }] if is_only(name)
+        ),
+        MergeAction::Delete { .. } => false,
+    }
+}
+
+/// What a clause may do at the end of these tokens: one for rows that have no match inserts, the others update.
+fn stand_in(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
+    // A CASE in the condition has other words behind WHEN.
+    let is_clause = |words: &[TokenWithSpan]| match is_word(&words[1], Keyword::NOT) {
+        true => is_word(&words[0], Keyword::WHEN) && is_word(&words[2], Keyword::MATCHED),
+        false => is_word(&words[0], Keyword::WHEN) && is_word(&words[1], Keyword::MATCHED),
+    };
+    let clause = tokens.windows(3).rposition(is_clause)?;
+    let is = |place: usize, keyword| tokens.get(clause + place).is_some_and(|token| is_word(token, keyword));
+    let is_not = is(1, Keyword::NOT);
+    let is_by_source = is(3, Keyword::BY) && is(4, Keyword::SOURCE);
+    let text = match is_not && !is_by_source {
+        true => format!("INSERT (\"{NOTHING}\") VALUES (NULL)"),
+        false => format!("UPDATE SET \"{NOTHING}\" = NULL"),
+    };
+    Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize().ok()
+}
+
+fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
+    matches!(&token.token, Token::Word(word) if word.keyword == keyword)
+}

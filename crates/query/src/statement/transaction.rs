@@ -1,0 +1,131 @@
+//! Statements about transactions.
+
+use datafusion::sql::sqlparser::ast::{
+    Set, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{Statement, normalize};
+use crate::error::{QueryError, Result};
+
+/// What a transaction sees of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// Each statement sees what was committed when it began. `READ UNCOMMITTED` is the same, as in PostgreSQL.
+    ReadCommitted,
+    /// All statements see what was committed when the first began: `REPEATABLE READ`, or `SNAPSHOT`.
+    Snapshot,
+    /// As if transactions ran one after the other.
+    Serializable,
+}
+
+/// Whether a statement is about transactions.
+pub(super) fn is_transaction(ast: &Ast) -> bool {
+    matches!(
+        ast,
+        Ast::StartTransaction { .. }
+            | Ast::Commit { .. }
+            | Ast::Rollback { .. }
+            | Ast::Savepoint { .. }
+            | Ast::ReleaseSavepoint { .. }
+            | Ast::Set(Set::SetTransaction { .. })
+    )
+}
+
+/// `ABORT`, which the parser does not know, as the `ROLLBACK` that it is.
+pub(super) fn abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
+    let is_abort = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::ABORT);
+    if !is_abort {
+        return Ok(None);
+    }
+    parser.next_token();
+    Ok(Some(Ast::Rollback { chain: parser.parse_commit_rollback_chain()?, savepoint: None }))
+}
+
+/// The statement of one for which [`is_transaction`].
+///
+/// # Errors
+/// When it has parts that are not supported.
+pub(super) fn transaction(ast: Ast) -> Result<Statement> {
+    match ast {
+        Ast::StartTransaction { modes, modifier, statements, exception, has_end_keyword, .. } => {
+            if let Some(modifier) = modifier {
+                return Err(QueryError::unsupported(format!("BEGIN {modifier}"), BEGIN_ALLOWED));
+            }
+            if !statements.is_empty() || exception.is_some() || has_end_keyword {
+                return Err(QueryError::unsupported("a block of BEGIN and END", BEGIN_ALLOWED));
+            }
+            let Modes { isolation, read_only } = Modes::of(&modes)?;
+            Ok(Statement::Begin { isolation, read_only: read_only.unwrap_or(false) })
+        }
+        Ast::Commit { chain, modifier, .. } => {
+            check_chain("COMMIT", chain)?;
+            match modifier {
+                Some(modifier) => Err(QueryError::unsupported(format!("END {modifier}"), "COMMIT is")),
+                None => Ok(Statement::Commit),
+            }
+        }
+        Ast::Rollback { chain, savepoint } => {
+            check_chain("ROLLBACK", chain)?;
+            Ok(Statement::Rollback { savepoint: savepoint.as_ref().map(normalize) })
+        }
+        Ast::Savepoint { name } => Ok(Statement::Savepoint { name: normalize(&name) }),
+        Ast::ReleaseSavepoint { name } => Ok(Statement::Release { name: normalize(&name) }),
+        Ast::Set(Set::SetTransaction { modes, snapshot: None, session }) => {
+            let Modes { isolation, read_only } = Modes::of(&modes)?;
+            if isolation.is_none() && read_only.is_none() {
+                let message = "SET TRANSACTION names ISOLATION LEVEL, READ ONLY or READ WRITE".to_owned();
+                return Err(QueryError::Syntax { message, position: None });
+            }
+            Ok(Statement::SetTransaction { isolation, read_only, session })
+        }
+        other => Err(QueryError::unsupported(format!("{other}"), "SET TRANSACTION ISOLATION LEVEL is")),
+    }
+}
+
+const BEGIN_ALLOWED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, REPEATABLE READ or SERIALIZABLE, READ ONLY or READ \
+                             WRITE is";
+
+fn check_chain(verb: &str, chain: bool) -> Result<()> {
+    match chain {
+        true => Err(QueryError::unsupported(format!("{verb} AND CHAIN"), format!("{verb}; BEGIN is"))),
+        false => Ok(()),
+    }
+}
+
+/// What a transaction is begun with.
+struct Modes {
+    isolation: Option<IsolationLevel>,
+    read_only: Option<bool>,
+}
+
+impl Modes {
+    fn of(modes: &[TransactionMode]) -> Result<Self> {
+        let mut found = Self { isolation: None, read_only: None };
+        for mode in modes {
+            let is_twice = match mode {
+                TransactionMode::IsolationLevel(level) => found.isolation.replace(level_of(*level)).is_some(),
+                TransactionMode::AccessMode(mode) => {
+                    found.read_only.replace(*mode == TransactionAccessMode::ReadOnly).is_some()
+                }
+            };
+            if is_twice {
+                let message = format!("{mode} is given where there is another of its kind");
+                return Err(QueryError::Syntax { message, position: None });
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn level_of(level: TransactionIsolationLevel) -> IsolationLevel {
+    match level {
+        TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+            IsolationLevel::ReadCommitted
+        }
+        TransactionIsolationLevel::RepeatableRead | TransactionIsolationLevel::Snapshot => IsolationLevel::Snapshot,
+        TransactionIsolationLevel::Serializable => IsolationLevel::Serializable,
+    }
+}
