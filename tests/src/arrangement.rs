@@ -18,7 +18,7 @@ use crate::RunError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Arrangement {
-    /// What Taut chooses.
+    /// What Taut chooses; rows of small inserts are in no block.
     #[default]
     Default,
     /// Slotted rows, in blocks of the least size.
@@ -44,6 +44,12 @@ impl Arrangement {
             Self::Column => "column",
             Self::Groups => "groups",
         }
+    }
+
+    /// Whether the rows that a statement inserts are put into blocks at once, so that the layout is what is tested.
+    pub(crate) fn seals(self, sql: &str) -> bool {
+        let verb = sql.trim_start().get(..6).unwrap_or_default();
+        self != Self::Default && verb.eq_ignore_ascii_case("insert")
     }
 
     /// The statements to run in place of a text of one or more.

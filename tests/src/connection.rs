@@ -111,6 +111,11 @@ impl Connection {
                 output = self.read(session.run(&statement)?)?;
                 self.run_again(session, &statement, &output)?;
             }
+            if self.server.arrangement.seals(&text) && !session.is_in_transaction() {
+                for statement in session.parse("VACUUM")? {
+                    session.run(&statement)?;
+                }
+            }
             self.server.arrangement.arrange_created(session, &text)?;
         }
         Ok(output)

@@ -37,6 +37,12 @@ fn run_all(arrangement: Arrangement) {
     assert!(failures.is_empty(), "{} records failed in layout {layout}:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// As it comes: rows of small inserts are in no block.
+#[test]
+fn default() {
+    run_all(Arrangement::Default);
+}
+
 #[test]
 fn row() {
     run_all(Arrangement::Row);

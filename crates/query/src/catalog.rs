@@ -9,7 +9,7 @@ use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 use parking_lot::RwLock;
-use taut_store::{Catalog, Store};
+use taut_store::{Catalog, Store, Transaction};
 
 use crate::statement::{self, Names, Statement};
 use crate::system_tables::SystemSchema;
@@ -38,6 +38,10 @@ pub struct StatementCatalog {
     pub session: Weak<RwLock<SessionState>>,
     /// Files, by their paths.
     pub files: Arc<dyn SchemaProvider>,
+    /// Relations that this statement has beside tables.
+    pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
+    /// The transaction that reads.
+    pub transaction: Option<Arc<Transaction>>,
     /// How many views stand on each other where this catalog is used.
     pub view_depth: usize,
 }
@@ -115,7 +119,13 @@ impl SchemaProvider for PublicSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let catalog = &self.0;
+        if let Some((_, relation)) = catalog.relations.iter().find(|(known, _)| *known == name) {
+            return Ok(Some(Arc::clone(relation)));
+        }
         if let Some(table) = catalog.snapshot.table(name) {
+            if let Some(transaction) = &catalog.transaction {
+                transaction.reads(table.id);
+            }
             let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
             return Ok(Some(Arc::new(table)));
         }

@@ -2,6 +2,7 @@
 
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
+use taut_store::TransactionError;
 use taut_types::{DesignError, SchemaError};
 
 /// Why a statement failed. Its message stands on its own.
@@ -110,9 +111,36 @@ pub enum QueryError {
         /// Parameters without a value.
         missing: String,
     },
+    /// A statement that does not fit the state of the session's transaction.
+    #[error("{message}")]
+    Transaction {
+        /// What is wrong, and what is possible.
+        message: String,
+        /// The code of the error.
+        sqlstate: &'static str,
+    },
+    /// A row that a statement would change twice.
+    #[error("{verb} would change a row of the table a second time; its rows must match each row once at most")]
+    Cardinality {
+        /// The statement.
+        verb: &'static str,
+    },
+    /// Two transactions wait for each other.
+    #[error("two transactions wait for each other; this one was ended, and can be run again")]
+    Deadlock,
     /// The statement was cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl From<TransactionError> for QueryError {
+    fn from(error: TransactionError) -> Self {
+        match error {
+            TransactionError::Deadlock => Self::Deadlock,
+            TransactionError::Commit(error) => Self::Commit(error),
+            other => Self::Transaction { message: other.to_string(), sqlstate: "3B001" },
+        }
+    }
 }
 
 fn named(missing: &str) -> String {

@@ -3,12 +3,15 @@
 
 mod batches;
 mod catalog;
+mod changes;
 mod columns;
 mod conform;
 mod error;
 mod files;
 mod kept;
+mod live;
 mod load;
+mod mutation;
 mod parameters;
 mod prepared;
 mod progress;

@@ -14,6 +14,7 @@
 
 mod blocks;
 mod divide;
+mod few;
 mod sorted;
 
 use std::fmt::{self, Formatter};
@@ -39,10 +40,12 @@ use datafusion::physical_plan::{
 };
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
-use taut_store::{CatalogEdit, CommitError, NewBlock, RowOrder, Store, Table, TableId};
+use taut_store::{CatalogEdit, CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
 use taut_types::{BlockSize, Partitioning, Schema, TableDesign};
 
+use crate::changes::Changes;
 use crate::conform::Conform;
+use crate::live::old_rows;
 use crate::progress::ProgressCounter;
 use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
@@ -50,6 +53,7 @@ use crate::rewrite::rebuild_indexes;
 pub(crate) use blocks::{BlockWriter, string_bytes};
 use blocks::{Conformed, parts_of};
 pub(crate) use divide::{Divider, SAMPLE_ROWS, settles, settling_rows};
+use few::{Gathered, gather, may_be_few};
 use sorted::{Ends, InputOrder, can_rerun, is_out_of_order};
 
 /// Where rows go.
@@ -66,9 +70,9 @@ pub enum Target {
         /// Its design.
         design: Arc<TableDesign>,
     },
-    /// A table whose rows, all of them, are replaced by the same rows in the order of another design.
+    /// A table of which some blocks and all rows that are in none are replaced by the same rows in the order of a design.
     Sorted {
-        /// The table as it is read.
+        /// The table as it is read: with these blocks alone.
         table: Arc<Table>,
         /// Its design from then on.
         design: Arc<TableDesign>,
@@ -170,6 +174,13 @@ impl InsertExec {
         Self::new(store, Target::Table(table), input)
     }
 
+    /// Inserts the rows of a plan into a table, of which nothing is planned any more.
+    pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>) -> Self {
+        let target = Target::Table(table);
+        let order = InputOrder::of_planned(&target, &input);
+        Self { order, ..Self::new(store, target, input) }
+    }
+
     /// Inserts the rows of an input, whose columns are those of the target by place.
     pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = InputOrder::of(&target, &input);
@@ -253,28 +264,47 @@ impl ExecutionPlan for InsertExec {
     }
 
     fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (store, target, input) = (Arc::clone(&self.store), self.target.clone(), Arc::clone(&self.input));
-        let order = self.order.clone();
+        let changes = context.session_config().get_extension::<Changes>();
+        let changes =
+            changes.map_or_else(|| Changes::at_once(Arc::clone(&self.store)), |changes| changes.as_ref().clone());
+        let (target, mut input) = (self.target.clone(), Arc::clone(&self.input));
+        let mut order = self.order.clone();
         let bytes_written = MetricBuilder::new(&self.metrics).counter("bytes_written", 0);
         let blocks_written = MetricBuilder::new(&self.metrics).counter("blocks_written", 0);
         let rows_sorted = MetricBuilder::new(&self.metrics).counter("rows_sorted", 0);
         let insert = async move {
             let progress = context.session_config().get_extension::<ProgressCounter>();
+            if let (Target::Table(table), Some(transaction)) = (&target, changes.transaction())
+                && may_be_few(&input, table)
+            {
+                match gather(&input, table, &context).await? {
+                    Gathered::Few(batches) => {
+                        let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+                        for batch in &batches {
+                            transaction.insert_rows(table.id, batch).map_err(external)?;
+                        }
+                        return count_batch(rows);
+                    }
+                    Gathered::Many(rest) => {
+                        order = InputOrder::of_planned(&target, &rest);
+                        input = rest;
+                    }
+                }
+            }
             let written =
-                write_blocks(&store, &target, input, order, Arc::clone(&context), progress.as_deref()).await?;
+                write_blocks(&changes, &target, input, order, Arc::clone(&context), progress.as_deref()).await?;
             let Written { blocks, is_sorted } = written;
             let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
             rows_sorted.add(if is_sorted { rows as usize } else { 0 });
             bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
             blocks_written.add(blocks.len());
             let threads = context.session_config().target_partitions();
-            let table = commit(&store, &target, blocks)?;
+            let table = commit(&changes, &target, blocks)?;
             // The rows are in, whatever comes of this. What is left over answers as well, shows in `taut.partitions` and
             // `taut.indexes`, and is taken up by the next load, or by CREATE INDEX IF NOT EXISTS.
-            let _ = complete_partitions(&store, table, threads).await;
-            let _ = complete_indexes(&store, &target, threads).await;
-            let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
-            Ok(RecordBatch::try_new(count_schema(), vec![count])?)
+            let _ = complete_partitions(&changes, table, threads).await;
+            let _ = complete_indexes(&changes, &target, threads).await;
+            count_batch(rows)
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(count_schema(), futures::stream::once(insert).boxed())))
     }
@@ -284,12 +314,21 @@ fn count_schema() -> SchemaRef {
     Arc::new(ArrowSchema::new(vec![Field::new("count", DataType::UInt64, false)]))
 }
 
+fn count_batch(rows: u64) -> Result<RecordBatch> {
+    let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
+    Ok(RecordBatch::try_new(count_schema(), vec![count])?)
+}
+
 fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<TableId> {
-    store
+fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>) -> Result<TableId> {
+    let old = match target {
+        Target::Sorted { table, .. } => old_rows(table, &table.blocks, true).map_err(external)?,
+        Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
+    };
+    changes
         .commit(|edit| match target {
             Target::Table(table) => {
                 // The new run counts as sorted by what the table is sorted by now.
@@ -306,7 +345,7 @@ fn commit(store: &Store, target: &Target, blocks: Vec<NewBlock>) -> Result<Table
                 Ok(table)
             }
             Target::Sorted { table, design, partitioning } => {
-                replace_all(edit, table, design, partitioning.as_deref(), blocks)?;
+                replace_all(edit, table, old, (design, partitioning.as_deref()), blocks)?;
                 Ok(table.id)
             }
         })
@@ -326,20 +365,19 @@ pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Re
     }
 }
 
-/// Replaces all blocks of a table by ones of another design and other partitions, in the order of the design.
+/// Replaces rows of a table by blocks of another design and other partitions, in the order of the design.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
     table: &Table,
-    design: &TableDesign,
-    partitioning: Option<&Partitioning>,
+    old: OldRows,
+    (design, partitioning): (&TableDesign, Option<&Partitioning>),
     blocks: Vec<NewBlock>,
 ) -> std::result::Result<(), CommitError> {
-    let old: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
     // Indexes are not this statement's: another one may have changed them.
     let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
     check_design(table, newest)?;
     // Rows that came meanwhile are sorted as the table was before.
-    if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.len() {
+    if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.blocks.len() {
         return Err(CommitError::SortOrder { table: table.name.clone() });
     }
     let indexes = newest.design.indexes.clone();
@@ -350,16 +388,16 @@ pub(crate) fn replace_all(
     {
         edit.set_partitioning(table.id, partitioning.clone())?;
     }
-    edit.replace_blocks(table.id, &old, blocks, RowOrder::Sorted)
+    edit.replace_rows(table.id, old, blocks, RowOrder::Sorted)
 }
 
 /// Gives the new blocks the indexes that were created, and takes those that were dropped, while they were written.
-async fn complete_indexes(store: &Arc<Store>, target: &Target, threads: usize) -> Result<()> {
+async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
     let (Target::Table(table) | Target::Sorted { table, .. }) = target else { return Ok(()) };
-    let newest = store.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
+    let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
     match newest {
         Some(indexes) if indexes != target.design().indexes => {
-            rebuild_indexes(store, table.id, &indexes, threads, None).await.map_err(external)
+            rebuild_indexes(changes, table.id, &indexes, threads, None).await.map_err(external)
         }
         _ => Ok(()),
     }
@@ -398,7 +436,7 @@ struct Written {
 /// Writes all rows of a plan as blocks, in the order of the table's design; where it has none, a partition's blocks come
 /// before those of the next.
 async fn write_blocks(
-    store: &Arc<Store>,
+    changes: &Changes,
     target: &Target,
     input: Arc<dyn ExecutionPlan>,
     order: InputOrder,
@@ -407,7 +445,7 @@ async fn write_blocks(
 ) -> Result<Written> {
     let threads = context.session_config().target_partitions();
     let context = in_order_of_files(&context);
-    let writer = BlockWriter::new(store, target.schema(), target.design(), threads);
+    let writer = BlockWriter::new(changes, target.schema(), target.design(), threads);
     let conform = Arc::new(Conform::new(&input.schema(), target.schema(), target.name())?);
     let (schema, progress) = (Arc::clone(target.schema()), progress.cloned());
     let rows = Arc::new(Rows { input, conform, schema, progress });

@@ -7,11 +7,13 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::{ScanReport, Selection};
-use taut_store::{BlockFile, CommitError, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
+use taut_store::{BlockFile, CommitError, NewBlock, ReadCounters, RowOrder, Table, TableId};
 use taut_types::{ColumnIndex, Key, PartitionDesign, Partitioning, TableDesign, key_at};
 use tokio::sync::mpsc;
 
+use crate::changes::Changes;
 use crate::error::{QueryError, Result};
+use crate::live::{live_rows, old_rows};
 use crate::load::{BlockWriter, Divider, SAMPLE_ROWS, partitioning_of, replace_all, settles, settling_rows};
 use crate::progress::ProgressCounter;
 use crate::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
@@ -38,7 +40,7 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
     let logical = table.schema.column(column).logical_type;
     let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
     let (mut sample, mut first_row) = (Vec::new(), 0_u64);
-    for file in &table.blocks {
+    for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new())?;
         let block = open.block();
         for segment in 0..block.segments() {
@@ -75,21 +77,22 @@ fn shortened(key: Key) -> Key {
 /// # Errors
 /// When a block cannot be read or written, or another statement replaced one meanwhile; nothing has changed then.
 pub async fn repartition(
-    store: &Arc<Store>,
+    changes: &Changes,
     table: &Arc<Table>,
     design: &TableDesign,
     partitioning: Option<Arc<Partitioning>>,
     threads: usize,
     progress: Option<ProgressCounter>,
 ) -> Result<u64> {
-    let writer = BlockWriter::new(store, &table.schema, design, threads);
+    let writer = BlockWriter::new(changes, &table.schema, design, threads);
     let divider = Divider::new(writer, design.partition_by, partitioning.clone());
-    let blocks = divided(divider, &table.schema.arrow(), table.blocks.clone(), progress).await?;
-    store.commit(|edit| replace_all(edit, table, design, partitioning.as_deref(), blocks))?;
-    complete_partitions(store, table.id, threads).await?;
-    let newest = store.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
+    let blocks = divided(divider, table, table.blocks.to_vec(), progress).await?;
+    let old = old_rows(table, &table.blocks, false)?;
+    changes.commit(|edit| replace_all(edit, table, old, (design, partitioning.as_deref()), blocks))?;
+    complete_partitions(changes, table.id, threads).await?;
+    let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
     if let Some(indexes) = newest.filter(|indexes| *indexes != design.indexes) {
-        rebuild_indexes(store, table.id, &indexes, threads, None).await?;
+        rebuild_indexes(changes, table.id, &indexes, threads, None).await?;
     }
     Ok(table.rows())
 }
@@ -99,13 +102,13 @@ pub async fn repartition(
 ///
 /// # Errors
 /// When a block cannot be read or written. Blocks that are left over are divided by the next load.
-pub async fn complete_partitions(store: &Arc<Store>, id: TableId, threads: usize) -> Result<()> {
+pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize) -> Result<()> {
     let mut attempts = 0;
     loop {
-        let Some(table) = store.snapshot().table_of(id).cloned() else { return Ok(()) };
+        let Some(table) = changes.snapshot().table_of(id).cloned() else { return Ok(()) };
         let Some(by) = table.design.partition_by else { return Ok(()) };
         let Some(partitioning) = partitioning_of(&table) else {
-            if !choose_boundaries(store, &table, by).await? {
+            if !choose_boundaries(changes, &table, by).await? {
                 return Ok(());
             }
             continue;
@@ -114,14 +117,19 @@ pub async fn complete_partitions(store: &Arc<Store>, id: TableId, threads: usize
         if old.is_empty() {
             return Ok(());
         }
-        let ids: Vec<_> = old.iter().map(|block| block.id()).collect();
-        let writer = BlockWriter::new(store, &table.schema, &table.design, threads);
+        let replaced = old_rows(&table, &old, false)?;
+        let writer = BlockWriter::new(changes, &table.schema, &table.design, threads);
         let divider = Divider::new(writer, Some(by), Some(partitioning));
-        let new = divided(divider, &table.schema.arrow(), old, None).await?;
+        let new = divided(divider, &table, old, None).await?;
         attempts += 1;
-        match store.commit(|edit| edit.replace_blocks(id, &ids, new, order)) {
+        match changes.commit(|edit| edit.replace_rows(id, replaced, new, order)) {
             Err(CommitError::NoTable { .. }) => return Ok(()),
-            Err(CommitError::NoBlock { .. } | CommitError::NotOneRun { .. }) if attempts < ATTEMPTS_MAX => {}
+            Err(
+                CommitError::NoBlock { .. }
+                | CommitError::NotOneRun { .. }
+                | CommitError::RowsChanged { .. }
+                | CommitError::RowsLocked,
+            ) if attempts < ATTEMPTS_MAX => {}
             other => other?,
         }
     }
@@ -146,7 +154,7 @@ const LOOKED_AT_ROWS: u64 = 1 << 20;
 const NEWEST_SHARE: u64 = 8;
 
 /// Gives a range boundaries, if the rows of the table settle them.
-async fn choose_boundaries(store: &Store, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
+async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
     // Not worth a look at the values otherwise.
     let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= settling_rows(by);
@@ -159,7 +167,7 @@ async fn choose_boundaries(store: &Store, table: &Arc<Table>, by: PartitionDesig
         return Ok(false);
     }
     let Some(chosen) = chosen_partitioning(table, by).await? else { return Ok(false) };
-    store.commit(|edit| {
+    changes.commit(|edit| {
         let newest = edit.catalog().table_of(table.id);
         match newest.is_some_and(|newest| newest.partitions.is_none() && newest.design.partition_by == Some(by)) {
             true => edit.set_partitioning(table.id, chosen.as_ref().clone()),
@@ -170,25 +178,28 @@ async fn choose_boundaries(store: &Store, table: &Arc<Table>, by: PartitionDesig
     Ok(true)
 }
 
-/// The rows of some blocks, in order, as new ones of one partition each.
+/// The rows of some blocks of a table, in order, as new ones of one partition each.
 async fn divided(
     mut divider: Divider,
-    arrow: &datafusion::arrow::datatypes::SchemaRef,
+    table: &Arc<Table>,
     old: Vec<Arc<BlockFile>>,
     progress: Option<ProgressCounter>,
 ) -> Result<Vec<NewBlock>> {
     /// Segments that are read ahead.
     const AHEAD: usize = 2;
     let (sender, mut receiver) = mpsc::channel(AHEAD);
-    let arrow = Arc::clone(arrow);
+    let table = Arc::clone(table);
     let reading = SpawnedTask::spawn_blocking(move || {
+        let arrow = table.schema.arrow();
         let columns: Vec<_> = (0..arrow.fields().len()).map(ColumnIndex::from).collect();
         for file in old {
             let open = file.open(&ReadCounters::new())?;
             for segment in 0..open.block().segments() {
-                let rows = open.block().segment_rows(segment);
-                let mut reader = open.block().open_segment(&open, segment);
-                let arrays = reader.project(&Selection::All(rows), 0..rows, &columns, &mut ScanReport::default());
+                let (mut reader, live) = live_rows(&table, &open, segment)?;
+                if live.is_empty() {
+                    continue;
+                }
+                let arrays = reader.project(&live, 0..live.len(), &columns, &mut ScanReport::default());
                 let arrays = arrays.map_err(|error| open.locate(error))?;
                 let batch = RecordBatch::try_new(Arc::clone(&arrow), arrays).map_err(DataFusionError::from)?;
                 if sender.blocking_send(batch).is_err() {

@@ -14,10 +14,12 @@ use std::sync::Arc;
 
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::{BlockImage, ScanReport};
-use taut_store::{BlockFile, BlockId, CommitError, NewBlock, ReadCounters, RowOrder, Store, Table, TableId};
+use taut_store::{BlockFile, BlockId, CommitError, NewBlock, ReadCounters, RowOrder, Table, TableId};
 use taut_types::{BlockSize, ColumnIndex, IndexDesign, Partitioning, TableDesign};
 
+use crate::changes::Changes;
 use crate::error::{QueryError, Result};
+use crate::live::{live_rows, old_rows};
 use crate::load::{BlockWriter, check_design, partitioning_of};
 use crate::progress::ProgressCounter;
 
@@ -29,14 +31,14 @@ const STEP_BYTES: u64 = 256 << 20;
 /// # Errors
 /// When a block cannot be read or written; the steps published before stay.
 pub async fn rewrite_blocks(
-    store: &Arc<Store>,
+    changes: &Changes,
     table: &Arc<Table>,
     design: Arc<TableDesign>,
     threads: usize,
     progress: Option<ProgressCounter>,
 ) -> Result<u64> {
     let id = table.id;
-    let design = store.commit(|edit| {
+    let design = changes.commit(|edit| {
         // Indexes are not this statement's: another one may have changed them since the table was looked up.
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
         check_design(table, newest)?;
@@ -44,7 +46,7 @@ pub async fn rewrite_blocks(
         edit.set_design(id, design.clone())?;
         Ok::<_, CommitError>(Arc::new(design))
     })?;
-    run_steps(store, table, design, threads, progress, rewrite_step).await
+    run_steps(changes, table, design, threads, progress, rewrite_step).await
 }
 
 /// Gives the blocks of a table these indexes, and keeps everything else of them. Where another statement replaces blocks
@@ -53,7 +55,7 @@ pub async fn rewrite_blocks(
 /// # Errors
 /// When the table is gone, or a block cannot be read or written; the steps published before stay.
 pub async fn rebuild_indexes(
-    store: &Arc<Store>,
+    changes: &Changes,
     table: TableId,
     indexes: &[IndexDesign],
     threads: usize,
@@ -61,10 +63,10 @@ pub async fn rebuild_indexes(
 ) -> Result<()> {
     let mut attempts = 0;
     loop {
-        let newest = store.snapshot().table_of(table).cloned().ok_or(CommitError::NoTable { table })?;
+        let newest = changes.snapshot().table_of(table).cloned().ok_or(CommitError::NoTable { table })?;
         let design = Arc::new(TableDesign { indexes: indexes.to_vec(), ..newest.design.as_ref().clone() });
         attempts += 1;
-        match run_steps(store, &newest, design, threads, progress.clone(), index_step).await {
+        match run_steps(changes, &newest, design, threads, progress.clone(), index_step).await {
             Err(QueryError::Commit(CommitError::NoBlock { .. } | CommitError::NotOneRun { .. }))
                 if attempts < ATTEMPTS_MAX => {}
             other => return other.map(drop),
@@ -82,7 +84,7 @@ type Step = fn(&StepWriter, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Resu
 #[derive(Clone)]
 struct StepWriter {
     writer: BlockWriter,
-    table: TableId,
+    table: Arc<Table>,
     partition: Option<(Arc<Partitioning>, u32)>,
 }
 
@@ -94,30 +96,31 @@ impl StepWriter {
         }
     }
 
-    fn replace(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
+    /// Puts blocks with the same rows at the same places, deleted ones too, in the place of others.
+    fn replace_same(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
         let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
         let new = new.into_iter().map(|block| self.placed(block)).collect();
-        self.writer.store.commit(|edit| edit.replace_blocks(self.table, &ids, new, RowOrder::Kept))?;
+        self.writer.changes.commit(|edit| edit.replace_blocks(self.table.id, &ids, new, RowOrder::Same))?;
         Ok(())
     }
 }
 
 /// Takes the steps of a rewrite, as many at once as there are threads. Returns the rows of all of them.
 async fn run_steps(
-    store: &Arc<Store>,
+    changes: &Changes,
     table: &Arc<Table>,
     design: Arc<TableDesign>,
     threads: usize,
     progress: Option<ProgressCounter>,
     take_step: Step,
 ) -> Result<u64> {
-    let writer = BlockWriter::new(store, &table.schema, &design, threads);
+    let writer = BlockWriter::new(changes, &table.schema, &design, threads);
     let partitioning = partitioning_of(table);
     let mut tasks = Vec::new();
     for step in steps(table, &writer.design) {
         let permit = Arc::clone(&writer.permits).acquire_owned().await.map_err(|_| QueryError::Cancelled)?;
         let partition = partitioning.clone().zip(table.partition_of(step.start));
-        let writer = StepWriter { writer: writer.clone(), table: table.id, partition };
+        let writer = StepWriter { writer: writer.clone(), table: Arc::clone(table), partition };
         let (progress, old) = (progress.clone(), table.blocks[step].to_vec());
         tasks.push(SpawnedTask::spawn_blocking(move || {
             let _permit = permit;
@@ -162,8 +165,11 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
     };
     for block in old {
         if !same_but_indexes(block)? {
-            let new = rewritten(&writer.writer, old, progress)?;
-            writer.replace(old, new)?;
+            let replaced = old_rows(&writer.table, old, false)?;
+            let new = rewritten(writer, old, progress)?;
+            let new = new.into_iter().map(|block| writer.placed(block)).collect();
+            let changes = &writer.writer.changes;
+            changes.commit(|edit| edit.replace_rows(writer.table.id, replaced, new, RowOrder::Kept))?;
             return Ok(rows_of(old));
         }
     }
@@ -172,18 +178,18 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
 
 /// Gives some blocks the indexes of a design.
 fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
-    let BlockWriter { store, design: wanted, .. } = &writer.writer;
+    let BlockWriter { changes, design: wanted, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
     for block in old {
         let design = design_of(block)?;
         if design.indexes != wanted.indexes {
             let open = block.open(&ReadCounters::new())?;
             let image = BlockImage::with_indexes(open.block(), &open, &wanted.indexes)?;
-            new.push(store.write_block(&image, &design)?);
+            new.push(changes.write_block(&image, &design)?);
             replaced.push(Arc::clone(block));
         } else if !new.is_empty() {
             // Blocks that are replaced together are neighbours.
-            writer.replace(&replaced, std::mem::take(&mut new))?;
+            writer.replace_same(&replaced, std::mem::take(&mut new))?;
             replaced.clear();
         }
         if let Some(progress) = progress {
@@ -191,7 +197,7 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
         }
     }
     if !new.is_empty() {
-        writer.replace(&replaced, new)?;
+        writer.replace_same(&replaced, new)?;
     }
     Ok(rows_of(old))
 }
@@ -206,11 +212,8 @@ fn design_of(block: &Arc<BlockFile>) -> Result<TableDesign> {
 }
 
 /// The rows of some blocks as new ones.
-fn rewritten(
-    writer: &BlockWriter,
-    old: &[Arc<BlockFile>],
-    progress: Option<&ProgressCounter>,
-) -> Result<Vec<NewBlock>> {
+fn rewritten(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<Vec<NewBlock>> {
+    let StepWriter { writer, table, .. } = writer;
     let counters = ReadCounters::new();
     let columns: Vec<_> = (0..writer.schema.len()).map(ColumnIndex::from).collect();
     let arrow = writer.schema.arrow();
@@ -219,11 +222,12 @@ fn rewritten(
     for block in old {
         let open = block.open(&counters)?;
         for segment in 0..open.block().segments() {
-            let mut reader = open.block().open_segment(&open, segment);
-            let everything = taut_block::Selection::All(open.block().segment_rows(segment));
-            let rows = 0..everything.len();
+            let (mut reader, live) = live_rows(table, &open, segment)?;
+            if live.is_empty() {
+                continue;
+            }
             let mut report = ScanReport::default();
-            let arrays = reader.project(&everything, rows, &columns, &mut report).map_err(QueryError::Block)?;
+            let arrays = reader.project(&live, 0..live.len(), &columns, &mut report).map_err(QueryError::Block)?;
             let batch = datafusion::arrow::record_batch::RecordBatch::try_new(Arc::clone(&arrow), arrays)
                 .map_err(datafusion::common::DataFusionError::from)?;
             // A block as large as a gathered one would be: cut where it is full.

@@ -4,7 +4,10 @@ mod ddl;
 mod fill;
 mod indexes;
 mod merged;
+mod mutate;
 mod queries;
+mod transactions;
+mod upkeep;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +44,9 @@ use crate::settings::Engine;
 use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
 
+use self::mutate::Mutate;
 use self::queries::{Planning, Run};
+use self::transactions::Transactions;
 
 /// What a statement gives.
 pub enum Outcome {
@@ -83,6 +88,7 @@ pub struct QuerySession {
     prepared: PreparedStatements,
     texts: Texts,
     planning: Planning,
+    transactions: Mutex<Transactions>,
 }
 
 impl QuerySession {
@@ -104,6 +110,7 @@ impl QuerySession {
             prepared: PreparedStatements::default(),
             texts: Texts::default(),
             planning: Planning::new(),
+            transactions: Mutex::default(),
         }
     }
 
@@ -135,7 +142,7 @@ impl QuerySession {
         };
         is_long
             || self.prepared.any_is_long()
-            || self.store.snapshot().views().any(|view| crate::statement::is_long(&view.sql))
+            || self.snapshot().views().any(|view| crate::statement::is_long(&view.sql))
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.
@@ -148,15 +155,38 @@ impl QuerySession {
     /// # Errors
     /// When the statement fails; it then has changed nothing, except for the finished steps of a rewrite.
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        if let Some(done) = self.control(statement)? {
+            if matches!(statement, Statement::Commit) {
+                self.tend().await;
+            }
+            return Ok(done);
+        }
+        self.begin_statement()?;
+        let outcome = self.run_statement(statement, parameters).await;
+        match &outcome {
+            Err(_) => self.statement_failed(),
+            // A query has changed nothing.
+            Ok(Outcome::Done(Done { rows: Some(_), .. })) => self.tend().await,
+            Ok(_) => {}
+        }
+        outcome
+    }
+
+    async fn run_statement(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         let takes_parameters = matches!(
             statement,
-            Statement::Engine { .. } | Statement::CreateTable { source: TableSource::Query(_), .. }
+            Statement::Engine { .. }
+                | Statement::Mutation { .. }
+                | Statement::CreateTable { source: TableSource::Query(_), .. }
         );
         if !takes_parameters && !parameters.is_empty() {
-            let allowed = "queries, INSERT, COPY (query) TO and CREATE TABLE AS have parameters";
+            let allowed = "queries, INSERT, UPDATE, DELETE, MERGE, COPY (query) TO and CREATE TABLE AS have parameters";
             return Err(QueryError::unsupported("a parameter in this statement", allowed));
         }
-        let snapshot = self.store.snapshot();
+        if let Some(what) = defines(statement) {
+            self.check_may_write(what)?;
+        }
+        let snapshot = self.snapshot();
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
                 let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan };
@@ -189,14 +219,24 @@ impl QuerySession {
             Statement::CreateView { name, or_replace, columns, sql } => {
                 self.create_view(name, *or_replace, columns, sql).await
             }
-            Statement::Mutation { mutation, .. } => Err(comes_with_transactions(mutation.kind.verb())),
-            Statement::Truncate { .. } => Err(comes_with_transactions("TRUNCATE")),
-            Statement::Begin { .. } => Err(comes_with_transactions("BEGIN")),
-            Statement::Commit => Err(comes_with_transactions("COMMIT")),
-            Statement::Rollback { .. } => Err(comes_with_transactions("ROLLBACK")),
-            Statement::Savepoint { .. } => Err(comes_with_transactions("SAVEPOINT")),
-            Statement::Release { .. } => Err(comes_with_transactions("RELEASE")),
-            Statement::SetTransaction { .. } => Err(comes_with_transactions("SET TRANSACTION")),
+            Statement::Mutation { mutation, explain: Some(_), .. } => {
+                let what = format!("EXPLAIN {}", mutation.kind.verb());
+                Err(QueryError::unsupported(what, "EXPLAIN of the SELECT with the same conditions is"))
+            }
+            Statement::Mutation { mutation, names, .. } => {
+                self.mutate(&Mutate { mutation, names: names.as_ref(), parameters }).await
+            }
+            Statement::Truncate { names } => self.truncate(names),
+            Statement::Checkpoint => self.checkpoint(),
+            Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
+            Statement::SetSynchronous(synchronous) => Ok(self.set_synchronous(*synchronous)),
+            Statement::ShowSynchronous => self.show_synchronous(),
+            Statement::Begin { .. }
+            | Statement::Commit
+            | Statement::Rollback { .. }
+            | Statement::Savepoint { .. }
+            | Statement::Release { .. }
+            | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::of("SET"))),
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
         }
@@ -207,7 +247,7 @@ impl QuerySession {
     /// # Errors
     /// When a table or view has the name, or the batches differ in their columns.
     pub fn register(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         if snapshot.table(name).is_some() || snapshot.view(name).is_some() {
             return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
         }
@@ -239,7 +279,7 @@ impl QuerySession {
             }
             _ => Vec::new(),
         };
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let mut unknown = Vec::new();
         for table in tables {
             let TableReference::Bare { table } = table else { continue };
@@ -255,25 +295,32 @@ impl QuerySession {
 
     /// The state in which a statement is planned and run, on the newest snapshot.
     fn state(&self, names: Option<&Arc<Names>>) -> SessionState {
-        self.state_on(self.store.snapshot(), names)
+        self.state_on(self.snapshot(), names)
     }
 
     /// As [`QuerySession::state`], on a snapshot. Columns that the statement cannot mean by these names are left out of
     /// the tables.
     fn state_on(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> SessionState {
-        let catalog = StatementCatalog {
+        let mut state = self.catalog(snapshot, names).state(self.context.state());
+        state.config_mut().set_extension(Arc::new(self.changes()));
+        state
+    }
+
+    fn catalog(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> StatementCatalog {
+        StatementCatalog {
             store: Arc::clone(&self.store),
             snapshot,
             names: names.cloned(),
             session: self.context.state_weak_ref(),
             files: Arc::clone(&self.files),
+            relations: Vec::new(),
+            transaction: self.transaction().map(|(transaction, _)| transaction),
             view_depth: 0,
-        };
-        catalog.state(self.context.state())
+        }
     }
 
     fn table(&self, name: &str) -> Result<Arc<Table>> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         snapshot.table(name).cloned().ok_or_else(|| QueryError::NotFound { kind: "table", name: name.to_owned() })
     }
 
@@ -281,14 +328,6 @@ impl QuerySession {
         let callback = self.progress.lock().clone()?;
         Some(ProgressCounter::new(operation, rows_total, callback))
     }
-}
-
-fn comes_with_transactions(what: &str) -> QueryError {
-    QueryError::unsupported(
-        what,
-        "it comes with transactions; until then every statement commits by itself, and tables change by INSERT, \
-         COPY, CREATE TABLE AS and DROP TABLE",
-    )
 }
 
 /// A plan whose literal rows may hold nulls: the engine takes them to be as the target's columns, and would name a column
@@ -319,6 +358,19 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
     Ok(resolve_table_references(statement, true)?.0)
 }
 
+/// What a statement is called that changes what there is, and is planned here.
+fn defines(statement: &Statement) -> Option<&'static str> {
+    Some(match statement {
+        Statement::CreateTable { .. } => "CREATE TABLE",
+        Statement::CreateIndex(_) => "CREATE INDEX",
+        Statement::Drop { .. } => "DROP",
+        Statement::AlterTable { .. } => "ALTER TABLE",
+        Statement::CopyFrom { .. } => "COPY FROM",
+        Statement::CreateView { .. } => "CREATE VIEW",
+        _ => return None,
+    })
+}
+
 /// What a plan does beside giving rows.
 ///
 /// # Errors
@@ -329,9 +381,10 @@ fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
             Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"))
         }
         LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Ok(Some("INSERT")),
-        LogicalPlan::Dml(dml) => {
-            Err(QueryError::unsupported(dml.op.name(), "INSERT INTO adds rows; the rest comes with transactions"))
-        }
+        LogicalPlan::Dml(dml) => Err(QueryError::unsupported(
+            dml.op.name(),
+            "INSERT, UPDATE, DELETE and MERGE as statements of their own are",
+        )),
         LogicalPlan::Copy(_) => Ok(Some("COPY")),
         _ => Ok(None),
     }

@@ -27,8 +27,11 @@ impl QueryError {
             Self::File { .. } => "22P04",
             Self::Design(_) => "22023",
             Self::Schema(_) => "42611",
-            Self::Commit(CommitError::SortOrder { .. } | CommitError::Design { .. }) => "40001",
-            Self::Commit(_) | Self::Write(_) => "58030",
+            Self::Commit(error) => commit_state(error),
+            Self::Transaction { sqlstate, .. } => sqlstate,
+            Self::Cardinality { .. } => "21000",
+            Self::Deadlock => "40P01",
+            Self::Write(_) => "58030",
             Self::Read(_) | Self::Block(_) => "XX001",
             Self::Build(error) => build_state(error),
             Self::Null { .. } => "23502",
@@ -38,6 +41,24 @@ impl QueryError {
             Self::Engine(error) => engine_state(error),
             Self::Cancelled => "57014",
         }
+    }
+}
+
+fn commit_state(error: &CommitError) -> &'static str {
+    match error {
+        CommitError::SortOrder { .. }
+        | CommitError::Design { .. }
+        | CommitError::RowsChanged { .. }
+        | CommitError::RowsLocked
+        | CommitError::Serialization { .. }
+        | CommitError::NoBlock { .. }
+        | CommitError::NotOneRun { .. }
+        | CommitError::NoTable { .. } => "40001",
+        CommitError::NameTaken { .. } => "42P07",
+        CommitError::NoView { .. } => "42P01",
+        CommitError::ReadOnly => "25006",
+        CommitError::TooLarge => "54000",
+        _ => "58030",
     }
 }
 

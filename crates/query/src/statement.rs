@@ -8,6 +8,7 @@ mod ddl;
 mod mutation;
 mod names;
 mod transaction;
+mod upkeep;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
+use taut_store::Synchronous;
 use taut_types::{Column, IndexKind};
 
 use crate::error::{QueryError, Result};
@@ -94,6 +97,19 @@ pub enum Statement {
         /// The query, as text.
         sql: String,
     },
+    /// `CHECKPOINT`.
+    Checkpoint,
+    /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
+    Vacuum {
+        /// Whether all deleted rows go, and not only those of blocks that have many.
+        full: bool,
+        /// The tables; none for all.
+        names: Vec<String>,
+    },
+    /// `SET synchronous`.
+    SetSynchronous(Synchronous),
+    /// `SHOW synchronous`.
+    ShowSynchronous,
     /// `DESCRIBE t`.
     Describe {
         /// The table.
@@ -223,6 +239,11 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         if parser.parser.peek_token().token == Token::EOF {
             return Ok(statements);
         }
+        if let Some(statement) = upkeep::upkeep(&mut parser.parser)? {
+            check_end(&parser.parser)?;
+            statements.push(statement);
+            continue;
+        }
         let start = parser.parser.index();
         // DataFusion's COPY knows neither FROM nor options in parentheses.
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
@@ -235,21 +256,22 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         };
         let mut parsed = parsed;
         floating_literals(&mut parsed);
-        let next = parser.parser.peek_token();
-        if !matches!(next.token, Token::EOF | Token::SemiColon) {
-            let start = next.span.start;
-            return Err(QueryError::Syntax {
-                message: format!(
-                    "Expected: end of statement, found: {next} at Line: {}, Column: {}",
-                    start.line, start.column
-                ),
-                position: Some((start.line, start.column)),
-            });
-        }
+        check_end(&parser.parser)?;
         let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);
         let names = Names::of(&parsed, tokens).map(Arc::new);
         statements.push(classify(parsed, names, is_long(sql))?);
     }
+}
+
+/// Whether a statement ends here.
+fn check_end(parser: &Parser<'_>) -> Result<()> {
+    let next = parser.peek_token();
+    if matches!(next.token, Token::EOF | Token::SemiColon) {
+        return Ok(());
+    }
+    let (line, column) = (next.span.start.line, next.span.start.column);
+    let message = format!("Expected: end of statement, found: {next} at Line: {line}, Column: {column}");
+    Err(QueryError::Syntax { message, position: Some((line, column)) })
 }
 
 /// Reads a number with an exponent, such as `1e300`, as double precision: as a decimal it may not fit 38 digits. Numbers

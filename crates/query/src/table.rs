@@ -1,13 +1,14 @@
 //! A stored table as DataFusion sees it, in one snapshot.
 
+mod statistics;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, ColumnStatistics as EngineStatistics, DFSchema, Result, ScalarValue, not_impl_err};
+use datafusion::common::{Column, DFSchema, Result, internal_datafusion_err, not_impl_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::execution_props::ExecutionProps;
@@ -17,12 +18,12 @@ use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use taut_store::{Store, Table};
-use taut_types::{ColumnIndex, ColumnStatistics, Key, LogicalType, Predicate};
+use taut_types::{ColumnStatistics, LogicalType, Predicate};
 
 use crate::load::InsertExec;
 use crate::rules::selectivity;
 use crate::scan::{ScanSource, map_columns, translate};
-use crate::statement::Names;
+use crate::statement::{Names, ROW};
 
 /// A table of a snapshot, or some of its columns.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub struct TautTable {
     store: Arc<Store>,
     stored: Arc<Table>,
     rows: u64,
-    /// The columns that a statement sees, in order, by their places in the stored table.
+    /// The columns that a statement sees, in order, by their places in the stored table. The place behind the last one is
+    /// that of the ids of rows.
     visible: Vec<usize>,
     visible_arrow: SchemaRef,
 }
@@ -52,6 +54,14 @@ impl TautTable {
             }
         };
         Self { store, stored, rows, visible, visible_arrow }
+    }
+
+    /// The table of a store with all its columns, and the ids of its rows behind them: a column by the name of [`ROW`].
+    pub fn with_row_ids(store: Arc<Store>, stored: Arc<Table>) -> Self {
+        let visible: Vec<usize> = (0..=stored.schema.len()).collect();
+        let arrow = stored.schema.arrow();
+        let fields: Vec<FieldRef> = arrow.fields().iter().cloned().chain([Arc::new(row_id_field())]).collect();
+        Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
     /// As [`TautTable::new`], for columns that are known already by their places, and in Arrow.
@@ -80,15 +90,49 @@ impl TautTable {
         self.stored.schema.arrow()
     }
 
+    /// Whether a statement sees the ids of rows.
+    pub(crate) fn has_row_ids(&self) -> bool {
+        self.visible.iter().any(|place| self.is_row_id(*place))
+    }
+
+    /// Whether a place is that of the ids of rows.
+    pub(crate) fn is_row_id(&self, place: usize) -> bool {
+        place == self.stored.schema.len()
+    }
+
+    /// The columns at some places in Arrow.
+    ///
+    /// # Errors
+    /// When there is no such column.
+    pub(crate) fn output(&self, places: &[usize]) -> Result<ArrowSchema> {
+        let arrow = self.arrow();
+        let field = |place: &usize| match arrow.fields().get(*place) {
+            Some(field) => Ok(Arc::clone(field)),
+            None if self.is_row_id(*place) => Ok(Arc::new(row_id_field())),
+            None => Err(internal_datafusion_err!("table {} has no column {place}", self.stored.name)),
+        };
+        Ok(ArrowSchema::new(places.iter().map(field).collect::<Result<Vec<_>>>()?))
+    }
+
     /// Rows of the table in this snapshot.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The type and statistics of a column, by its name.
+    /// The type of a column, and the statistics of its values in blocks, by its name; `None` where all rows are elsewhere.
     pub fn statistics_of(&self, name: &str) -> Option<(LogicalType, &ColumnStatistics)> {
         let column = self.stored.schema.index_of(name)?;
-        Some((self.stored.schema.column(column).logical_type, self.stored.statistics.get(column.index())?))
+        let statistics = self.stored.statistics.get(column.index())?;
+        let is_known = statistics.rows > 0 || self.stored.delta.has_no_pages();
+        is_known.then(|| (self.stored.schema.column(column).logical_type, statistics))
+    }
+
+    /// How many distinct values a column has, about, by its name. Of rows in no block as many are taken to be new as of
+    /// those in blocks.
+    pub fn distinct_of(&self, name: &str) -> Option<f64> {
+        let (_, statistics) = self.statistics_of(name)?;
+        let distinct = statistics.distinct_estimate() as f64;
+        Some(distinct + distinct / (statistics.rows as f64).max(1.0) * self.stored.delta.rows() as f64)
     }
 
     /// The share of rows that pass a condition, about; not more than lie in partitions that it leaves.
@@ -102,7 +146,8 @@ impl TautTable {
         self.stored.admitted_partitions(&predicate.column_tests)
     }
 
-    /// The share of rows in blocks of partitions that a condition leaves, where it is one on their column.
+    /// The share of rows that are in blocks of partitions which a condition leaves, or in no block, where it is one on the
+    /// column of the partitions.
     fn admitted_share(&self, condition: &Expr) -> Option<f64> {
         let partitioning = &self.stored.partitions.as_ref()?.partitioning;
         let name = &self.stored.schema.column(partitioning.design().column).name;
@@ -123,78 +168,15 @@ impl TautTable {
             partition.is_none_or(|partition| admitted.get(partition as usize).copied().unwrap_or(true))
         };
         let places = (0..self.stored.blocks.len()).filter(|place| is_admitted(*place));
-        let rows: u64 = places.map(|place| self.stored.blocks[place].entry().rows).sum();
-        Some(rows as f64 / (self.rows as f64).max(1.0))
-    }
-
-    /// A column's statistics for the engine: exact where they are values of the column and its order is that of SQL.
-    pub(crate) fn column_statistics(&self, column: usize) -> EngineStatistics {
-        let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
-        let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
-        let bound = |key: &Option<Key>| match key.as_ref().and_then(|key| scalar_of(key, logical_type)) {
-            Some(value) if statistics.exact && !is_floating(logical_type) => Precision::Exact(value),
-            Some(value) => Precision::Inexact(value),
-            None => Precision::Absent,
-        };
-        EngineStatistics {
-            null_count: Precision::Exact(usize::try_from(statistics.nulls).unwrap_or(usize::MAX)),
-            min_value: bound(&statistics.min),
-            max_value: bound(&statistics.max),
-            sum_value: Precision::Absent,
-            distinct_count: Precision::Inexact(statistics.distinct_estimate() as usize),
-            byte_size: Precision::Absent,
-        }
-    }
-
-    /// Bytes of one value of a column in Arrow, about.
-    pub(crate) fn row_bytes(&self, column: usize) -> f64 {
-        /// Bytes of a string's view.
-        const VIEW_BYTES: f64 = 16.0;
-        match self.stored.schema.column(ColumnIndex::from(column)).logical_type {
-            LogicalType::Decimal { .. } => 16.0,
-            logical_type => match logical_type.plain_bytes() {
-                Some(bytes) => bytes as f64,
-                None => {
-                    let plain = self.stored.statistics.get(column).map_or(0, |statistics| statistics.plain_bytes);
-                    VIEW_BYTES + plain as f64 / (self.rows as f64).max(1.0)
-                }
-            },
-        }
+        let left: u64 = places.map(|place| self.stored.blocks[place].entry().rows).sum();
+        let elsewhere = self.stored.delta.rows();
+        Some((left + elsewhere) as f64 / ((self.stored.block_rows() + elsewhere) as f64).max(1.0))
     }
 }
 
-fn is_floating(logical_type: LogicalType) -> bool {
-    matches!(logical_type, LogicalType::Real | LogicalType::Double)
-}
-
-/// A key as a value of the engine, where it has one.
-fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-    Some(match (key, logical_type) {
-        (Key::Number(number), LogicalType::Boolean) => ScalarValue::Boolean(Some(*number != 0)),
-        (Key::Number(number), LogicalType::SmallInt) => ScalarValue::Int16(Some(i16::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::Integer) => ScalarValue::Int32(Some(i32::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::BigInt) => ScalarValue::Int64(Some(i64::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::Real) => {
-            ScalarValue::Float32(Some(taut_types::f32_from_key(i32::try_from(*number).ok()?)))
-        }
-        (Key::Number(number), LogicalType::Double) => {
-            ScalarValue::Float64(Some(taut_types::f64_from_key(i64::try_from(*number).ok()?)))
-        }
-        (Key::Number(number), LogicalType::Decimal { precision, scale }) => {
-            ScalarValue::Decimal128(Some(*number), precision, scale as i8)
-        }
-        (Key::Number(number), LogicalType::Date) => ScalarValue::Date32(Some(i32::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::Timestamp) => {
-            ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), None)
-        }
-        (Key::Number(number), LogicalType::TimestampTz) => {
-            ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), Some("+00:00".into()))
-        }
-        (Key::Bytes(bytes), LogicalType::Varchar) => ScalarValue::Utf8View(Some(text(bytes)?)),
-        (Key::Bytes(bytes), LogicalType::Bytea) => ScalarValue::BinaryView(Some(bytes.to_vec())),
-        _ => return None,
-    })
+/// The column of the ids of rows.
+fn row_id_field() -> Field {
+    Field::new(ROW, DataType::UInt64, false)
 }
 
 #[async_trait]
@@ -207,9 +189,15 @@ impl TableProvider for TautTable {
         TableType::Base
     }
 
-    /// Every condition that is offered is evaluated in the scan, exactly.
+    /// Every condition that is offered is evaluated in the scan, exactly, but those on ids of rows.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Exact; filters.len()])
+        let has_row_ids = self.has_row_ids();
+        let reads_ids = |filter: &Expr| has_row_ids && filter.column_refs().iter().any(|column| column.name() == ROW);
+        let answer = |filter: &&Expr| match reads_ids(filter) {
+            true => TableProviderFilterPushDown::Unsupported,
+            false => TableProviderFilterPushDown::Exact,
+        };
+        Ok(filters.iter().map(answer).collect())
     }
 
     async fn scan(

@@ -229,6 +229,16 @@ impl Table {
         }
     }
 
+    /// The same table with some of its blocks alone, and all rows that are in none: to read these.
+    #[must_use]
+    pub fn with_blocks(&self, blocks: Vec<Arc<BlockFile>>) -> Self {
+        let runs = (0..blocks.len()).collect();
+        let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
+        let mut delta = self.delta.clone();
+        delta.keep_deleted(&blocks);
+        Self { blocks, runs, partitions: None, delta, sparse_index: Arc::default(), ..self.clone() }
+    }
+
     /// Whether a block or page of that name belongs to it.
     pub(crate) fn has_unit(&self, unit: UnitId) -> bool {
         self.delta.page(unit).is_some()

@@ -15,17 +15,18 @@
 mod marks;
 mod page;
 
+use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
 use roaring::RoaringBitmap;
 use rpds::HashTrieMapSync;
 use serde::{Deserialize, Serialize};
 use taut_types::Schema;
 
-use crate::BlockId;
+use crate::{BlockFile, BlockId};
 
 pub use marks::{DeletedRows, RowSet};
 use page::OpenPage;
@@ -87,8 +88,9 @@ pub struct Delta {
     pages: Arc<Vec<DeltaPage>>,
     /// Of pages and blocks.
     deleted: HashTrieMapSync<UnitId, Arc<DeletedRows>>,
-    /// Rows of all pages, deleted ones too.
+    /// Rows of all pages, deleted ones too, and bytes of them.
     page_rows: u64,
+    page_bytes: usize,
     /// Deleted rows of pages, and of blocks.
     deleted_of_pages: u64,
     deleted_of_blocks: u64,
@@ -141,7 +143,7 @@ impl DeltaPage {
 
     fn bytes(&self) -> usize {
         match &self.content {
-            Content::Closed(batch) => batch.get_array_memory_size(),
+            Content::Closed(batch) => bytes_of(batch),
             Content::Open(page) => page.bytes(),
         }
     }
@@ -188,9 +190,14 @@ impl Delta {
         self.deleted_of_blocks
     }
 
+    /// Rows of its pages, deleted ones too.
+    pub fn page_rows(&self) -> u64 {
+        self.page_rows
+    }
+
     /// Bytes of its pages in memory, about.
-    pub fn bytes(&self) -> usize {
-        self.pages.iter().map(DeltaPage::bytes).sum()
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// Where the next rows go, up to how many: behind the last row of an open page that may grow, or to a page of their
@@ -213,6 +220,7 @@ impl Delta {
     /// Takes in a page of another version.
     pub(crate) fn adopt(&mut self, page: &DeltaPage) {
         self.page_rows += u64::from(page.rows);
+        self.page_bytes += page.bytes();
         Arc::make_mut(&mut self.pages).push(page.clone());
     }
 
@@ -263,6 +271,7 @@ impl Delta {
             }
         }
         self.page_rows += u64::from(count);
+        self.page_bytes += bytes_of(rows);
         Ok(())
     }
 
@@ -287,10 +296,19 @@ impl Delta {
         }
     }
 
+    /// Forgets the deleted rows of all blocks but some.
+    pub(crate) fn keep_deleted(&mut self, blocks: &[Arc<BlockFile>]) {
+        let kept: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
+        let is_forgotten = |unit: &UnitId| !kept.contains(&u64::from(unit.0)) && !self.is_page(*unit);
+        let forgotten: Vec<UnitId> = self.deleted.keys().copied().filter(is_forgotten).collect();
+        forgotten.into_iter().for_each(|unit| self.forget_block(unit));
+    }
+
     /// Removes pages with all that is known of them.
     pub(crate) fn remove_pages(&mut self, is_removed: impl Fn(UnitId) -> bool) {
         for page in self.pages.iter().filter(|page| is_removed(page.id)) {
             self.page_rows -= page.rows as u64;
+            self.page_bytes = self.page_bytes.saturating_sub(page.bytes());
             if let Some(deleted) = self.deleted.get(&page.id) {
                 self.deleted_of_pages -= deleted.count();
                 self.deleted.remove_mut(&page.id);
@@ -307,6 +325,11 @@ impl Delta {
     fn is_page(&self, unit: UnitId) -> bool {
         self.page(unit).is_some()
     }
+}
+
+/// Bytes of some rows, about.
+fn bytes_of(rows: &RecordBatch) -> usize {
+    rows.columns().iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
 /// Where rows go.

@@ -199,6 +199,13 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
+    /// Another transaction changed a table of which this one has read rows, so that they are not as if one had run after
+    /// the other.
+    #[error("table {table:?} was changed by another transaction since this one read it; run the transaction again")]
+    Serialization {
+        /// The table.
+        table: String,
+    },
     /// Rows that were to be moved are locked by a transaction.
     #[error("a transaction that has not ended changes rows that were to be moved; run the statement again")]
     RowsLocked,

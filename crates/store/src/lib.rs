@@ -40,6 +40,6 @@ pub use catalog::{
 pub use delta::{DeletedRows, Delta, DeltaPage, RowId, RowSet, UnitId};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};
 pub use open::{CutLog, OpenOptions, Recovery};
-pub use store::{Store, Synchronous};
-pub use transaction::Transaction;
+pub use store::{Store, Synchronous, Upkeep};
+pub use transaction::{Mark, Transaction};
 pub use verify::{Damage, Problem, verify};

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     pub directory: Arc<Directory>,
     snapshot: RwLock<Arc<Catalog>>,
     pub commits: Mutex<Commits>,
+    /// Whether somebody moves rows of deltas to blocks.
+    upkeep: Arc<AtomicBool>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
     locks: Locks,
@@ -126,6 +129,7 @@ impl Store {
             directory,
             snapshot: RwLock::new(newest),
             commits: Mutex::new(commits),
+            upkeep: Arc::default(),
             checkpoints: Mutex::default(),
             locks: Locks::default(),
             recovery,
@@ -185,6 +189,12 @@ impl Store {
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
+    }
+
+    /// Says that somebody keeps deltas and log within bounds, until the guard is dropped; `None` where another does.
+    pub fn begin_upkeep(&self) -> Option<Upkeep> {
+        let upkeep = Arc::clone(&self.inner.upkeep);
+        (!upkeep.swap(true, Ordering::Acquire)).then_some(Upkeep(upkeep))
     }
 
     /// Begins a transaction on what the database holds now.
@@ -326,6 +336,16 @@ impl Store {
     /// A name for a page of a delta.
     pub(crate) fn allocate_page(&self) -> Result<UnitId, CommitError> {
         self.inner.directory.allocate_page().ok_or(CommitError::TooLarge)
+    }
+}
+
+/// Says that somebody keeps deltas and log within bounds.
+#[derive(Debug)]
+pub struct Upkeep(Arc<AtomicBool>);
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -5,7 +5,7 @@
 //! and nothing has happened, where another transaction has deleted or replaced a row that it deleted, or changed a table
 //! so that it cannot be done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -25,7 +25,13 @@ pub struct Transaction {
     store: Store,
     id: TransactionId,
     state: Mutex<State>,
+    /// The tables of which it has read rows, where others must not have changed them when it commits.
+    read: Mutex<Option<BTreeSet<TableId>>>,
 }
+
+/// What a transaction had done at a moment.
+#[derive(Debug)]
+pub struct Mark(Work);
 
 #[derive(Clone, Debug)]
 struct State {
@@ -41,6 +47,8 @@ struct Work {
     rows: BTreeMap<TableId, TableRows>,
     /// The same as the edit's catalog, shared.
     snapshot: Arc<Catalog>,
+    /// What it started from.
+    base: Arc<Catalog>,
 }
 
 /// What it has done to the rows of a table.
@@ -54,7 +62,8 @@ struct TableRows {
 
 impl Work {
     fn new(snapshot: Arc<Catalog>, store: &Store) -> Self {
-        Self { edit: CatalogEdit::new(&snapshot, store.directory()), rows: BTreeMap::new(), snapshot }
+        let edit = CatalogEdit::new(&snapshot, store.directory());
+        Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot }
     }
 
     /// Shares the catalog as it has become.
@@ -105,7 +114,21 @@ fn check_rows(mine: &Table, theirs: &Table, rows: &TableRows) -> Result<(), Comm
 impl Transaction {
     pub(crate) fn new(store: Store, id: TransactionId) -> Self {
         let work = Work::new(store.snapshot(), &store);
-        Self { store, id, state: Mutex::new(State { work, savepoints: Vec::new() }) }
+        let state = Mutex::new(State { work, savepoints: Vec::new() });
+        Self { store, id, state, read: Mutex::new(None) }
+    }
+
+    /// Makes it one that fails to commit where another transaction has changed a table whose rows it has read: what has
+    /// committed is then as if one had run after the other.
+    pub fn serialize(&self) {
+        self.read.lock().get_or_insert_default();
+    }
+
+    /// Says that it reads rows of a table.
+    pub fn reads(&self, table: TableId) {
+        if let Some(read) = &mut *self.read.lock() {
+            read.insert(table);
+        }
     }
 
     /// The database as this transaction sees it.
@@ -213,6 +236,16 @@ impl Transaction {
         Ok(())
     }
 
+    /// What it has done by now.
+    pub fn mark(&self) -> Mark {
+        Mark(self.state.lock().work.clone())
+    }
+
+    /// Undoes all that was done since a mark was taken; what it reads is as it was then.
+    pub fn restore(&self, mark: Mark) {
+        self.state.lock().work = mark.0;
+    }
+
     /// Remembers what was done so far by a name.
     pub fn savepoint(&self, name: &str) {
         let state = &mut *self.state.lock();
@@ -242,14 +275,35 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes everything happen that it did.
+    /// Makes everything happen that it did. It has ended then, whatever comes of it.
     ///
     /// # Errors
     /// When it cannot; then nothing has happened, unless the error is [`CommitError::Uncertain`].
-    pub fn commit(self, synchronous: Synchronous) -> Result<(), CommitError> {
+    pub fn commit(&self, synchronous: Synchronous) -> Result<(), CommitError> {
         let work = self.state.lock().work.clone();
-        self.store.commit_changes((Some(self.id), synchronous), |edit| work.redo(edit))
+        let read = self.read.lock().take().unwrap_or_default();
+        let done = match self.is_read_only() {
+            true => Ok(()),
+            false => self.store.commit_changes((Some(self.id), synchronous), |edit| {
+                check_reads(&read, &work.base, edit.catalog())?;
+                work.redo(edit)
+            }),
+        };
+        self.store.locks().end(self.id);
+        done
     }
+}
+
+/// Whether nobody has changed the tables that a transaction has read. Each commit that changes a table makes another
+/// value of it.
+fn check_reads(read: &BTreeSet<TableId>, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
+    for table in read {
+        let Some(before) = base.table_of(*table) else { continue };
+        if !newest.table_of(*table).is_some_and(|now| Arc::ptr_eq(before, now)) {
+            return Err(CommitError::Serialization { table: before.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 impl Work {

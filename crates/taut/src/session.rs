@@ -55,6 +55,11 @@ impl Session {
         Ok(if taut_query::is_long(sql) { on_large_stack(parse) } else { parse() }?)
     }
 
+    /// Whether a transaction is in progress that a statement began.
+    pub fn is_in_transaction(&self) -> bool {
+        self.query.is_in_transaction()
+    }
+
     /// Runs a statement.
     ///
     /// # Errors

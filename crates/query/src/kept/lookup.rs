@@ -13,19 +13,21 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
-use taut_block::{SEGMENT_ROWS, ScanReport, TestHistory};
+use taut_block::{SEGMENT_ROWS, ScanReport, Selection, TestHistory};
 use taut_store::{Catalog, ReadCounters, Table, TableId};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
 use crate::load::string_bytes;
-use crate::scan::{block_error, comparison, list_test};
+use crate::scan::{PageReader, block_error, comparison, list_test, open_segment};
 
 /// Values that a lookup may test.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
 /// Values that it may give, rows times columns: what lies far apart in memory takes 0.1 us each, so that the threads of a
 /// planned query make up for its planning from about as many on.
 const VALUES_MAX: u64 = 8_192;
+/// Rows in no block that it may look at.
+const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
 /// Segments that it may search, each of which takes some microseconds.
 const SEARCHED_MAX: u64 = 64;
 /// Segments that it may ask at all, most of which their bounds rule out, and blocks that it may open.
@@ -119,8 +121,8 @@ impl Lookup {
 
     fn batches(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
-        let (mut report, mut history, mut wanted) = (ScanReport::default(), TestHistory::default(), self.limit);
-        let (mut batches, mut bytes, mut opened, mut given) = (Vec::new(), 0, 0, 0);
+        let (mut report, mut history) = (ScanReport::default(), TestHistory::default());
+        let (mut given, mut opened) = (Given { wanted: self.limit, ..Given::default() }, 0);
         for place in table.blocks_that_may_match(&predicate.column_tests) {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -133,31 +135,71 @@ impl Lookup {
                 continue;
             }
             for segment in 0..block.block().segments() {
-                if wanted == 0 {
-                    return Ok(Some(batches));
+                if given.wanted == 0 {
+                    return Ok(Some(given.batches));
                 }
-                let mut reader = block.block().open_segment(&block, segment);
+                let mut reader = open_segment(table, &block, segment);
                 let selection = reader.filter_in_order(predicate, &mut history, &mut report);
                 let selection = selection.map_err(|error| block_error(&block, error))?;
-                let rows = selection.len().min(wanted);
-                given += (rows * self.columns.len()) as u64;
-                if given > VALUES_MAX || is_much(&report) {
+                let Some(rows) = given.take(&selection, self.columns.len()).filter(|_| !is_much(&report)) else {
                     return Ok(None);
-                }
+                };
                 if rows > 0 {
-                    wanted -= rows;
                     let arrays = reader.project(&selection, 0..rows, &self.columns, &mut report);
                     let arrays = arrays.map_err(|error| block_error(&block, error))?;
-                    let batch = RecordBatch::try_new(Arc::clone(&self.output), arrays)?;
-                    bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
-                    if bytes > BYTES_MAX {
+                    if !given.add(RecordBatch::try_new(Arc::clone(&self.output), arrays)?) {
                         return Ok(None);
                     }
-                    batches.push(batch);
                 }
             }
         }
-        Ok(Some(batches))
+        let mut page_rows = 0;
+        for page in table.delta.pages() {
+            if given.wanted == 0 {
+                break;
+            }
+            page_rows += page.rows();
+            if page_rows > PAGE_ROWS_MAX {
+                return Ok(None);
+            }
+            let mut reader = PageReader::new(table, page);
+            let selection = reader.filter(predicate)?;
+            let Some(rows) = given.take(&selection, self.columns.len()) else { return Ok(None) };
+            if rows > 0 {
+                let arrays = reader.project(&selection, 0..rows, &self.columns)?;
+                if !given.add(RecordBatch::try_new(Arc::clone(&self.output), arrays)?) {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(given.batches))
+    }
+}
+
+/// What a lookup has found so far.
+#[derive(Default)]
+struct Given {
+    batches: Vec<RecordBatch>,
+    /// Rows that are still to be found.
+    wanted: usize,
+    values: u64,
+    bytes: u64,
+}
+
+impl Given {
+    /// How many of some selected rows are to be read; `None` where they are too much.
+    fn take(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
+        let rows = selection.len().min(self.wanted);
+        self.values += (rows * columns) as u64;
+        self.wanted -= rows;
+        (self.values <= VALUES_MAX).then_some(rows)
+    }
+
+    /// Adds rows, and tells whether they are not too much.
+    fn add(&mut self, batch: RecordBatch) -> bool {
+        self.bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
+        self.batches.push(batch);
+        self.bytes <= BYTES_MAX
     }
 }
 
@@ -253,6 +295,9 @@ fn operand_of(expression: &Expr) -> Option<Operand> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::AsArray;
+    use datafusion::arrow::datatypes::Int64Type;
+
     use super::*;
 
     #[test]
@@ -260,5 +305,32 @@ mod tests {
         let report = |segments, segments_skipped| ScanReport { segments, segments_skipped, ..ScanReport::default() };
         assert!(!is_much(&report(64, 0)) && is_much(&report(65, 0)));
         assert!(!is_much(&report(1_000, 999)) && is_much(&report(1_025, 1_024)));
+    }
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn rows_are_found_in_blocks_and_pages_unless_they_are_deleted() {
+        let store = crate::scan::tests::database(true).await;
+        let table = crate::scan::tests::stored(&store, "t");
+        let column = |place: usize, operator| Condition {
+            column: ColumnIndex::from(place),
+            operator,
+            operands: vec![Operand::Parameter(place)],
+        };
+        let output = Arc::new(table.schema.arrow().project(&[0]).unwrap());
+        let conditions = vec![column(0, Some(Operator::GtEq)), column(2, Some(Operator::Eq))];
+        let columns = Box::from([ColumnIndex(0)]);
+        let mut lookup = Lookup { table: table.id, columns, output, conditions, limit: 3, failures: AtomicU32::new(0) };
+        let found = |lookup: &Lookup, id: i64, x: f64| {
+            let (id, x) = (ScalarValue::Int64(Some(id)), ScalarValue::Float64(Some(x)));
+            let batches = lookup.run(&store.snapshot(), &[id, ScalarValue::Null, x]).unwrap().unwrap();
+            let values = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+            batches.iter().flat_map(values).collect::<Vec<_>>()
+        };
+        // Zeros of both signs, and of what is left neither multiples of 5 nor the second block.
+        assert_eq!(found(&lookup, 69_983, 0.0), [69_984, 69_993, 69_994]);
+        assert_eq!(found(&lookup, 69_994, 0.0), [69_994, 73_008, 73_009]);
+        assert_eq!(found(&lookup, 75_270, -0.0), [75_276, 75_277, 75_286]);
+        assert_eq!(found(&lookup, 75_297, f64::NAN), Vec::<i64>::new());
+        lookup.limit = usize::MAX;
+        assert_eq!(found(&lookup, 75_270, f64::NAN), [75_278, 75_287, 75_296]);
     }
 }

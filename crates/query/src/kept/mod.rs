@@ -132,7 +132,7 @@ pub struct KeptPlan {
 
 impl KeptPlan {
     /// Optimizes a query and makes it one to keep. `None` where it is none that can be: it reads what is no stored
-    /// table, its functions answer differently from time to time, the order of its joins depends on values, or a
+    /// table, or ids of rows, its functions answer differently from time to time, the order of its joins depends on values, or a
     /// parameter does more than to be compared with a column, for then its value may decide about types, and about what
     /// the optimizer does.
     pub fn of(plan: &LogicalPlan, state: &SessionState, basis: Basis) -> Option<Self> {
@@ -256,12 +256,14 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     Ok(immutable)
 }
 
-/// Whether all tables of a plan are stored ones, also those that the optimizer finds to be of no use.
+/// Whether all tables of a plan are stored ones, also those that the optimizer finds to be of no use, and none gives ids
+/// of its rows, which hold for one snapshot.
 fn is_stored(plan: &LogicalPlan) -> Result<bool> {
     let mut stored = true;
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
-            stored &= source_as_provider(&scan.source)?.downcast_ref::<TautTable>().is_some();
+            let provider = source_as_provider(&scan.source)?;
+            stored &= provider.downcast_ref::<TautTable>().is_some_and(|table| !table.has_row_ids());
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

@@ -10,11 +10,12 @@ use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use taut_block::{BlockBuilder, Extent, rows_until_full};
-use taut_store::{NewBlock, Store};
+use taut_store::NewBlock;
 use taut_types::{BlockSize, Schema, TableDesign};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{Divider, Target, external};
+use crate::changes::Changes;
 
 /// Plain bytes up to which the batches of a block are gathered, to be encoded beside those of other blocks. A larger
 /// block is encoded segment by segment as its rows arrive.
@@ -42,7 +43,7 @@ pub(super) async fn parts_of(
 /// Turns rows into written blocks of one table.
 #[derive(Clone)]
 pub(crate) struct BlockWriter {
-    pub store: Arc<Store>,
+    pub changes: Changes,
     pub schema: Arc<Schema>,
     pub design: Arc<TableDesign>,
     /// As many blocks are encoded at once.
@@ -51,10 +52,10 @@ pub(crate) struct BlockWriter {
 
 impl BlockWriter {
     /// A writer of blocks of a design; which rows they hold is not its concern.
-    pub fn new(store: &Arc<Store>, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
+    pub fn new(changes: &Changes, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
         let design = TableDesign { partition_by: None, ..design.clone() };
         let (schema, permits) = (Arc::clone(schema), Arc::new(Semaphore::new(threads.max(1))));
-        Self { store: Arc::clone(store), schema, design: Arc::new(design), permits }
+        Self { changes: changes.clone(), schema, design: Arc::new(design), permits }
     }
 
     pub fn builder(&self) -> BlockBuilder {
@@ -63,7 +64,7 @@ impl BlockWriter {
 
     pub fn write(&self, builder: BlockBuilder) -> Result<NewBlock> {
         let image = builder.finish().map_err(external)?;
-        self.store.write_block(&image, &self.design).map_err(external)
+        self.changes.write_block(&image, &self.design).map_err(external)
     }
 
     /// Encodes and writes gathered batches as one block, on a thread of its own.

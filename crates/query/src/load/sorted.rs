@@ -82,6 +82,14 @@ impl InputOrder {
             Self::Required(key)
         }
     }
+
+    /// As [`InputOrder::of`], for a plan that nobody plans again.
+    pub fn of_planned(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
+        match Self::of(target, input) {
+            Self::Required(key) => Self::Sorted(key),
+            other => other,
+        }
+    }
 }
 
 /// The columns that rows are sorted by, by place.

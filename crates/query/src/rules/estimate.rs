@@ -64,7 +64,7 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
             let rows = (table.rows() as f64).max(1.0);
             let share = scan.filters.iter().map(|filter| table.selectivity(filter)).product::<f64>();
             // By name: a statement may see some columns of the table only.
-            let count = |column: &Column| Some(table.statistics_of(column.name())?.1.distinct_estimate() as f64);
+            let count = |column: &Column| table.distinct_of(column.name());
             let columns = scan.projected_schema.columns().into_iter();
             let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
             Some(Relation { rows, base_rows: rows, distinct }.filtered(share))

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::{
 };
 use parking_lot::Mutex;
 use taut_block::{AccessPaths, ScanReport};
-use taut_store::{ReadCounters, Table};
+use taut_store::{DeltaPage, ReadCounters, Table};
 
 /// What a counter shows of a report.
 type Shown = fn(&ScanReport) -> u64;
@@ -24,6 +24,8 @@ pub struct ScanMetrics {
     pub blocks_skipped_by_statistics: Count,
     /// Blocks of partitions in which no row can pass.
     pub blocks_skipped_by_partition: Count,
+    /// Rows of pages, if the table has any.
+    delta_rows: Option<Count>,
     report: ScanReport,
     published: ScanReport,
     shown: [(Count, Shown); 14],
@@ -72,6 +74,7 @@ impl ScanMetrics {
             blocks: count("blocks"),
             blocks_skipped_by_statistics: count("blocks_skipped_by_statistics"),
             blocks_skipped_by_partition: count("blocks_skipped_by_partition"),
+            delta_rows: (!table.delta.has_no_pages()).then(|| count("delta_rows")),
             report: ScanReport::default(),
             published: ScanReport::default(),
             shown: shown.map(|(name, value)| (count(name), value)),
@@ -84,6 +87,13 @@ impl ScanMetrics {
     /// The report that blocks add to.
     pub fn report(&mut self) -> &mut ScanReport {
         &mut self.report
+    }
+
+    /// Counts a page of the table.
+    pub fn count_page(&self, page: &DeltaPage) {
+        if let Some(rows) = &self.delta_rows {
+            rows.add(page.rows());
+        }
     }
 
     /// Counts a partition of the table, in which rows may pass or none can.

@@ -4,20 +4,29 @@
 //! TautTable ── scan ──> DataSourceExec(ScanSource)        filters, dynamic filters, order, limit, projection
 //!                          │ open(partition)
 //!                          ▼
-//!                       WorkQueue ──> ScanStream          one segment at a time, whoever is free takes the next
+//!                       WorkQueue ──> ScanStream          one segment or page at a time, whoever is free takes the next
 //!                                        │ filter, project
-//!                                        ▼
-//!                                     taut_block::Block   decides how; says what it chose
+//!                                        ├─> taut_block::Block   decides how; says what it chose
+//!                                        └─> PageReader          rows in no block: the same predicate on Arrow
 //! ```
 
 mod aggregate;
 mod metrics;
 mod order;
+mod page;
 mod predicate;
+mod reader;
+mod size;
 mod source;
 mod stream;
+#[cfg(test)]
+pub mod tests;
+mod work;
 
 pub use aggregate::TautAggregateExec;
+pub use page::PageReader;
 pub use predicate::{comparison, key_of, list_test, map_columns, translate};
-pub use source::{ScanSource, batch_rows_of, rows_of};
+pub use size::{batch_rows_of, rows_of};
+pub use source::ScanSource;
 pub use stream::block_error;
+pub use work::open_segment;

@@ -10,29 +10,29 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics};
-use datafusion::datasource::source::{DataSource, DataSourceExec, OpenArgs};
+use datafusion::datasource::source::{DataSource, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalSortExpr};
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
-use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning, PhysicalExpr};
-use taut_block::SEGMENT_ROWS;
+use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
 
 use super::order::{SortedBlocks, satisfies};
 use super::predicate::map_columns;
-use super::stream::{self, WorkQueue};
+use super::stream;
+use super::work::WorkQueue;
 use crate::table::TautTable;
 
 /// A scan of one table in one snapshot.
 #[derive(Clone, Debug)]
 pub struct ScanSource {
     pub(super) table: Arc<TautTable>,
-    /// The table's columns that come out, in order; `output` names them.
+    /// The table's columns that come out, in order; `output` names them. The place behind the last one is that of the
+    /// ids of rows.
     pub(super) columns: Arc<[usize]>,
     pub(super) output: SchemaRef,
     /// Conditions over the table's columns, dynamic ones among them. Rows that fail any never come out.
@@ -47,12 +47,14 @@ pub struct ScanSource {
     ordering: Option<LexOrdering>,
 }
 
-/// Who reads which blocks.
+/// Who reads what.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// Any partition takes the next segment, until none is left.
+    /// Any partition takes the next segment or page, until none is left.
     Shared,
-    /// Each partition reads its blocks in order.
+    /// So it does, but of pages only: blocks are read by someone else.
+    Pages,
+    /// Each partition reads its blocks in order; there are no pages.
     Ordered(Arc<[Range<usize>]>),
 }
 
@@ -69,7 +71,7 @@ impl ScanSource {
         limit: Option<usize>,
         partitions: usize,
     ) -> Result<Self> {
-        let output = Arc::new(table.arrow().project(&columns)?);
+        let output = Arc::new(table.output(&columns)?);
         Ok(Self {
             table,
             columns: columns.into(),
@@ -94,10 +96,25 @@ impl ScanSource {
         matches!(self.work, Work::Shared) && self.limit.is_none() && self.ordering.is_none()
     }
 
-    /// A column of the output as a column of the table.
+    /// The same scan of the table's pages alone.
+    pub(super) fn of_pages(&self) -> Self {
+        Self { work: Work::Pages, ..self.clone() }
+    }
+
+    /// Whether ids of rows come out.
+    pub(super) fn has_row_ids(&self) -> bool {
+        self.columns.iter().any(|column| self.table.is_row_id(*column))
+    }
+
+    /// A column of the output as a column of the table; `None` for the ids of rows, which no condition can be on.
     pub(super) fn table_column(&self, column: &Column) -> Option<Column> {
-        let place = *self.columns.get(column.index())?;
+        let place = self.columns.get(column.index()).copied().filter(|place| !self.table.is_row_id(*place))?;
         Some(Column::new(self.table.arrow().field(place).name(), place))
+    }
+
+    /// Whether an expression over the output reads stored columns only.
+    fn reads_stored(&self, expression: &Arc<dyn PhysicalExpr>) -> bool {
+        collect_columns(expression).iter().all(|column| self.table_column(column).is_some())
     }
 
     fn fmt_details(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
@@ -109,6 +126,11 @@ impl ScanSource {
             table.design.layout.name(),
             table.blocks.len()
         )?;
+        for (name, rows) in [("delta_rows", table.delta.rows()), ("deleted", table.delta.deleted_block_rows())] {
+            if rows > 0 {
+                write!(formatter, ", {name}={rows}")?;
+            }
+        }
         let names: Vec<_> = self.output.fields().iter().map(|field| field.name().as_str()).collect();
         write!(formatter, ", columns=[{}]", names.join(", "))?;
         if !self.filters.is_empty() {
@@ -125,55 +147,31 @@ impl ScanSource {
     }
 }
 
-/// Rows of all tables that a plan scans, each as often as it does.
-pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
-    let own = plan.downcast_ref::<DataSourceExec>().and_then(|exec| exec.data_source().downcast_ref::<ScanSource>());
-    let own = own.map_or(0, |scan| scan.table.rows());
-    plan.children().into_iter().map(rows_of).sum::<u64>() + own
-}
-
-/// Bytes of a batch of a plan that only hands on what a scan reads, about.
-const BATCH_BYTES: f64 = 16_777_216.0;
-
-/// Rows of a batch that suit a plan which only hands on what a scan reads: whole segments, as long as rows are not wide.
-/// `None` for other plans, whose operators work on batches that fit the caches.
-pub fn batch_rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    if let Some(exec) = plan.downcast_ref::<DataSourceExec>() {
-        let scan = exec.data_source().downcast_ref::<ScanSource>()?;
-        let row_bytes: f64 = scan.columns.iter().map(|column| scan.table.row_bytes(*column)).sum();
-        // Between one and a segment's rows.
-        return Some((BATCH_BYTES / row_bytes.max(1.0)).clamp(1.0, SEGMENT_ROWS as f64) as usize);
-    }
-    let hands_on =
-        plan.downcast_ref::<CoalescePartitionsExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
-    match plan.children().as_slice() {
-        [child] if hands_on => batch_rows_of(child),
-        _ => None,
-    }
-}
-
 impl DataSource for ScanSource {
     fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.open_with_args(OpenArgs::new(partition, context))
     }
 
     fn create_sibling_state(&self, _config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
+        let table = self.table.stored();
         match self.work {
-            Work::Shared => Some(Arc::new(WorkQueue::all(self.table.stored()))),
+            Work::Shared => Some(Arc::new(WorkQueue::all(table))),
+            Work::Pages => Some(Arc::new(WorkQueue::pages(table))),
             Work::Ordered(_) => None,
         }
     }
 
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
+        let table = self.table.stored();
         let shared = args.sibling_state.and_then(|state| state.downcast::<WorkQueue>().ok());
         let queue = match (&self.work, shared) {
-            (Work::Shared, Some(queue)) => queue,
+            (Work::Shared | Work::Pages, Some(queue)) => queue,
             // Opened alone: the first partition does all the work.
-            (Work::Shared, None) if args.partition == 0 => Arc::new(WorkQueue::all(self.table.stored())),
-            (Work::Shared, None) => Arc::new(WorkQueue::new(self.table.stored(), 0..0)),
+            (Work::Shared, None) if args.partition == 0 => Arc::new(WorkQueue::all(table)),
+            (Work::Pages, None) if args.partition == 0 => Arc::new(WorkQueue::pages(table)),
+            (Work::Shared | Work::Pages, None) => Arc::new(WorkQueue::empty()),
             (Work::Ordered(ranges), _) => {
-                let range = ranges.get(args.partition).cloned().unwrap_or(0..0);
-                Arc::new(WorkQueue::new(self.table.stored(), range))
+                Arc::new(WorkQueue::new(table, ranges.get(args.partition).cloned().unwrap_or(0..0)))
             }
         };
         Ok(stream::open(self, queue, args.partition, &args.context))
@@ -199,8 +197,9 @@ impl DataSource for ScanSource {
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        let all_rows = self.table.rows();
-        let is_exact = self.filters.is_empty() && self.limit.is_none() && partition.is_none();
+        let is_of_all = !matches!(self.work, Work::Pages);
+        let all_rows = if is_of_all { self.table.rows() } else { self.table.stored().delta.rows() };
+        let is_exact = is_of_all && self.filters.is_empty() && self.limit.is_none() && partition.is_none();
         let mut columns: Vec<_> = self.columns.iter().map(|column| self.table.column_statistics(*column)).collect();
         let mut rows = all_rows as f64 * self.share.unwrap_or(1.0);
         if partition.is_some() {
@@ -256,6 +255,10 @@ impl DataSource for ScanSource {
         let mut source = self.clone();
         let mut answers = Vec::with_capacity(filters.len());
         for filter in &filters {
+            if self.has_row_ids() && !self.reads_stored(filter) {
+                answers.push(PushedDown::No);
+                continue;
+            }
             // A dynamic filter is an offer, which whoever made it does not rely on.
             answers.push(if is_dynamic(filter) { PushedDown::No } else { PushedDown::Yes });
             let mapped = map_columns(filter, |column| self.table_column(column))?;
@@ -271,7 +274,9 @@ impl DataSource for ScanSource {
 
     fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn DataSource>>> {
         let stored = self.table.stored();
-        let partitions = SortedBlocks::of(stored)
+        let partitions = Some(stored)
+            .filter(|stored| stored.delta.has_no_pages())
+            .and_then(|stored| SortedBlocks::of(stored))
             .filter(|_| satisfies(&stored.design.sort_by, order, &self.columns))
             .and_then(|sorted| sorted.partitions(self.partitions));
         let Some(partitions) = partitions else { return Ok(SortOrderPushdownResult::Unsupported) };

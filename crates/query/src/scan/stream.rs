@@ -1,13 +1,11 @@
 //! The rows of one partition of a scan.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_stream::try_stream;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
@@ -15,48 +13,16 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use taut_block::{BlockError, TestHistory};
-use taut_store::{OpenBlock, Table};
-use taut_types::{ColumnIndex, Predicate};
+use taut_store::OpenBlock;
+use taut_types::Predicate;
 
 use super::metrics::ScanMetrics;
+use super::page::PageReader;
 use super::predicate::translate;
+use super::reader::{Output, Reader};
 use super::source::ScanSource;
+use super::work::{Morsel, SegmentPlace, WorkQueue, open_segment, rows_of};
 use crate::progress::ScanProgress;
-
-/// A segment of a block: what a partition reads at a time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Morsel {
-    /// Place among the table's blocks.
-    pub block: usize,
-    pub segment: usize,
-}
-
-/// The segments that are left, in order. Partitions that share a queue take from it until it is empty, so that none
-/// waits while another has work.
-#[derive(Debug)]
-pub struct WorkQueue {
-    morsels: Vec<Morsel>,
-    next: AtomicUsize,
-}
-
-impl WorkQueue {
-    /// The segments of some of a table's blocks.
-    pub fn new(table: &Table, blocks: Range<usize>) -> Self {
-        let segments = |block: usize| table.blocks[block].entry().segments as usize;
-        let morsels =
-            blocks.flat_map(|block| (0..segments(block)).map(move |segment| Morsel { block, segment })).collect();
-        Self { morsels, next: AtomicUsize::new(0) }
-    }
-
-    /// The segments of all of a table's blocks.
-    pub fn all(table: &Table) -> Self {
-        Self::new(table, 0..table.blocks.len())
-    }
-
-    pub(super) fn take(&self) -> Option<Morsel> {
-        self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
-    }
-}
 
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.
 pub(super) struct Conditions<'a> {
@@ -163,8 +129,9 @@ pub fn open(
     let schema = Arc::clone(&source.output);
     let source = source.clone();
     let stream = try_stream! {
-        let mut metrics = ScanMetrics::new(&source.metrics, source.table().stored(), partition);
-        let columns: Vec<_> = source.columns.iter().copied().map(ColumnIndex::from).collect();
+        let table = Arc::clone(source.table().stored());
+        let mut metrics = ScanMetrics::new(&source.metrics, &table, partition);
+        let output = Output::of(&source);
         let mut conditions = Conditions::new(&source)?;
         let mut wanted = source.limit.unwrap_or(usize::MAX);
         let mut current: Option<(usize, Option<OpenBlock>)> = None;
@@ -173,32 +140,34 @@ pub fn open(
             conditions.refresh()?;
             let timer = metrics.baseline.elapsed_compute().clone();
             let mut running = timer.timer();
-            if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
-                current = Some((morsel.block, open_block(&conditions, morsel, &mut metrics)?));
-            }
             if let Some(progress) = &progress {
-                progress.0.add(rows_of(source.table().stored(), morsel));
+                progress.0.add(rows_of(&table, morsel));
             }
-            let Some((_, Some(block))) = &current else {
-                metrics.publish(morsel.block);
-                continue;
+            let mut reader = match morsel {
+                Morsel::Segment(place) => {
+                    if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
+                        current = Some((place.block, open_block(&conditions, place, &mut metrics)?));
+                    }
+                    let Some((_, Some(block))) = &current else {
+                        metrics.publish(place.block);
+                        continue;
+                    };
+                    Reader::Segment(block, place.segment, open_segment(&table, block, place.segment))
+                }
+                Morsel::Page(place) => {
+                    let page = &table.delta.pages()[place];
+                    metrics.count_page(page);
+                    Reader::Page(PageReader::new(&table, page))
+                }
             };
-            let mut reader = block.block().open_segment(block, morsel.segment);
-            let Conditions { predicate, history, .. } = &mut conditions;
-            let selection = reader
-                .filter_in_order(predicate, history, metrics.report())
-                .map_err(|error| block_error(block, error))?;
+            let selection = reader.filter(&mut conditions, metrics.report())?;
             let selected = selection.len().min(wanted);
             wanted -= selected;
             let mut row = 0;
             while row < selected {
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
-                let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-                let arrays = reader
-                    .project(&selection, rows, &columns, metrics.report())
-                    .map_err(|error| block_error(block, error))?;
-                let batch = RecordBatch::try_new_with_options(Arc::clone(&source.output), arrays, &options)?;
+                let batch = reader.batch(&selection, rows, &output, metrics.report())?;
                 metrics.baseline.record_output(batch.num_rows());
                 gathered.push(batch)?;
                 while let Some(batch) = gathered.next() {
@@ -207,9 +176,11 @@ pub fn open(
                     running.restart();
                 }
             }
-            metrics.publish(morsel.block);
+            if let Morsel::Segment(place) = morsel {
+                metrics.publish(place.block);
+            }
             running.stop();
-            // Segments may come one after the other with nothing to hand on: whoever cancels has a chance in between.
+            // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between.
             tokio::task::yield_now().await;
         }
         gathered.finish()?;
@@ -220,25 +191,17 @@ pub fn open(
     Box::pin(RecordBatchStreamAdapter::new(schema, stream))
 }
 
-/// Rows of a segment, as if those of its block had as many each. They are added up before their block is opened.
-pub(super) fn rows_of(table: &Table, morsel: Morsel) -> u64 {
-    let entry = table.blocks[morsel.block].entry();
-    let (segment, segments) = (morsel.segment as u64, entry.segments.max(1));
-    let before = |segment: u64| (u128::from(entry.rows) * u128::from(segment) / u128::from(segments)) as u64;
-    before(segment + 1) - before(segment)
-}
-
 /// Opens a block in which rows may pass; `None` for one in which none can. That of a partition in which none can is not
 /// looked at.
 pub(super) fn open_block(
     conditions: &Conditions<'_>,
-    morsel: Morsel,
+    place: SegmentPlace,
     metrics: &mut ScanMetrics,
 ) -> Result<Option<OpenBlock>> {
     let (table, predicate) = (conditions.source.table().stored(), &conditions.predicate);
     // Partitions of the scan that share a block each open it; it is counted with its first segment.
-    let is_first = morsel.segment == 0;
-    if let Some(partition) = table.partition_of(morsel.block) {
+    let is_first = place.segment == 0;
+    if let Some(partition) = table.partition_of(place.block) {
         let admits = conditions.admits(partition);
         metrics.count_partition(partition, admits);
         if !admits {
@@ -247,7 +210,7 @@ pub(super) fn open_block(
             return Ok(None);
         }
     }
-    let file = &table.blocks[morsel.block];
+    let file = &table.blocks[place.block];
     if !file.entry().may_match(&predicate.column_tests) {
         metrics.blocks.add(usize::from(is_first));
         metrics.blocks_skipped_by_statistics.add(usize::from(is_first));

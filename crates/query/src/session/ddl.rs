@@ -21,7 +21,7 @@ use crate::statement::Statement;
 
 impl QuerySession {
     pub(super) fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let mut notices = Vec::new();
         let (mut tables, mut views) = (Vec::new(), Vec::new());
         for name in names {
@@ -32,7 +32,7 @@ impl QuerySession {
                 _ => return Err(QueryError::NotFound { kind, name: name.clone() }),
             }
         }
-        self.store().commit(|edit| {
+        self.changes().commit(|edit| {
             tables.iter().try_for_each(|table| edit.drop_table(*table))?;
             views.iter().try_for_each(|view| edit.drop_view(view))
         })?;
@@ -59,10 +59,10 @@ impl QuerySession {
             let rows_total = Some(table.rows());
             self.fill(name, Target::Sorted { table, design, partitioning }, scan, rows_total).await?
         } else if is_divided_anew {
-            repartition(self.store(), &table, &design, partitioning, self.threads, progress()).await?
+            repartition(&self.changes(), &table, &design, partitioning, self.threads, progress()).await?
         } else {
-            let rows = rewrite_blocks(self.store(), &table, design, self.threads, progress()).await?;
-            complete_partitions(self.store(), table.id, self.threads).await?;
+            let rows = rewrite_blocks(&self.changes(), &table, design, self.threads, progress()).await?;
+            complete_partitions(&self.changes(), table.id, self.threads).await?;
             rows
         };
         Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
@@ -75,7 +75,7 @@ impl QuerySession {
         columns: &[String],
         sql: &str,
     ) -> Result<Outcome> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
             return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
         }
@@ -99,7 +99,7 @@ impl QuerySession {
             }
         }
         let exists = snapshot.view(name).is_some();
-        self.store().commit(|edit| {
+        self.changes().commit(|edit| {
             if exists {
                 edit.drop_view(name)?;
             }
@@ -123,7 +123,7 @@ impl QuerySession {
     }
 
     pub(super) fn show_tables(&self) -> Result<Outcome> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let tables = snapshot.tables().map(|table| (table.name.clone(), "table", table.design.layout.name()));
         let views = snapshot.views().map(|view| (view.name.clone(), "view", ""));
         let mut all: Vec<_> = tables.chain(views).collect();
@@ -137,7 +137,7 @@ impl QuerySession {
 }
 
 /// Rows of text that are known at once.
-fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
+pub(super) fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
     let fields: Vec<_> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
     let schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
     let arrays = columns.iter().map(|(_, values)| Arc::new(StringArray::from(values.clone())) as ArrayRef).collect();

@@ -34,7 +34,7 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         if let Some(table) = snapshot.table(name) {
             if !design_options.is_empty() {
                 return Err(options_of_existing(name));
@@ -59,7 +59,7 @@ impl QuerySession {
         design_options: &[(String, String)],
     ) -> Result<u64> {
         let rows = crate::batches::plan_of(schema, partitions)?;
-        match self.store.snapshot().table(name) {
+        match self.snapshot().table(name) {
             Some(table) if design_options.is_empty() => {
                 let rows = arranged(table, &table.schema, "the data", true, rows)?;
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
@@ -80,7 +80,7 @@ impl QuerySession {
             TableSource::Columns(columns) => {
                 let schema = Schema::new(columns.clone())?;
                 let design = TableDesign::from_options(pairs(options), &schema)?;
-                self.store().commit(|edit| edit.create_table(name, schema, design).map(drop))?;
+                self.changes().commit(|edit| edit.create_table(name, schema, design).map(drop))?;
                 Ok(Done::of("CREATE TABLE"))
             }
             TableSource::Query(query) => {

@@ -16,13 +16,13 @@ impl QuerySession {
         let name = new.name.clone().unwrap_or_else(|| self.index_name(new));
         let index = index_design(name, new, &table)?;
         let mut notices = Vec::new();
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let taken = snapshot.table(&index.name).map(|_| "table").or(snapshot.view(&index.name).map(|_| "view"));
         if let Some(kind) = taken {
             return Err(QueryError::Exists { kind, name: index.name });
         }
         match self.index(&index.name) {
-            None => self.store.commit(|edit| {
+            None => self.changes().commit(|edit| {
                 let catalog = edit.catalog();
                 let is_taken = |table: &Arc<Table>| table.design.indexes.iter().any(|other| other.name == index.name);
                 if catalog.table(&index.name).is_some()
@@ -64,7 +64,7 @@ impl QuerySession {
         for table in &tables {
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
-        self.store.commit(|edit| {
+        self.changes().commit(|edit| {
             tables.iter().try_for_each(|table| {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
@@ -81,17 +81,17 @@ impl QuerySession {
 
     /// Gives the blocks of a table the indexes of its design as it is now, but for some.
     async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
         let indexes = newest.design.indexes.iter().filter(|index| !without.contains(&index.name));
         let indexes: Vec<IndexDesign> = indexes.cloned().collect();
         let progress = self.counter(operation, Some(newest.rows()));
-        rebuild_indexes(self.store(), table, &indexes, self.threads, progress).await
+        rebuild_indexes(&self.changes(), table, &indexes, self.threads, progress).await
     }
 
     /// The index of a name, with its table.
     fn index(&self, name: &str) -> Option<(Arc<Table>, IndexDesign)> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         snapshot.tables().find_map(|table| {
             let index = table.design.indexes.iter().find(|index| index.name == name)?;
             Some((Arc::clone(table), index.clone()))
@@ -102,7 +102,7 @@ impl QuerySession {
     fn index_name(&self, new: &NewIndex) -> String {
         let name = format!("{}_{}_idx", new.table, new.columns.join("_"));
         let numbered = (1..).map(|number| format!("{name}{number}"));
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let is_taken = |name: &String| snapshot.table(name).is_some() || snapshot.view(name).is_some();
         let is_free = |name: &String| self.index(name).is_none() && !is_taken(name);
         std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()

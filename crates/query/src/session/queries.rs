@@ -17,6 +17,7 @@ use taut_store::Catalog;
 
 use super::merged::execute_merged;
 use super::{Done, Outcome, QuerySession, count_of, nullable_values, start, verb_of};
+use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
 use crate::parameters::{Parameters, Value};
@@ -81,7 +82,7 @@ impl QuerySession {
 
     /// Whether a plan is kept for a statement, whose names are then all known.
     pub fn has_plan(&self, statement: &Statement) -> bool {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         match statement {
             Statement::Engine { plan, .. } => plan.get(self.planning.basis(&snapshot), &snapshot).is_some(),
             _ => false,
@@ -106,7 +107,7 @@ impl QuerySession {
             },
             _ => return Ok(None),
         };
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let Some(plan) = slot.get(self.planning.basis(&snapshot), &snapshot) else { return Ok(None) };
         let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
         let Some(values) = plan.values(values) else { return Ok(None) };
@@ -211,7 +212,7 @@ impl QuerySession {
         planned: impl FnOnce(Arc<Catalog>) -> F,
     ) -> Result<Option<Outcome>> {
         let Some(values) = positional(parameters) else { return Ok(None) };
-        let snapshot = self.store.snapshot();
+        let snapshot = self.snapshot();
         let basis = self.planning.basis(&snapshot);
         let kept = match slot.find(basis, &snapshot) {
             Found::Plan(kept) => kept,
@@ -236,7 +237,7 @@ impl QuerySession {
 
     /// Plans a statement on the newest snapshot.
     async fn plan(&self, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
-        self.plan_on(self.store.snapshot(), run).await
+        self.plan_on(self.snapshot(), run).await
     }
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
@@ -261,7 +262,7 @@ impl QuerySession {
             LogicalPlan::Dml(dml) => {
                 let name = dml.table_name.table();
                 // What is registered, and files, are there to be read.
-                if self.store.snapshot().table(name).is_none() {
+                if self.snapshot().table(name).is_none() {
                     return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
                 }
                 format!("insert into {name}")
@@ -269,8 +270,18 @@ impl QuerySession {
             _ => "copy".to_owned(),
         };
         let plan = nullable_values(plan)?;
-        let rows = count_of(start(state, plan, self.counter(&operation, None)).await?).await?;
-        Ok(Outcome::Done(Done::with_rows(verb, rows)))
+        let progress = self.counter(&operation, None);
+        if verb != "INSERT" {
+            let rows = count_of(start(state, plan, progress).await?).await?;
+            return Ok(Outcome::Done(Done::with_rows(verb, rows)));
+        }
+        self.check_may_write(verb)?;
+        let inserted = self.in_transaction(async |changes: Changes| {
+            let mut state = state;
+            state.config_mut().set_extension(Arc::new(changes));
+            count_of(start(state, plan, progress).await?).await
+        });
+        Ok(Outcome::Done(Done::with_rows(verb, inserted.await?)))
     }
 }
 

@@ -500,7 +500,8 @@ fn leave_out(
             statistics.exact &= left_out == 0;
         }
     }
-    units.iter().for_each(|unit| table.delta.forget_block(*unit));
+    let blocks = removed.iter().filter_map(|block| UnitId::of(block.id()));
+    blocks.for_each(|unit| table.delta.forget_block(unit));
     table.delta.remove_pages(|page| old.pages.iter().any(|(old, _)| *old == page));
     Ok(())
 }

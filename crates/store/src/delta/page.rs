@@ -48,8 +48,7 @@ impl OpenPage {
             append(builder.as_mut(), array);
         }
         columns.rows += rows.num_rows();
-        columns.bytes +=
-            rows.columns().iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum::<usize>();
+        columns.bytes += super::bytes_of(rows);
         true
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::{self, Formatter};
 use std::sync::{Arc, OnceLock};
 
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -12,10 +12,10 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties};
 
 use super::super::source::ScanSource;
-use super::super::stream::WorkQueue;
+use super::super::work::WorkQueue;
 use super::keys::TABLE_INDEXES_MAX;
 use super::plan::{AggregatePlan, Found, find, groups_estimate};
-use super::stream;
+use super::stream::{self, Work};
 
 /// More groups than this are left to the engine, if that is how many there are about.
 const GROUPS_MAX: f64 = (TABLE_INDEXES_MAX / 8) as f64;
@@ -35,6 +35,8 @@ pub struct TautAggregateExec {
     properties: Arc<PlanProperties>,
     /// The segments that are left, for all partitions.
     queue: OnceLock<Arc<WorkQueue>>,
+    /// What is replaced, over the rows of the table's pages.
+    of_pages: OnceLock<Arc<dyn ExecutionPlan>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -47,8 +49,12 @@ impl TautAggregateExec {
         let Some(aggregate) = root.downcast_ref::<AggregateExec>() else { return Ok(None) };
         let Some(Found { plan, scan }) = find(aggregate) else { return Ok(None) };
         let Some(source) = source_of(&scan) else { return Ok(None) };
+        let stored = source.table().stored();
+        if stored.blocks.is_empty() && !stored.delta.has_no_pages() {
+            return Ok(None);
+        }
         let groups = groups_estimate(source.table(), &plan.keys);
-        let many = GROUPS_FEW.max(source.table().rows() as f64 / GROUP_ROWS_MIN).min(GROUPS_MAX);
+        let many = GROUPS_FEW.max(stored.block_rows() as f64 / GROUP_ROWS_MIN).min(GROUPS_MAX);
         if !plan.keys.is_empty() && groups > many {
             return Ok(None);
         }
@@ -82,7 +88,28 @@ impl TautAggregateExec {
     fn new(replaced: Arc<AggregateExec>, plan: Arc<AggregatePlan>, scan: Arc<dyn ExecutionPlan>) -> Self {
         let properties = Arc::clone(replaced.properties());
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { replaced, plan, scan, properties, queue: OnceLock::new(), metrics }
+        Self { replaced, plan, scan, properties, queue: OnceLock::new(), of_pages: OnceLock::new(), metrics }
+    }
+
+    /// The same aggregation of the rows in pages, which all partitions share. There are few of them, so that it is the
+    /// engine's.
+    fn of_pages(&self, source: &ScanSource) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if source.table().stored().delta.has_no_pages() {
+            return Ok(None);
+        }
+        if let Some(known) = self.of_pages.get() {
+            return Ok(Some(Arc::clone(known)));
+        }
+        // The conditions are those of the scan below this operator: more of them may have come since.
+        let scan = DataSourceExec::from_data_source(source.of_pages());
+        let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
+        let of_pages = replaced.transform_up(|node| {
+            Ok(match source_of(&node) {
+                Some(_) => Transformed::yes(Arc::clone(&scan) as Arc<dyn ExecutionPlan>),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(Some(Arc::clone(self.of_pages.get_or_init(|| of_pages.data))))
     }
 }
 
@@ -153,8 +180,9 @@ impl ExecutionPlan for TautAggregateExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let Some(source) = source_of(&self.scan) else { return internal_err!("an aggregation of Taut reads a scan") };
-        let queue = self.queue.get_or_init(|| Arc::new(WorkQueue::all(source.table().stored())));
+        let segments = self.queue.get_or_init(|| Arc::new(WorkQueue::blocks(source.table().stored())));
+        let work = Work { segments: Arc::clone(segments), of_pages: self.of_pages(source)? };
         let metrics = (&self.metrics, partition);
-        Ok(stream::open(Arc::clone(&self.plan), source, Arc::clone(queue), metrics, context))
+        Ok(stream::open(Arc::clone(&self.plan), source, work, metrics, context))
     }
 }

@@ -10,6 +10,8 @@
 //!     DataSourceExec(ScanSource)              what is read, and its conditions; never opened itself
 //! ```
 //!
+//! Rows that are in no block go through the operator that it replaces, whose states come behind its own.
+//!
 //! It is not for groups that are about as many as rows: those are the engine's, which knows when to give up.
 
 mod arithmetic;

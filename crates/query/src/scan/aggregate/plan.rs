@@ -112,7 +112,7 @@ pub fn find(aggregate: &AggregateExec) -> Option<Found> {
         }
     }
     let source = scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<ScanSource>()?;
-    if !source.is_unordered() {
+    if !source.is_unordered() || source.has_row_ids() {
         return None;
     }
     let resolver = Resolver { projections, source, arrow: source.table().arrow() };
@@ -284,7 +284,7 @@ fn partial_schema(aggregate: &AggregateExec) -> Result<SchemaRef> {
     Ok(partial.schema())
 }
 
-/// How many groups there are at most if every key has its distinct values, about.
+/// How many groups there are in blocks at most if every key has its distinct values, about.
 pub fn groups_estimate(table: &TautTable, keys: &[ColumnIndex]) -> f64 {
     let distinct = |column: &ColumnIndex| {
         table.stored().statistics.get(column.index()).map_or(f64::MAX, |known| known.distinct_estimate() as f64 + 1.0)

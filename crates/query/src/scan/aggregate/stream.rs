@@ -7,13 +7,16 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
 use taut_types::{ColumnIndex, Key, LogicalType};
 
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
-use super::super::stream::{Conditions, WorkQueue, block_error, open_block, rows_of};
+use super::super::stream::{Conditions, block_error, open_block};
+use super::super::work::{Morsel, WorkQueue, open_segment, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{SegmentCounts, aggregate};
@@ -110,11 +113,19 @@ fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPa
     (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !parts.is_empty()).then_some(parts)
 }
 
+/// What a partition reads.
+pub struct Work {
+    /// The segments that are left.
+    pub segments: Arc<WorkQueue>,
+    /// The same aggregation of rows in pages, by the engine.
+    pub of_pages: Option<Arc<dyn ExecutionPlan>>,
+}
+
 /// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
 pub fn open(
     plan: Arc<AggregatePlan>,
     source: &ScanSource,
-    queue: Arc<WorkQueue>,
+    work: Work,
     (metrics, partition): (&ExecutionPlanMetricsSet, usize),
     context: Arc<TaskContext>,
 ) -> SendableRecordBatchStream {
@@ -123,23 +134,24 @@ pub fn open(
     let mut metrics = Metrics::new(metrics, partition);
     let stream = try_stream! {
         let progress = context.session_config().get_extension::<ScanProgress>();
-        let mut scan = ScanMetrics::new(&source.metrics, source.table().stored(), partition);
+        let stored = Arc::clone(source.table().stored());
+        let mut scan = ScanMetrics::new(&source.metrics, &stored, partition);
         let mut conditions = Conditions::new(&source)?;
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
         let mut current = None;
-        while let Some(morsel) = queue.take() {
+        while let Some(Morsel::Segment(place)) = work.segments.take() {
             {
                 let elapsed = metrics.baseline.elapsed_compute().clone();
                 let _timer = elapsed.timer();
                 conditions.refresh()?;
-                if current.as_ref().is_none_or(|(block, _)| *block != morsel.block) {
-                    current = Some((morsel.block, open_block(&conditions, morsel, &mut scan)?));
+                if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
+                    current = Some((place.block, open_block(&conditions, place, &mut scan)?));
                 }
                 if let Some(progress) = &progress {
-                    progress.0.add(rows_of(source.table().stored(), morsel));
+                    progress.0.add(rows_of(&stored, Morsel::Segment(place)));
                 }
                 if let Some((_, Some(block))) = &current {
-                    let mut reader = block.block().open_segment(block, morsel.segment);
+                    let mut reader = open_segment(&stored, block, place.segment);
                     let Conditions { predicate, history, .. } = &mut conditions;
                     let selection = reader
                         .filter_in_order(predicate, history, scan.report())
@@ -152,7 +164,7 @@ pub fn open(
                         Failure::Engine(error) => error,
                     })?;
                 }
-                scan.publish(morsel.block);
+                scan.publish(place.block);
                 metrics.publish();
             }
             if !table.fits() {
@@ -168,6 +180,15 @@ pub fn open(
         for batch in table.take()? {
             metrics.baseline.record_output(batch.num_rows());
             yield batch;
+        }
+        // Groups that are in blocks too come a second time; the final aggregation merges them.
+        if let Some(of_pages) = &work.of_pages {
+            let mut states = of_pages.execute(partition, context)?;
+            while let Some(batch) = states.next().await {
+                let batch = batch?;
+                metrics.baseline.record_output(batch.num_rows());
+                yield batch;
+            }
         }
         metrics.baseline.done();
     };

@@ -1,0 +1,180 @@
+//! The rows of a mutation's query, told apart: which rows of the table go, and which come.
+//!
+//! ```text
+//! query       | taut row | taut action | new values |       one row for each row to change, or more where a join has more
+//!                  │            │             │
+//!                  ▼            ▼             ▼
+//!             ChangedRows: the ids of rows that are deleted or replaced, each once
+//!                               └─> rows to insert, and rows with new values: the output, which is inserted
+//! ```
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::compute::{cast, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef, UInt64Type};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use parking_lot::Mutex;
+use taut_store::{RowId, RowSet};
+
+use crate::error::QueryError;
+use crate::statement::{Action, MutationKind, Outputs};
+
+/// The rows that a mutation takes away.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// All of them.
+    pub rows: RowSet,
+    /// How many of them no other row replaces.
+    pub deleted: u64,
+}
+
+/// The same while the mutation runs.
+pub type ChangedRows = Arc<Mutex<Changed>>;
+
+/// Notes the rows that a mutation takes away, and hands on those that it inserts; of a deletion, the deleted ones.
+#[derive(Debug)]
+pub struct ChangedRowsExec {
+    input: Arc<dyn ExecutionPlan>,
+    outputs: Outputs,
+    kind: MutationKind,
+    changed: ChangedRows,
+    properties: Arc<PlanProperties>,
+}
+
+impl ChangedRowsExec {
+    /// The operator over the plan of a mutation's query.
+    ///
+    /// # Errors
+    /// When the plan does not have the columns of the query.
+    pub fn try_new(
+        input: Arc<dyn ExecutionPlan>,
+        outputs: Outputs,
+        kind: MutationKind,
+        changed: ChangedRows,
+    ) -> Result<Self> {
+        let places: Vec<usize> = outputs.columns.clone().collect();
+        let schema = Arc::new(input.schema().project(&places)?);
+        let partitions = input.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self { input, outputs, kind, changed, properties: Arc::new(properties) })
+    }
+}
+
+/// What is done to the rows of a batch.
+struct Sorter {
+    outputs: Outputs,
+    kind: MutationKind,
+    changed: ChangedRows,
+    schema: SchemaRef,
+}
+
+impl Sorter {
+    fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = self.outputs.row.map(|place| batch.column(place).as_primitive_opt::<UInt64Type>());
+        let rows = match rows {
+            Some(None) => return internal_err!("the id of a row is no number"),
+            rows => rows.flatten(),
+        };
+        let actions = self.outputs.action.map(|place| cast(batch.column(place), &DataType::Int64)).transpose()?;
+        let actions = actions.as_ref().map(|actions| actions.as_primitive::<Int64Type>());
+        let mut changed = self.changed.lock();
+        let mut is_written = Vec::with_capacity(batch.num_rows());
+        for place in 0..batch.num_rows() {
+            let row = rows.filter(|rows| rows.is_valid(place)).map(|rows| RowId(rows.value(place)));
+            let action = match (actions, self.kind) {
+                (Some(actions), _) => Action::from_code(actions.value(place)),
+                (None, MutationKind::Insert) => Some(Action::Insert),
+                (None, MutationKind::Delete) => Some(Action::Delete),
+                (None, MutationKind::Update | MutationKind::Merge) => Some(Action::Update),
+            };
+            let action = action.ok_or_else(|| internal_datafusion_err!("an action without a meaning"))?;
+            let is_first = match action {
+                Action::Nothing | Action::Insert => true,
+                Action::Update | Action::Delete => {
+                    let row = row.ok_or_else(|| internal_datafusion_err!("a row to change without an id"))?;
+                    changed.rows.insert(row)
+                }
+            };
+            if !is_first && matches!(self.kind, MutationKind::Merge | MutationKind::Insert) {
+                let error = QueryError::Cardinality { verb: self.kind.verb() };
+                return Err(DataFusionError::External(Box::new(error)));
+            }
+            changed.deleted += u64::from(is_first && action == Action::Delete);
+            let is_output = match action {
+                Action::Nothing => false,
+                Action::Insert | Action::Update => true,
+                // For RETURNING.
+                Action::Delete => self.kind == MutationKind::Delete,
+            };
+            is_written.push(is_output && is_first);
+        }
+        drop(changed);
+        let columns: Vec<ArrayRef> =
+            self.outputs.columns.clone().map(|place| Arc::clone(batch.column(place))).collect();
+        let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
+        Ok(filter_record_batch(&output, &BooleanArray::from(is_written))?)
+    }
+}
+
+impl DisplayAs for ChangedRowsExec {
+    fn fmt_as(&self, _format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "ChangedRows: {}", self.kind.verb())
+    }
+}
+
+impl ExecutionPlan for ChangedRowsExec {
+    fn name(&self) -> &str {
+        "ChangedRows"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.pop()) {
+            (Some(input), None) => {
+                let (outputs, changed) = (self.outputs.clone(), Arc::clone(&self.changed));
+                Ok(Arc::new(Self::try_new(input, outputs, self.kind, changed)?))
+            }
+            _ => internal_err!("changed rows have one input"),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.schema();
+        let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
+        let sorter = Sorter { outputs, kind, changed, schema: Arc::clone(&schema) };
+        let rows = self.input.execute(partition, context)?.map(move |batch| sorter.batch(&batch?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}

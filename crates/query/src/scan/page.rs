@@ -1,0 +1,148 @@
+//! The rows of a page of a delta: which of them pass a predicate, and their columns.
+//!
+//! A page is filtered by the same predicate as blocks, on keys, so that a condition means the same here and there. First
+//! deleted rows go, then column tests are evaluated, which fail on no row, then row tests one after the other on the rows
+//! that are left: they may fail on others.
+
+mod passing;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, BooleanBufferBuilder, UInt32Array};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::take;
+use datafusion::common::Result;
+use taut_block::Selection;
+use taut_store::{DeltaPage, Table};
+use taut_types::{ColumnIndex, Predicate, RowTest};
+
+use self::passing::passing;
+
+/// A page that is being read.
+pub struct PageReader<'a> {
+    table: &'a Table,
+    page: &'a DeltaPage,
+    /// The columns that were asked for, by their places: an open page copies them.
+    columns: BTreeMap<usize, ArrayRef>,
+}
+
+impl<'a> PageReader<'a> {
+    /// Opens a page of a table.
+    pub fn new(table: &'a Table, page: &'a DeltaPage) -> Self {
+        Self { table, page, columns: BTreeMap::new() }
+    }
+
+    /// The page.
+    pub fn page(&self) -> &'a DeltaPage {
+        self.page
+    }
+
+    /// The rows that are not deleted and pass a predicate.
+    ///
+    /// # Errors
+    /// When a row test fails on a row that is not deleted and that all tests before it let pass.
+    pub fn filter(&mut self, predicate: &Predicate) -> Result<Selection> {
+        let mut left = self.live();
+        if !predicate.column_tests.is_empty() && left.has_true() {
+            self.open(predicate.column_tests.iter().map(|test| test.column));
+        }
+        for test in &predicate.column_tests {
+            if !left.has_true() {
+                break;
+            }
+            let logical_type = self.table.schema.column(test.column).logical_type;
+            left = passing(&self.column(test.column), logical_type, test, left);
+        }
+        let mut selection = selected(&left);
+        for test in &predicate.row_tests {
+            if selection.is_empty() {
+                break;
+            }
+            selection = self.pass_rows(test.as_ref(), &selection)?;
+        }
+        Ok(selection)
+    }
+
+    /// Some columns of the `rows.start`-th to `rows.end`-th selected rows.
+    ///
+    /// # Errors
+    /// When the selection is not one of this page, which is a bug.
+    pub fn project(
+        &mut self,
+        selection: &Selection,
+        rows: Range<usize>,
+        columns: &[ColumnIndex],
+    ) -> Result<Vec<ArrayRef>> {
+        self.open(columns.iter().copied());
+        let arrays = columns.iter().map(|column| self.column(*column));
+        match consecutive(selection, &rows) {
+            Some(first) => Ok(arrays.map(|array| array.slice(first, rows.len())).collect()),
+            None => {
+                let positions = UInt32Array::from_iter_values(rows.map(|row| selection.position(row)));
+                Ok(arrays.map(|array| take(&array, &positions, None)).collect::<Result<_, _>>()?)
+            }
+        }
+    }
+
+    /// The rows that are not deleted.
+    fn live(&self) -> BooleanBuffer {
+        let rows = self.page.rows();
+        let mut live = BooleanBufferBuilder::new(rows);
+        live.append_n(rows, true);
+        let deleted = self.table.delta.deleted(self.page.id());
+        if let Some(deleted) = deleted.and_then(|deleted| deleted.segment(0)) {
+            let deleted = deleted.iter().map(|row| row as usize);
+            deleted.take_while(|row| *row < rows).for_each(|row| live.set_bit(row, false));
+        }
+        live.finish()
+    }
+
+    fn pass_rows(&mut self, test: &dyn RowTest, selection: &Selection) -> Result<Selection> {
+        let rows = selection.len();
+        let arrays = self.project(selection, 0..rows, test.columns())?;
+        let passes = test.evaluate(&arrays, rows)?;
+        let passes = |row: &usize| passes.is_valid(*row) && passes.value(*row);
+        let left: Vec<u32> = (0..rows).filter(passes).map(|row| selection.position(row)).collect();
+        Ok(if left.len() == rows { selection.clone() } else { Selection::Positions(left) })
+    }
+
+    /// Asks for columns that were not asked for yet.
+    fn open(&mut self, columns: impl Iterator<Item = ColumnIndex>) {
+        let mut wanted: Vec<usize> = columns.map(ColumnIndex::index).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.retain(|place| !self.columns.contains_key(place));
+        if !wanted.is_empty() {
+            let arrays = self.page.columns(&wanted);
+            self.columns.extend(wanted.into_iter().zip(arrays));
+        }
+    }
+
+    /// A column that is open.
+    fn column(&self, column: ColumnIndex) -> ArrayRef {
+        match self.columns.get(&column.index()) {
+            Some(array) => Arc::clone(array),
+            None => self.page.columns(&[column.index()]).swap_remove(0),
+        }
+    }
+}
+
+/// The rows whose bits are set.
+fn selected(bits: &BooleanBuffer) -> Selection {
+    let count = bits.count_set_bits();
+    if count == bits.len() {
+        return Selection::All(count);
+    }
+    Selection::Positions(bits.set_indices_u32().collect())
+}
+
+/// The first of some selected rows, where they follow each other.
+fn consecutive(selection: &Selection, rows: &Range<usize>) -> Option<usize> {
+    if rows.is_empty() {
+        return Some(0);
+    }
+    let (first, last) = (selection.position(rows.start), selection.position(rows.end - 1));
+    ((last - first) as usize + 1 == rows.len()).then_some(first as usize)
+}

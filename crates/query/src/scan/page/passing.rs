@@ -1,0 +1,156 @@
+//! Column tests on Arrow arrays, as [`ColumnTest::admits`] defines them.
+
+use std::ops::RangeBounds;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use datafusion::arrow::datatypes::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use taut_types::{ColumnTest, LogicalType, Test, f32_to_key, f64_to_key};
+
+/// The rows among those that are left whose value passes a test.
+pub fn passing(array: &ArrayRef, logical_type: LogicalType, test: &ColumnTest, left: BooleanBuffer) -> BooleanBuffer {
+    let valid = array.logical_nulls();
+    if test.test == Test::Null {
+        return match (valid, test.negated) {
+            (Some(valid), false) => &left & &!valid.inner(),
+            (Some(valid), true) => &left & valid.inner(),
+            (None, true) => left,
+            (None, false) => BooleanBuffer::new_unset(left.len()),
+        };
+    }
+    let left = match valid {
+        Some(valid) => &left & valid.inner(),
+        None => left,
+    };
+    let admitted = match logical_type {
+        LogicalType::Varchar => {
+            let values = array.as_string_view();
+            bytes(|row| values.value(row).as_bytes(), &test.test, &left)
+        }
+        LogicalType::Bytea => {
+            let values = array.as_binary_view();
+            bytes(|row| values.value(row), &test.test, &left)
+        }
+        LogicalType::Decimal { .. } => {
+            let values = array.as_primitive::<Decimal128Type>().values();
+            numbers(|row| values[row], &test.test, &left)
+        }
+        _ => {
+            let keys = keys_of(array, logical_type);
+            match &test.test {
+                Test::Range { low, high } => range(&keys, (*low, *high)),
+                test => numbers(|row| i128::from(keys[row]), test, &left),
+            }
+        }
+    };
+    if test.negated { &left & &!&admitted } else { &left & &admitted }
+}
+
+/// Values as keys, of a type whose keys have at most 64 bits.
+fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
+    match logical_type {
+        LogicalType::Boolean => array.as_boolean().values().iter().map(i64::from).collect(),
+        LogicalType::SmallInt => array.as_primitive::<Int16Type>().values().iter().copied().map(i64::from).collect(),
+        LogicalType::Integer => array.as_primitive::<Int32Type>().values().iter().copied().map(i64::from).collect(),
+        LogicalType::Date => array.as_primitive::<Date32Type>().values().iter().copied().map(i64::from).collect(),
+        LogicalType::Real => {
+            let values = array.as_primitive::<Float32Type>().values().iter();
+            values.map(|value| i64::from(f32_to_key(*value))).collect()
+        }
+        LogicalType::Double => array.as_primitive::<Float64Type>().values().iter().copied().map(f64_to_key).collect(),
+        LogicalType::Timestamp | LogicalType::TimestampTz => {
+            array.as_primitive::<TimestampMicrosecondType>().values().clone()
+        }
+        _ => array.as_primitive::<Int64Type>().values().clone(),
+    }
+}
+
+/// The keys between two bounds. Each is compared with both, whether it is wanted or not: that is a few at a time.
+fn range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
+    let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    if low > greatest || high < least {
+        return BooleanBuffer::new_unset(keys.len());
+    }
+    let (low, high) = (low.max(least) as i64, high.min(greatest) as i64);
+    BooleanBuffer::collect_bool(keys.len(), |row| (keys[row] >= low) & (keys[row] <= high))
+}
+
+fn numbers(key: impl Fn(usize) -> i128, test: &Test, left: &BooleanBuffer) -> BooleanBuffer {
+    match test {
+        Test::Range { low, high } => at(left, |row| (low..=high).contains(&&key(row))),
+        Test::OneOf(listed) => at(left, |row| listed.binary_search(&key(row)).is_ok()),
+        _ => BooleanBuffer::new_unset(left.len()),
+    }
+}
+
+fn bytes<'a>(value: impl Fn(usize) -> &'a [u8], test: &Test, left: &BooleanBuffer) -> BooleanBuffer {
+    match test {
+        Test::BytesRange { low, high } => {
+            let bounds = (low.as_ref().map(|low| &**low), high.as_ref().map(|high| &**high));
+            at(left, |row| RangeBounds::<[u8]>::contains(&bounds, value(row)))
+        }
+        Test::BytesOneOf(listed) => {
+            at(left, |row| listed.binary_search_by(|entry| entry.as_ref().cmp(value(row))).is_ok())
+        }
+        _ => BooleanBuffer::new_unset(left.len()),
+    }
+}
+
+/// The rows among those that are left for which something holds.
+fn at(left: &BooleanBuffer, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(left.len(), |row| left.value(row) && holds(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Bound;
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{BooleanArray, Decimal128Array, Float64Array, Int16Array, StringViewArray};
+    use taut_types::{ColumnIndex, key_at};
+
+    use super::*;
+
+    #[test]
+    fn arrays_pass_as_keys_do() {
+        let nan = f64::NAN;
+        let doubles = [Some(-0.0), Some(0.0), Some(nan), Some(-nan), None, Some(f64::INFINITY), Some(-1.5)];
+        let decimal = LogicalType::Decimal { precision: 38, scale: 2 };
+        let decimals = [Some(i128::MAX / 2), Some(-7), None, Some(0), Some(1)];
+        let decimals = Decimal128Array::from(decimals.to_vec()).with_precision_and_scale(38, 2).unwrap();
+        let arrays: [(ArrayRef, LogicalType); 5] = [
+            (Arc::new(Float64Array::from(doubles.to_vec())), LogicalType::Double),
+            (Arc::new(Int16Array::from(vec![Some(-1), None, Some(0), Some(7)])), LogicalType::SmallInt),
+            (Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])), LogicalType::Boolean),
+            (Arc::new(decimals), decimal),
+            (
+                Arc::new(StringViewArray::from(vec![Some("a"), None, Some(""), Some("abc"), Some("b")])),
+                LogicalType::Varchar,
+            ),
+        ];
+        let text = |text: &str| -> Box<[u8]> { text.as_bytes().into() };
+        let tests = [
+            Test::Null,
+            Test::Range { low: -1, high: 0 },
+            Test::Range { low: i128::MIN, high: 6 },
+            Test::Range { low: 1 << 70, high: i128::MAX },
+            Test::Range { low: 5, high: 4 },
+            Test::OneOf(Arc::from([-1, 0, 7])),
+            Test::OneOf(Arc::from([])),
+            Test::BytesRange { low: Bound::Included(text("a")), high: Bound::Excluded(text("abc")) },
+            Test::BytesRange { low: Bound::Excluded(text("a")), high: Bound::Unbounded },
+            Test::BytesOneOf(Arc::from([text(""), text("abc")])),
+        ];
+        for (array, logical_type) in &arrays {
+            for (test, negated) in tests.iter().flat_map(|test| [(test, false), (test, true)]) {
+                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+                let left = BooleanBuffer::collect_bool(array.len(), |row| row != 3);
+                let found: Vec<usize> = passing(array, *logical_type, &test, left).set_indices().collect();
+                let admits = |row: &usize| *row != 3 && test.admits(key_at(array, *logical_type, *row).as_ref());
+                assert_eq!(found, (0..array.len()).filter(admits).collect::<Vec<_>>(), "{array:?}: {test:?}");
+            }
+        }
+    }
+}

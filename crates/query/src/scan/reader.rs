@@ -1,0 +1,113 @@
+//! What a scan reads a morsel by, and the batches that come out of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, UInt64Array};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::{Result, exec_datafusion_err};
+use taut_block::{ScanReport, SegmentReader, Selection};
+use taut_store::{OpenBlock, RowId, UnitId};
+use taut_types::ColumnIndex;
+
+use super::page::PageReader;
+use super::source::ScanSource;
+use super::stream::{Conditions, block_error};
+
+/// What comes out of a scan.
+pub struct Output {
+    schema: SchemaRef,
+    /// The columns that are stored, in order.
+    stored: Vec<ColumnIndex>,
+    /// For each column that comes out, whether it is the ids of rows.
+    are_ids: Vec<bool>,
+    has_ids: bool,
+}
+
+impl Output {
+    /// That of a scan.
+    pub fn of(source: &ScanSource) -> Self {
+        let are_ids: Vec<bool> = source.columns.iter().map(|column| source.table().is_row_id(*column)).collect();
+        let stored = source.columns.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
+        let stored = stored.map(|(column, _)| ColumnIndex::from(*column)).collect();
+        let has_ids = are_ids.contains(&true);
+        Self { schema: Arc::clone(&source.output), stored, are_ids, has_ids }
+    }
+}
+
+/// A morsel that is being read.
+pub enum Reader<'a> {
+    /// A segment of a block, with its number.
+    Segment(&'a OpenBlock, usize, SegmentReader<'a>),
+    /// A page.
+    Page(PageReader<'a>),
+}
+
+impl Reader<'_> {
+    /// The rows that pass, and are not deleted.
+    ///
+    /// # Errors
+    /// When a section cannot be read, or a condition fails on a row.
+    pub fn filter(&mut self, conditions: &mut Conditions<'_>, report: &mut ScanReport) -> Result<Selection> {
+        let Conditions { predicate, history, .. } = conditions;
+        match self {
+            Self::Segment(block, _, reader) => {
+                let selection = reader.filter_in_order(predicate, history, report);
+                selection.map_err(|error| block_error(block, error))
+            }
+            Self::Page(page) => page.filter(predicate),
+        }
+    }
+
+    /// Some of the rows of a selection.
+    ///
+    /// # Errors
+    /// When a section cannot be read, or a row that is asked for its id can have none.
+    pub fn batch(
+        &mut self,
+        selection: &Selection,
+        rows: Range<usize>,
+        output: &Output,
+        report: &mut ScanReport,
+    ) -> Result<RecordBatch> {
+        let arrays = match self {
+            Self::Segment(block, _, reader) => {
+                let arrays = reader.project(selection, rows.clone(), &output.stored, report);
+                arrays.map_err(|error| block_error(block, error))?
+            }
+            Self::Page(page) => page.project(selection, rows.clone(), &output.stored)?,
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let arrays = if output.has_ids { self.with_ids(arrays, selection, rows, output)? } else { arrays };
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&output.schema), arrays, &options)?)
+    }
+
+    fn with_ids(
+        &self,
+        stored: Vec<ArrayRef>,
+        selection: &Selection,
+        rows: Range<usize>,
+        output: &Output,
+    ) -> Result<Vec<ArrayRef>> {
+        let (unit, segment) = self.place()?;
+        // A segment has at most 65,536 rows.
+        let id = |row| RowId::new(unit, segment, selection.position(row) as u16).0;
+        let ids: ArrayRef = Arc::new(UInt64Array::from_iter_values(rows.map(id)));
+        let mut stored = stored.into_iter();
+        let arrays = output.are_ids.iter().map(|is_id| if *is_id { Some(Arc::clone(&ids)) } else { stored.next() });
+        Ok(arrays.flatten().collect())
+    }
+
+    /// The first parts of the ids of rows.
+    fn place(&self) -> Result<(UnitId, u16)> {
+        match self {
+            Self::Segment(block, segment, _) => {
+                let id = block.file().id();
+                let place = UnitId::of(id).zip(u16::try_from(*segment).ok());
+                place.ok_or_else(|| exec_datafusion_err!("rows of segment {segment} of block {id} can have no ids"))
+            }
+            Self::Page(page) => Ok((page.page().id(), 0)),
+        }
+    }
+}

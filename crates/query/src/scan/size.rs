@@ -1,0 +1,39 @@
+//! How much the scans of a plan read.
+
+use std::sync::Arc;
+
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use taut_block::SEGMENT_ROWS;
+
+use super::source::ScanSource;
+use super::work::rows_of_all;
+
+/// Rows of all tables that a plan scans, each as often as it does, deleted ones too.
+pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    let own = plan.downcast_ref::<DataSourceExec>().and_then(|exec| exec.data_source().downcast_ref::<ScanSource>());
+    let own = own.map_or(0, |scan| rows_of_all(scan.table.stored()));
+    plan.children().into_iter().map(rows_of).sum::<u64>() + own
+}
+
+/// Bytes of a batch of a plan that only hands on what a scan reads, about.
+const BATCH_BYTES: f64 = 16_777_216.0;
+
+/// Rows of a batch that suit a plan which only hands on what a scan reads: whole segments, as long as rows are not wide.
+/// `None` for other plans, whose operators work on batches that fit the caches.
+pub fn batch_rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(exec) = plan.downcast_ref::<DataSourceExec>() {
+        let scan = exec.data_source().downcast_ref::<ScanSource>()?;
+        let row_bytes: f64 = scan.columns.iter().map(|column| scan.table.row_bytes(*column)).sum();
+        // Between one and a segment's rows.
+        return Some((BATCH_BYTES / row_bytes.max(1.0)).clamp(1.0, SEGMENT_ROWS as f64) as usize);
+    }
+    let hands_on =
+        plan.downcast_ref::<CoalescePartitionsExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
+    match plan.children().as_slice() {
+        [child] if hands_on => batch_rows_of(child),
+        _ => None,
+    }
+}

@@ -1,0 +1,221 @@
+//! The transaction of a session: what `BEGIN` to `COMMIT` do, and in what state statements find it.
+
+use std::sync::Arc;
+
+use taut_store::{Catalog, CommitError, Synchronous, Transaction};
+
+use super::{Done, Outcome, QuerySession};
+use crate::changes::Changes;
+use crate::error::{QueryError, Result};
+use crate::statement::{IsolationLevel, Statement};
+
+/// What a session does with transactions.
+#[derive(Debug)]
+pub(super) struct Transactions {
+    current: Option<Current>,
+    /// For transactions that do not say.
+    isolation: IsolationLevel,
+    read_only: bool,
+    pub synchronous: Synchronous,
+}
+
+/// A transaction that was begun by a statement.
+#[derive(Clone, Debug)]
+struct Current {
+    transaction: Arc<Transaction>,
+    isolation: IsolationLevel,
+    read_only: bool,
+    /// Whether a statement has run in it: what it sees is settled by the first.
+    has_run: bool,
+    /// Whether a statement has failed, after which it can only be rolled back.
+    has_failed: bool,
+}
+
+impl Default for Transactions {
+    fn default() -> Self {
+        let synchronous = Synchronous::Full;
+        Self { current: None, isolation: IsolationLevel::Snapshot, read_only: false, synchronous }
+    }
+}
+
+impl QuerySession {
+    /// Runs a statement about transactions; `None` for all others.
+    pub(super) fn control(&self, statement: &Statement) -> Result<Option<Outcome>> {
+        let state = &mut *self.transactions.lock();
+        let mut done = match statement {
+            Statement::Begin { .. } => Done::of("BEGIN"),
+            Statement::Commit => Done::of("COMMIT"),
+            Statement::Rollback { .. } => Done::of("ROLLBACK"),
+            Statement::Savepoint { .. } => Done::of("SAVEPOINT"),
+            Statement::Release { .. } => Done::of("RELEASE"),
+            Statement::SetTransaction { .. } => Done::of("SET"),
+            _ => return Ok(None),
+        };
+        match statement {
+            Statement::Begin { .. } if state.current.is_some() => {
+                done.notices.push("there already is a transaction in progress".to_owned());
+            }
+            Statement::Begin { isolation, read_only } => {
+                let transaction = Arc::new(self.store.begin());
+                let isolation = isolation.unwrap_or(state.isolation);
+                if isolation == IsolationLevel::Serializable {
+                    transaction.serialize();
+                }
+                let read_only = *read_only || state.read_only;
+                state.current = Some(Current { transaction, isolation, read_only, has_run: false, has_failed: false });
+            }
+            Statement::Commit => match state.current.take() {
+                None => done.notices.push("there is no transaction in progress".to_owned()),
+                Some(current) if current.has_failed => done = Done::of("ROLLBACK"),
+                Some(current) => {
+                    current.transaction.commit(state.synchronous)?;
+                }
+            },
+            Statement::Rollback { savepoint: None } => {
+                if state.current.take().is_none() {
+                    done.notices.push("there is no transaction in progress".to_owned());
+                }
+            }
+            Statement::Rollback { savepoint: Some(name) } => {
+                let current = in_progress(&mut state.current, "ROLLBACK TO SAVEPOINT")?;
+                current.transaction.roll_back_to(name)?;
+                current.has_failed = false;
+            }
+            Statement::Savepoint { name } => {
+                let current = in_progress(&mut state.current, "SAVEPOINT")?.checked()?;
+                current.transaction.savepoint(name);
+            }
+            Statement::Release { name } => {
+                in_progress(&mut state.current, "RELEASE SAVEPOINT")?.checked()?.transaction.release(name)?;
+            }
+            Statement::SetTransaction { isolation, read_only, session: true } => {
+                state.isolation = isolation.unwrap_or(state.isolation);
+                state.read_only = read_only.unwrap_or(state.read_only);
+            }
+            Statement::SetTransaction { isolation, read_only, session: false } => {
+                let current = in_progress(&mut state.current, "SET TRANSACTION")?.checked()?;
+                if isolation.is_some_and(|isolation| isolation != current.isolation) && current.has_run {
+                    return Err(QueryError::Transaction {
+                        message: "SET TRANSACTION ISOLATION LEVEL comes before all queries of the transaction"
+                            .to_owned(),
+                        sqlstate: "25001",
+                    });
+                }
+                current.isolation = isolation.unwrap_or(current.isolation);
+                current.read_only = read_only.unwrap_or(current.read_only);
+                if current.isolation == IsolationLevel::Serializable {
+                    current.transaction.serialize();
+                }
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(Outcome::Done(done)))
+    }
+
+    /// Makes ready for a statement: one that is part of a failed transaction is refused, and what it sees is settled.
+    pub(super) fn begin_statement(&self) -> Result<()> {
+        let state = &mut *self.transactions.lock();
+        let Some(current) = &mut state.current else { return Ok(()) };
+        current.checked()?;
+        if current.isolation == IsolationLevel::ReadCommitted || !current.has_run {
+            current.transaction.refresh()?;
+        }
+        current.has_run = true;
+        Ok(())
+    }
+
+    /// Says that a statement failed.
+    pub(super) fn statement_failed(&self) {
+        if let Some(current) = &mut self.transactions.lock().current {
+            current.has_failed = true;
+        }
+    }
+
+    /// Whether a transaction is in progress.
+    pub fn is_in_transaction(&self) -> bool {
+        self.transactions.lock().current.is_some()
+    }
+
+    /// The transaction in progress, and its isolation level.
+    pub(super) fn transaction(&self) -> Option<(Arc<Transaction>, IsolationLevel)> {
+        let state = self.transactions.lock();
+        state.current.as_ref().map(|current| (Arc::clone(&current.transaction), current.isolation))
+    }
+
+    /// Runs a statement that changes rows: in the transaction in progress, or in one of its own, which then commits. What
+    /// it did is undone where it fails.
+    pub(super) async fn in_transaction<T>(&self, run: impl AsyncFnOnce(Changes) -> Result<T>) -> Result<T> {
+        let (transaction, is_own) = match self.transaction() {
+            Some((transaction, _)) => (transaction, false),
+            None => (Arc::new(self.store.begin()), true),
+        };
+        let mark = transaction.mark();
+        let done = run(Changes::of(Arc::clone(&self.store), Arc::clone(&transaction))).await;
+        match done {
+            Ok(value) if is_own => {
+                let synchronous = self.transactions.lock().synchronous;
+                transaction.commit(synchronous)?;
+                Ok(value)
+            }
+            Ok(value) => Ok(value),
+            Err(error) => {
+                transaction.restore(mark);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where the changes of a statement go that does not begin a transaction of its own.
+    pub(super) fn changes(&self) -> Changes {
+        match self.transaction() {
+            Some((transaction, _)) => Changes::of(Arc::clone(&self.store), transaction),
+            None => Changes::at_once(Arc::clone(&self.store)),
+        }
+    }
+
+    /// The database as a statement sees it now.
+    pub(super) fn snapshot(&self) -> Arc<Catalog> {
+        match self.transaction() {
+            Some((transaction, _)) => transaction.snapshot(),
+            None => self.store.snapshot(),
+        }
+    }
+
+    /// Refuses to write in a transaction that may only read.
+    pub(super) fn check_may_write(&self, what: &str) -> Result<()> {
+        match &self.transactions.lock().current {
+            Some(Current { read_only: true, .. }) => Err(QueryError::Transaction {
+                message: format!("{what} in a transaction that may only read"),
+                sqlstate: "25006",
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Current {
+    fn checked(&mut self) -> Result<&mut Self> {
+        match self.has_failed {
+            false => Ok(self),
+            true => Err(QueryError::Transaction {
+                message: "a statement of this transaction failed; only ROLLBACK, or ROLLBACK TO a savepoint, is \
+                          possible until its end"
+                    .to_owned(),
+                sqlstate: "25P02",
+            }),
+        }
+    }
+}
+
+fn in_progress<'a>(current: &'a mut Option<Current>, what: &str) -> Result<&'a mut Current> {
+    current.as_mut().ok_or_else(|| QueryError::Transaction {
+        message: format!("{what} is for transactions, and none is in progress; BEGIN begins one"),
+        sqlstate: "25P01",
+    })
+}
+
+/// Whether a statement that is a transaction of its own, or sees what was committed before it began, can simply be run
+/// again after this error.
+pub(super) fn is_conflict(error: &QueryError) -> bool {
+    matches!(error, QueryError::Commit(CommitError::RowsChanged { .. }))
+}

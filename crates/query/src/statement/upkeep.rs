@@ -1,0 +1,91 @@
+//! Statements about the upkeep of a database that the parser does not know, or not in PostgreSQL's grammar.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use taut_store::Synchronous;
+
+use super::{Statement, local_name, normalize};
+use crate::error::{QueryError, Result};
+
+const SYNCHRONOUS: &str = "synchronous";
+
+/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous`; `None` for all
+/// others, of which no token is taken.
+///
+/// # Errors
+/// When it goes on in a way that is not supported.
+pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
+    if takes_word(parser, "checkpoint") {
+        return Ok(Some(Statement::Checkpoint));
+    }
+    if takes_word(parser, "vacuum") {
+        let in_parentheses = parser.consume_token(&Token::LParen);
+        let full = parser.parse_keyword(Keyword::FULL);
+        if in_parentheses {
+            parser.expect_token(&Token::RParen)?;
+        }
+        let mut names = Vec::new();
+        if matches!(parser.peek_token_ref().token, Token::Word(_)) {
+            for name in parser.parse_comma_separated(|parser| parser.parse_object_name(false))? {
+                names.push(local_name(&name)?);
+            }
+        }
+        return Ok(Some(Statement::Vacuum { full, names }));
+    }
+    let compacts = parser.maybe_parse(|parser| {
+        parser.expect_keywords(&[Keyword::ALTER, Keyword::TABLE])?;
+        let name = parser.parse_object_name(false)?;
+        match takes_word(parser, "compact") {
+            true => Ok(name),
+            false => parser.expected_ref("COMPACT", parser.peek_token_ref()),
+        }
+    })?;
+    if let Some(name) = compacts {
+        return Ok(Some(Statement::Vacuum { full: false, names: vec![local_name(&name)?] }));
+    }
+    let sets = parser.maybe_parse(|parser| {
+        parser.expect_keyword(Keyword::SET)?;
+        let _ = parser.parse_keyword(Keyword::SESSION);
+        if !takes_word(parser, SYNCHRONOUS) || !(parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO))
+        {
+            return parser.expected_ref("synchronous =", parser.peek_token_ref());
+        }
+        Ok(parser.next_token().token)
+    })?;
+    if let Some(value) = sets {
+        let value = match value {
+            Token::SingleQuotedString(text) => text,
+            Token::Word(word) => word.value,
+            other => other.to_string(),
+        };
+        let synchronous = match value.to_ascii_lowercase().as_str() {
+            "full" | "default" => Synchronous::Full,
+            "normal" => Synchronous::Normal,
+            "off" => Synchronous::Off,
+            _ => return Err(QueryError::unsupported(format!("synchronous = {value}"), "full, normal and off are")),
+        };
+        return Ok(Some(Statement::SetSynchronous(synchronous)));
+    }
+    let shows = parser.maybe_parse(|parser| {
+        parser.expect_keyword(Keyword::SHOW)?;
+        let name = parser.parse_identifier()?;
+        match normalize(&name) == SYNCHRONOUS {
+            true => Ok(()),
+            false => parser.expected_ref(SYNCHRONOUS, parser.peek_token_ref()),
+        }
+    })?;
+    Ok(shows.map(|()| Statement::ShowSynchronous))
+}
+
+/// Takes a word that is no keyword of the parser, whatever its case.
+fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
+    let is_wanted = matches!(
+        &parser.peek_token_ref().token,
+        Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted)
+    );
+    if is_wanted {
+        parser.next_token();
+    }
+    is_wanted
+}

@@ -1,0 +1,95 @@
+//! What the engine is told of the columns of a table.
+
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics as EngineStatistics, ScalarValue};
+use taut_types::{ColumnIndex, Key, LogicalType};
+
+use super::TautTable;
+
+impl TautTable {
+    /// A column's statistics for the engine: exact where they are values of the column and its order is that of SQL.
+    ///
+    /// The catalog knows of all rows in blocks and of no others. So it gives mere bounds once some of these are deleted,
+    /// and none where there are others.
+    pub(crate) fn column_statistics(&self, column: usize) -> EngineStatistics {
+        let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
+        let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
+        let (delta, is_exact) = (&self.stored.delta, self.stored.delta.is_empty());
+        let bound = |key: &Option<Key>| match key.as_ref().and_then(|key| scalar_of(key, logical_type)) {
+            _ if !delta.has_no_pages() => Precision::Absent,
+            Some(value) if is_exact && statistics.exact && !is_floating(logical_type) => Precision::Exact(value),
+            Some(value) => Precision::Inexact(value),
+            None => Precision::Absent,
+        };
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let null_count = match is_exact {
+            true => Precision::Exact(count(statistics.nulls)),
+            false => Precision::Inexact(count(statistics.nulls.min(self.rows))),
+        };
+        EngineStatistics {
+            null_count,
+            min_value: bound(&statistics.min),
+            max_value: bound(&statistics.max),
+            sum_value: Precision::Absent,
+            distinct_count: match statistics.rows == 0 && !delta.has_no_pages() {
+                true => Precision::Absent,
+                false => Precision::Inexact(count(statistics.distinct_estimate().min(self.rows))),
+            },
+            byte_size: Precision::Absent,
+        }
+    }
+
+    /// Bytes of one value of a column in Arrow, about.
+    pub(crate) fn row_bytes(&self, column: usize) -> f64 {
+        /// Bytes of a string's view.
+        const VIEW_BYTES: f64 = 16.0;
+        if self.is_row_id(column) {
+            return size_of::<u64>() as f64;
+        }
+        match self.stored.schema.column(ColumnIndex::from(column)).logical_type {
+            LogicalType::Decimal { .. } => 16.0,
+            logical_type => match logical_type.plain_bytes() {
+                Some(bytes) => bytes as f64,
+                None => {
+                    let known = self.stored.statistics.get(column);
+                    let (plain, rows) = known.map_or((0, 0), |known| (known.plain_bytes, known.rows));
+                    VIEW_BYTES + plain as f64 / (rows as f64).max(1.0)
+                }
+            },
+        }
+    }
+}
+
+fn is_floating(logical_type: LogicalType) -> bool {
+    matches!(logical_type, LogicalType::Real | LogicalType::Double)
+}
+
+/// A key as a value of the engine, where it has one.
+fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    Some(match (key, logical_type) {
+        (Key::Number(number), LogicalType::Boolean) => ScalarValue::Boolean(Some(*number != 0)),
+        (Key::Number(number), LogicalType::SmallInt) => ScalarValue::Int16(Some(i16::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::Integer) => ScalarValue::Int32(Some(i32::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::BigInt) => ScalarValue::Int64(Some(i64::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::Real) => {
+            ScalarValue::Float32(Some(taut_types::f32_from_key(i32::try_from(*number).ok()?)))
+        }
+        (Key::Number(number), LogicalType::Double) => {
+            ScalarValue::Float64(Some(taut_types::f64_from_key(i64::try_from(*number).ok()?)))
+        }
+        (Key::Number(number), LogicalType::Decimal { precision, scale }) => {
+            ScalarValue::Decimal128(Some(*number), precision, scale as i8)
+        }
+        (Key::Number(number), LogicalType::Date) => ScalarValue::Date32(Some(i32::try_from(*number).ok()?)),
+        (Key::Number(number), LogicalType::Timestamp) => {
+            ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), None)
+        }
+        (Key::Number(number), LogicalType::TimestampTz) => {
+            ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), Some("+00:00".into()))
+        }
+        (Key::Bytes(bytes), LogicalType::Varchar) => ScalarValue::Utf8View(Some(text(bytes)?)),
+        (Key::Bytes(bytes), LogicalType::Bytea) => ScalarValue::BinaryView(Some(bytes.to_vec())),
+        _ => return None,
+    })
+}
