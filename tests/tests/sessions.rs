@@ -249,7 +249,9 @@ fn errors_have_their_sqlstate() {
         ("INSERT INTO t VALUES (1, 100000)", "22003"),
         ("SELECT CAST('x' AS int)", "22P02"),
         ("SELECT 1 / 0", "22012"),
-        ("DELETE FROM t", "0A000"),
+        ("COMMIT; SAVEPOINT s", "25P01"),
+        ("DELETE FROM u", "42P01"),
+        ("EXPLAIN DELETE FROM t", "0A000"),
         ("EXECUTE nothing", "26000"),
     ] {
         let run = || {

@@ -77,9 +77,7 @@ impl Work {
     /// The same work on another version of the catalog.
     fn on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
         let mut work = Self::new(snapshot, store);
-        for change in self.edit.changes() {
-            work.edit.make(change.clone())?;
-        }
+        self.redo_changes(&mut work.edit)?;
         for (table, rows) in &self.rows {
             let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
             let theirs = work.edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
@@ -294,6 +292,22 @@ impl Transaction {
     }
 }
 
+/// Whether a change that was made for one design of a table can be made for another.
+fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), CommitError> {
+    let is_same = match change {
+        // Rows of blocks are in the order of the design.
+        Change::AppendBlocks { .. } => before.design.sort_by == now.design.sort_by,
+        Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
+            before.design == now.design
+        }
+        _ => true,
+    };
+    match is_same {
+        true => Ok(()),
+        false => Err(CommitError::Design { table: now.name.clone() }),
+    }
+}
+
 /// Whether nobody has changed the tables that a transaction has read. Each commit that changes a table makes another
 /// value of it.
 fn check_reads(read: &BTreeSet<TableId>, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
@@ -307,11 +321,21 @@ fn check_reads(read: &BTreeSet<TableId>, base: &Catalog, newest: &Catalog) -> Re
 }
 
 impl Work {
+    /// Makes the changes again that are none of rows, where tables are still laid out as they were.
+    fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
+        for change in self.edit.changes() {
+            if let Some(table) = change.table()
+                && let (Some(before), Some(now)) = (self.base.table_of(table), edit.catalog().table_of(table))
+            {
+                check_design(change, before, now)?;
+            }
+        }
+        self.edit.changes().iter().try_for_each(|change| edit.make(change.clone()))
+    }
+
     /// Does again, on the newest version of the catalog, what was done on an older one.
     fn redo(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
-        for change in self.edit.changes() {
-            edit.make(change.clone())?;
-        }
+        self.redo_changes(edit)?;
         for (table, rows) in &self.rows {
             let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
             let theirs = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;

@@ -27,6 +27,25 @@ pub(crate) enum Change {
     DeleteRows { table: TableId, unit: UnitId, segment: u16, rows: RoaringBitmap },
 }
 
+impl Change {
+    /// The table that it changes, where there is one.
+    pub fn table(&self) -> Option<TableId> {
+        match self {
+            Self::CreateTable { table, .. }
+            | Self::DropTable { table }
+            | Self::RenameTable { table, .. }
+            | Self::Truncate { table }
+            | Self::AppendBlocks { table, .. }
+            | Self::ReplaceRows { table, .. }
+            | Self::SetDesign { table, .. }
+            | Self::SetPartitioning { table, .. }
+            | Self::InsertRows { table, .. }
+            | Self::DeleteRows { table, .. } => Some(*table),
+            Self::CreateView { .. } | Self::DropView { .. } => None,
+        }
+    }
+}
+
 /// Blocks and pages whose rows others replace.
 #[derive(Clone, Debug, Default)]
 pub struct OldRows {
