@@ -9,7 +9,7 @@ use taut_types::ColumnIndex;
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, ROOT, block_name, block_of, is_log_name};
+use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, ROOT, block_name, block_of, is_log_name, log_name};
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
 use crate::log;
@@ -115,30 +115,38 @@ pub fn verify(store: &Store) -> Vec<Damage> {
 fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
     let _no_checkpoint = store.inner.checkpoints.lock();
-    let commits = store.inner.commits.lock();
-    if let Some(log) = &commits.log {
-        // What is in memory yet is in no file; if it cannot be written, commits say so.
-        let _ = log.close();
+    let mut commits = store.inner.commits.lock();
+    if let Some(log) = commits.log.clone() {
+        // What is in memory yet is in no file; if it cannot be written, commits say so. What is durable is not yet seen by
+        // all, where another thread is about to show it.
+        if log.close().is_ok() {
+            store.inner.publish_all(&mut commits);
+        }
     }
     let snapshot = store.snapshot();
     let read = read_whole(disk, CATALOG)
         .map_err(|source| Problem::File(FileError { operation: "read", path: disk.path(CATALOG), source }));
     let read = read.and_then(|bytes| read_catalog(disk, &bytes).map_err(Problem::Catalog));
-    let problem = match read.and_then(|file| last_commit(disk, &file, snapshot.database())) {
-        Err(problem) => Some(problem),
-        Ok(found) if found != snapshot.version() => Some(Problem::Replaced { expected: snapshot.version(), found }),
-        Ok(_) => None,
+    let (path, problem) = match read.and_then(|file| last_commit(disk, &file, snapshot.database())) {
+        Err(problem) => match &problem {
+            Problem::Catalog(OpenError::Corrupt { path, .. }) => (path.clone(), problem),
+            _ => (disk.path(CATALOG), problem),
+        },
+        Ok((found, path)) if found != snapshot.version() => {
+            (path, Problem::Replaced { expected: snapshot.version(), found })
+        }
+        Ok(_) => return snapshot,
     };
-    damages.extend(problem.map(|problem| Damage { path: disk.path(CATALOG), table: None, problem }));
+    damages.push(Damage { path, table: None, problem });
     snapshot
 }
 
-/// The version to which the log leads from the catalog.
-fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result<u64, Problem> {
+/// The version to which the log leads from the catalog, and the file where it ends.
+fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result<(u64, PathBuf), Problem> {
     if file.database != database {
         return Err(Problem::Replaced { expected: database, found: file.database });
     }
-    let Some(first) = file.log else { return Ok(file.version) };
+    let Some(first) = file.log else { return Ok((file.version, disk.path(CATALOG))) };
     if let Some(delta) = file.delta {
         read_delta(disk, first, delta).map_err(Problem::Catalog)?;
     }
@@ -150,7 +158,8 @@ fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result
             expected,
         })
     });
-    Ok(end.map_err(Problem::Catalog)?.last_sequence)
+    let end = end.map_err(Problem::Catalog)?;
+    Ok((end.last_sequence, disk.path(&log_name(end.number))))
 }
 
 /// Looks for names that no database has. Files of blocks that no catalog names are not among them: a load may be
