@@ -6,65 +6,193 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Contents, append, contents, create_table, open, write};
+use common::{Contents, append, change_rows, contents, create_table, open, write};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, Store, verify};
 
-/// A closed database of two small blocks, and what it holds.
-fn tiny() -> (SimulatedDisk, Contents) {
+/// A database, what it holds after each of its commits, and how it was left.
+struct Sample {
+    disk: SimulatedDisk,
+    /// By version.
+    states: Vec<Contents>,
+}
+
+impl Sample {
+    fn last(&self) -> &Contents {
+        self.states.last().unwrap()
+    }
+}
+
+/// Makes the commits of a small database, and tells what it holds after each.
+fn commit_all(store: &Store) -> Vec<Contents> {
+    let mut states = Vec::new();
+    let mut done = || states.push(contents(store).unwrap());
+    create_table(store, "t").unwrap();
+    done();
+    append(store, "t", vec![write(store, &[1, 5, 900], "column").unwrap()]).unwrap();
+    done();
+    append(store, "t", vec![write(store, &[-3], "packed_row").unwrap()]).unwrap();
+    done();
+    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    done();
+    change_rows(store, "t", &[7, 8, 9], &[5]).unwrap();
+    done();
+    change_rows(store, "t", &[10], &[-3, 8]).unwrap();
+    done();
+    states
+}
+
+/// A closed database: two blocks, a catalog, a delta, and the log, in which is nothing.
+fn closed() -> Sample {
+    let disk = SimulatedDisk::new();
+    let mut states = vec![Contents::new()];
+    states.extend(commit_all(&open(&disk).unwrap()));
+    Sample { disk, states }
+}
+
+/// A database whose process was killed twice: all that was committed is in two log files.
+fn killed() -> Sample {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
-    create_table(&store, "t").unwrap();
-    append(&store, "t", vec![write(&store, &[1, 5, 900], "column").unwrap()]).unwrap();
-    append(&store, "t", vec![write(&store, &[-3], "packed_row").unwrap()]).unwrap();
-    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
-    let contents = contents(&store).unwrap();
-    (disk, contents)
+    let mut states = vec![Contents::new()];
+    states.extend(commit_all(&store));
+    let disk = disk.after_kill();
+    let store = open(&disk).unwrap();
+    for value in [20, 21] {
+        change_rows(&store, "t", &[value], &[]).unwrap();
+        states.push(contents(&store).unwrap());
+    }
+    Sample { disk: disk.after_kill(), states }
 }
 
 /// Opens a disk on which a file is damaged, and reads everything; the damage must be noticed.
-fn assert_noticed(disk: &SimulatedDisk, expected: &Contents, context: &str) {
-    let Ok(store) = open(disk) else { return };
-    if let Ok(found) = contents(&store) {
-        assert_eq!(found, *expected, "{context}: wrong rows");
+///
+/// Only of the last log file it may be taken for what a crash leaves, which is then reported as the end of the log and
+/// leads to an earlier state. A flipped bit takes the last commit at most, for every other one is vouched for by a later.
+/// A file that ends early ends with the last commit that is in it; only if it ends behind a whole one is that no news.
+fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
+    let store = match open(disk) {
+        Ok(store) => store,
+        Err(error) => {
+            assert!(error.to_string().contains(name), "{context}: another file is named by {error}");
+            return;
+        }
+    };
+    let version = store.snapshot().version() as usize;
+    let last = sample.states.len() - 1;
+    let found = contents(&store);
+    if let Ok(found) = &found {
+        assert_eq!(*found, sample.states[version], "{context}: wrong rows");
     }
+    if is_last_log(&sample.disk, name) && (version < last || store.recovery().cut.is_some()) {
+        let (whole, found_bytes) = (&sample.disk.files()[name], &disk.files()[name]);
+        let is_shorter = found_bytes.len() < whole.len();
+        assert!(is_shorter || version + 1 >= last, "{context}: version {version} of {last}");
+        let ends_whole = is_shorter && whole[found_bytes.len()..].starts_with(RECORD_MAGIC);
+        let path = disk.path(name);
+        let is_reported = store.recovery().cut.as_ref().is_some_and(|cut| cut.path == path && cut.bytes > 0);
+        assert!(is_reported != ends_whole, "{context}: lost without a word");
+        assert!(found.is_ok(), "{context}");
+        return;
+    }
+    assert_eq!(version, last, "{context}");
     // Verification must notice it even when all is in memory already.
     let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
     assert!(!damages.is_empty(), "{context}: not reported");
+    let is_named = damages.iter().any(|damage| damage.contains(name));
+    assert!(is_named, "{context}: {damages:?}");
 }
 
-/// The two blocks and the catalog, each by name and content. The lock is empty.
-fn files(disk: &SimulatedDisk) -> [(String, Vec<u8>); 3] {
-    let files: Vec<_> = disk.files().into_iter().filter(|(name, _)| name != "lock").collect();
-    files.try_into().unwrap()
+/// Whether a name is that of the log file in which commits go on.
+fn is_last_log(disk: &SimulatedDisk, name: &str) -> bool {
+    name.ends_with(".log") && disk.files().keys().rfind(|name| name.ends_with(".log")).is_some_and(|last| last == name)
+}
+
+/// How a record of the log begins.
+const RECORD_MAGIC: &[u8] = b"\xd7rec";
+/// Where in a log file is how much of the one before it counts.
+const BEFORE_BYTES: std::ops::Range<usize> = 32..40;
+
+/// All files but the lock, which is empty, each by name and content.
+fn files(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
+    disk.files().into_iter().filter(|(name, _)| name != "lock").collect()
+}
+
+fn blocks(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
+    files(disk).into_iter().filter(|(name, _)| name.starts_with("blocks/")).collect()
+}
+
+/// The bytes of each file that count. Those at the end of a log file that the next one carried over do not.
+fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
+    let files = files(disk);
+    let mut after: Option<usize> = None;
+    let mut counted = Vec::new();
+    for (name, bytes) in files.into_iter().rev() {
+        let mut count = bytes.len();
+        if name.ends_with(".log") {
+            count = after.unwrap_or(count);
+            after = Some(u64::from_le_bytes(bytes[BEFORE_BYTES].try_into().unwrap()) as usize);
+        }
+        counted.push((name, bytes, count));
+    }
+    counted
 }
 
 #[test]
 fn a_flipped_bit_in_any_byte_is_noticed() {
-    let (disk, expected) = tiny();
-    for (name, bytes) in files(&disk) {
-        for at in 0..bytes.len() {
-            let damaged = disk.after_kill();
-            let mut bytes = bytes.clone();
-            bytes[at] ^= 1 << (at % 8);
-            damaged.put(&name, &bytes);
-            assert_noticed(&damaged, &expected, &format!("{name}, byte {at} of {}", bytes.len()));
+    for sample in [closed(), killed()] {
+        for (name, bytes, count) in counted(&sample.disk) {
+            for at in 0..bytes.len() {
+                let damaged = sample.disk.after_kill();
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1 << (at % 8);
+                damaged.put(&name, &bytes);
+                let context = format!("{name}, byte {at} of {}", bytes.len());
+                match at < count {
+                    true => assert_noticed(&damaged, &name, &sample, &context),
+                    false => assert_eq!(contents(&open(&damaged).unwrap()).unwrap(), *sample.last(), "{context}"),
+                }
+            }
         }
     }
 }
 
 #[test]
 fn a_file_cut_anywhere_or_too_long_is_noticed() {
-    let (disk, expected) = tiny();
-    for (name, bytes) in files(&disk) {
-        for length in 0..bytes.len() {
-            let damaged = disk.after_kill();
-            damaged.put(&name, &bytes[..length]);
-            assert_noticed(&damaged, &expected, &format!("{name}, cut at {length} of {}", bytes.len()));
+    for sample in [closed(), killed()] {
+        for (name, bytes, count) in counted(&sample.disk) {
+            for length in 0..count {
+                let damaged = sample.disk.after_kill();
+                damaged.put(&name, &bytes[..length]);
+                assert_noticed(&damaged, &name, &sample, &format!("{name}, cut at {length} of {}", bytes.len()));
+            }
+            if count < bytes.len() {
+                // What is behind it does not count either.
+                continue;
+            }
+            let damaged = sample.disk.after_kill();
+            damaged.put(&name, &[&bytes[..], &[0]].concat());
+            assert_noticed(&damaged, &name, &sample, &format!("{name}, one byte longer"));
         }
-        let damaged = disk.after_kill();
-        damaged.put(&name, &[&bytes[..], &[0]].concat());
-        assert_noticed(&damaged, &expected, &format!("{name}, one byte longer"));
+    }
+}
+
+#[test]
+fn a_missing_file_is_noticed() {
+    for sample in [closed(), killed()] {
+        for (name, _) in files(&sample.disk) {
+            // That there was a later log file is written nowhere, and its name is durable before it counts.
+            if is_last_log(&sample.disk, &name)
+                && sample.disk.files().keys().filter(|name| name.ends_with(".log")).count() > 1
+            {
+                continue;
+            }
+            let damaged = sample.disk.after_kill();
+            damaged.remove(&name).unwrap();
+            let error = open(&damaged).unwrap_err();
+            let is_named = error.to_string().contains(&name) || name == "catalog";
+            assert!(is_named, "{name}: {error}");
+        }
     }
 }
 
@@ -76,36 +204,42 @@ fn a_block_in_the_place_of_another_like_it_is_noticed() {
     append(&store, "t", vec![write(&store, &[1, 2], "row").unwrap(), write(&store, &[3, 4], "row").unwrap()]).unwrap();
     let expected = contents(&store).unwrap();
     drop(store);
-    let [(first, content), (_, second), _] = files(&disk);
+    let sample = Sample { disk: disk.after_kill(), states: vec![Contents::new(), Contents::new(), expected] };
+    let [(first, content), (_, second)] = &blocks(&disk)[..] else { panic!("two blocks") };
     assert_eq!(content.len(), second.len());
-    disk.put(&first, &second);
-    assert_noticed(&disk, &expected, "exchanged");
+    disk.put(first, second);
+    assert_noticed(&disk, first, &sample, "exchanged");
 }
 
 /// What is in memory does not hide what became of the files.
 #[test]
 fn damage_behind_an_open_store_is_noticed() {
-    let (disk, expected) = tiny();
-    for (name, bytes) in files(&disk) {
-        let store = open(&disk).unwrap();
-        assert_eq!(contents(&store).unwrap(), expected);
+    for sample in [closed(), killed()] {
+        let (disk, expected) = (&sample.disk, sample.last());
+        let store = open(disk).unwrap();
+        // So that each log file has something that the one before has not.
+        store.commit::<_, CommitError>(|edit| edit.create_view("w", "select 2")).unwrap();
+        assert_eq!(contents(&store).unwrap(), *expected);
         assert!(verify(&store).is_empty());
-        let mut damaged = bytes.clone();
-        damaged[bytes.len() - 64] ^= 1;
-        disk.put(&name, &damaged);
-        assert_eq!(verify(&store).len(), 1, "{name} damaged");
-        assert_eq!(contents(&store).unwrap(), expected);
-        disk.remove(&name).unwrap();
-        assert_eq!(verify(&store).len(), 1, "{name} removed");
-        disk.put(&name, &bytes);
-        assert!(verify(&store).is_empty());
+        for (name, bytes) in files(disk) {
+            let mut damaged = bytes.clone();
+            damaged[bytes.len() / 2] ^= 1;
+            disk.put(&name, &damaged);
+            let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
+            assert!(matches!(&damages[..], [damage] if damage.contains(&name)), "{name} damaged: {damages:?}");
+            assert_eq!(contents(&store).unwrap(), *expected);
+            disk.remove(&name).unwrap();
+            assert_eq!(verify(&store).len(), 1, "{name} removed");
+            disk.put(&name, &bytes);
+            assert!(verify(&store).is_empty());
+        }
     }
 }
 
 #[test]
 fn reports_name_file_table_and_place() {
-    let (disk, _) = tiny();
-    let [(name, mut bytes), ..] = files(&disk);
+    let disk = closed().disk;
+    let (name, mut bytes) = blocks(&disk).remove(0);
     let last = bytes.len() - 64;
     bytes[last] ^= 1;
     disk.put(&name, &bytes);
@@ -128,8 +262,8 @@ fn reports_name_file_table_and_place() {
 
 #[test]
 fn a_missing_block_refuses_opening_but_not_inspection() {
-    let (disk, _) = tiny();
-    let [(name, _), ..] = files(&disk);
+    let disk = closed().disk;
+    let (name, _) = blocks(&disk).remove(0);
     disk.remove(&name).unwrap();
     disk.put("blocks/00000000000000ff.block", b"left behind");
     let error = open(&disk).unwrap_err();

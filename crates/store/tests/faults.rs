@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Step, assert_tidy, contents, open, steps};
+use common::{Step, assert_tidy, change_rows, contents, open, steps};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, Store};
 
@@ -59,7 +59,8 @@ fn check_failed(
 ) {
     let is_uncertain = matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. }));
     assert!(
-        !is_uncertain || matches!(fault, Fault::FailFrom(_) | Fault::FailEvery(..)),
+        // The log goes on in another file, for which a full disk has no room either.
+        !is_uncertain || matches!(fault, Fault::FailFrom(_) | Fault::Capacity(_)),
         "{context}: one failure is no reason for {error}"
     );
     if let Fault::Capacity(_) = fault {
@@ -128,28 +129,97 @@ fn the_disk_is_full_at_many_places() {
     assert!(full > 50, "the disk was full in {full} runs");
 }
 
-/// The new catalog is in place, but neither it nor the old one can be made durable.
+/// The steps before one were done, with the log as it then is: begun, or not yet since the database was opened again.
+fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    steps()[..number].iter().for_each(|step| (step.run)(&store).unwrap());
+    if !is_reopened {
+        return (disk, store);
+    }
+    drop(store);
+    let store = open(&disk).unwrap();
+    (disk, store)
+}
+
+/// The name of each change that a step makes, in order.
+fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
+    let (disk, store) = disk_before(number, is_reopened);
+    disk.set_fault(None);
+    (steps()[number].run)(&store).unwrap();
+    disk.changes()
+}
+
+/// A file of the log fails for good, but another can be begun; or none can be, but nothing is in it yet.
+#[test]
+fn a_commit_that_surely_did_not_happen_says_so() {
+    let mut seen = [0; 2];
+    for (number, step) in steps().iter().enumerate() {
+        for is_reopened in [false, true] {
+            let changes = changes_of(number, is_reopened);
+            let of_log = changes.iter().filter(|change| change.contains(" log") && !change.starts_with("remove "));
+            for (change, has_effect) in of_log.flat_map(|change| [(change, false), (change, true)]) {
+                let fault = Fault::FailEvery(change.clone().leak(), has_effect);
+                let (disk, store) = disk_before(number, is_reopened);
+                let before = contents(&store).unwrap();
+                disk.set_fault(Some(fault));
+                let context = format!("{fault:?} in step {}, reopened: {is_reopened}", step.name);
+                let error = (step.run)(&store).expect_err(&context);
+                let commit = error.downcast_ref::<CommitError>();
+                match commit {
+                    Some(CommitError::Log(_)) => seen[0] += 1,
+                    Some(CommitError::File(_)) => seen[1] += 1,
+                    _ => panic!("{context}: {error}"),
+                }
+                check_failed(&disk, &store, step, &before, fault, &*error, &context);
+                if matches!(commit, Some(CommitError::Log(_))) && !change.ends_with(" log") {
+                    // The file that fails is not written any more.
+                    (step.run)(&store).unwrap_or_else(|error| panic!("{context}, elsewhere: {error}"));
+                    disk.set_fault(None);
+                } else {
+                    disk.set_fault(None);
+                    (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
+                }
+                for seed in 0..6 {
+                    let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
+                    let again = open(&disk).unwrap_or_else(|error| panic!("{context}, seed {seed}: {error}"));
+                    assert_eq!(contents(&again).unwrap(), step.after, "{context}, seed {seed}");
+                }
+                assert_tidy(&store, &disk, &format!("{context}, again"));
+            }
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen > 5), "{seen:?}");
+}
+
+/// The record may be in the log, and nothing can be written any more that says it is not.
 #[test]
 fn an_uncertain_commit_keeps_all_files_until_it_is_settled() {
-    for fault in
-        ["sync ", "rename catalog"].map(|change| [true, false].map(|effect| Fault::FailEvery(change, effect))).concat()
-    {
-        for (number, step) in steps().iter().enumerate() {
-            let disk = SimulatedDisk::new();
-            let store = open(&disk).unwrap();
-            steps()[..number].iter().for_each(|step| (step.run)(&store).unwrap());
+    for (number, step) in steps().iter().enumerate() {
+        let changes = changes_of(number, false);
+        let of_record = |(_, change): &(usize, &String)| change.ends_with(".log") && !change.starts_with("create");
+        for (at, change) in changes.iter().enumerate().filter(of_record) {
+            let (disk, store) = disk_before(number, false);
             let before = contents(&store).unwrap();
+            let fault = Fault::FailFrom(at as u64);
             disk.set_fault(Some(fault));
-            let context = format!("{fault:?} in step {}", step.name);
+            let context = format!("{fault:?} ({change}) in step {}", step.name);
             let error = (step.run)(&store).expect_err(&context);
             assert!(matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. })), "{context}: {error}");
             check_failed(&disk, &store, step, &before, fault, &*error, &context);
+            let error = (step.run)(&store).expect_err(&context);
+            assert!(!matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. })), "{context}, again: {error}");
+            assert_eq!(contents(&store).unwrap(), before, "{context}, again");
             // Closed without another commit, the files are still there.
             let closed = disk.after_kill();
             disk.set_fault(None);
             (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
             assert_eq!(contents(&store).unwrap(), step.after, "{context}, again");
             assert_tidy(&store, &disk, &format!("{context}, settled"));
+            for seed in 0..6 {
+                let disk = disk.after_power_loss(seed);
+                assert_eq!(contents(&open(&disk).unwrap()).unwrap(), step.after, "{context}, settled, seed {seed}");
+            }
             let store = open(&closed).unwrap();
             assert_tidy(&store, &closed, &format!("{context}, closed"));
         }
@@ -158,12 +228,12 @@ fn an_uncertain_commit_keeps_all_files_until_it_is_settled() {
 
 #[test]
 fn a_store_closed_after_an_uncertain_commit_leaves_the_files() {
-    let disk = SimulatedDisk::new();
-    let store = open(&disk).unwrap();
     let steps = steps();
-    (steps[0].run)(&store).unwrap();
-    disk.set_fault(Some(Fault::FailEvery("sync ", false)));
-    (steps[1].run)(&store).unwrap_err();
+    let sync = changes_of(1, false).iter().position(|change| change.starts_with("sync log/")).unwrap();
+    let (disk, store) = disk_before(1, false);
+    disk.set_fault(Some(Fault::FailFrom(sync as u64)));
+    let error = (steps[1].run)(&store).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. })), "{error}");
     drop(store);
     disk.set_fault(None);
     let mut seen = [false; 2];
@@ -176,4 +246,36 @@ fn a_store_closed_after_an_uncertain_commit_leaves_the_files() {
         seen[usize::from(found == steps[1].after)] = true;
     }
     assert_eq!(seen, [true; 2], "both outcomes are possible");
+}
+
+/// Whatever fails while a checkpoint is taken, nothing is lost, commits go on, and the next one succeeds.
+#[test]
+fn a_checkpoint_fails_at_every_change() {
+    let mut failures = 0;
+    for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom] {
+        for at in 0.. {
+            let (disk, store) = disk_before(4, false);
+            change_rows(&store, "u", &[1, 2, 3], &[2_500 * 7]).unwrap();
+            disk.set_fault(Some(fault(at)));
+            let context = format!("checkpoint, {:?}", fault(at));
+            let has_failed = store.checkpoint().is_err();
+            failures += u32::from(has_failed);
+            let changes = disk.changes().len() as u64;
+            disk.set_fault(None);
+            change_rows(&store, "u", &[4], &[1]).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let expected = contents(&store).unwrap();
+            for disk in [disk.after_kill(), disk.after_power_loss(at), disk.after_power_loss(at + 1)] {
+                let store = open(&disk).unwrap_or_else(|error| panic!("{context}, opened: {error}"));
+                assert_eq!(contents(&store).unwrap(), expected, "{context}, opened");
+                assert_tidy(&store, &disk, &context);
+            }
+            store.checkpoint().unwrap_or_else(|error| panic!("{context}, again: {error}"));
+            assert_eq!((contents(&store).unwrap(), store.log_bytes()), (expected, 0), "{context}");
+            assert_tidy(&store, &disk, &context);
+            if !has_failed && at >= changes {
+                break;
+            }
+        }
+    }
+    assert!(failures > 20, "only {failures} checkpoints failed");
 }

@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use taut_block::{BlockBuilder, BlockImage, ScanReport, Selection};
+use roaring::RoaringBitmap;
+use taut_block::{BlockBuilder, BlockImage, ScanReport};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
-    BlockId, CommitError, NewBlock, OpenBlock, OpenError, OpenOptions, ReadCounters, RowOrder, Store, Table, verify,
+    BlockId, CommitError, NewBlock, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId, RowOrder, RowSet, Store,
+    Synchronous, Table, Transaction, UnitId, verify,
 };
-use taut_types::{Column, ColumnIndex, LogicalType, Schema, TableDesign};
+use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
 
 /// The rows of each table.
 pub type Contents = BTreeMap<String, Vec<i64>>;
@@ -29,9 +32,8 @@ pub fn design(layout: &str) -> TableDesign {
 /// A block of rows in a layout.
 pub fn image(values: &[i64], design: &TableDesign) -> BlockImage {
     let schema = Arc::new(schema());
-    let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
     let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::new(design.clone()));
-    builder.push(&RecordBatch::try_new(schema.arrow(), vec![column]).unwrap()).unwrap();
+    builder.push(&batch(values)).unwrap();
     builder.finish().unwrap()
 }
 
@@ -40,27 +42,93 @@ pub fn write(store: &Store, values: &[i64], layout: &str) -> Result<NewBlock, Fa
     Ok(store.write_block(&image(values, &design), &design)?)
 }
 
-/// The rows of a block, in order.
+/// The rows of a block, in order, deleted ones too.
 pub fn values_of(open: &OpenBlock) -> Result<Vec<i64>, Failure> {
-    let (block, mut values, mut report) = (open.block(), Vec::new(), ScanReport::default());
-    for segment in 0..block.segments() {
-        let rows = block.segment_rows(segment);
-        let mut reader = block.open_segment(open, segment);
-        let columns = reader.project(&Selection::All(rows), 0..rows, &[ColumnIndex(0)], &mut report);
-        let columns = columns.map_err(|error| open.locate(error))?;
-        values.extend_from_slice(columns[0].as_primitive::<Int64Type>().values());
+    let mut values = Vec::new();
+    for segment in 0..open.block().segments() {
+        values.extend(values_of_segment(open, segment, None)?.into_iter().map(|(_, value)| value));
     }
     Ok(values)
 }
 
-/// The rows of a table, in order.
-pub fn rows_of(table: &Table) -> Result<Vec<i64>, Failure> {
+/// The rows of a segment by their places, but those that are deleted.
+fn values_of_segment(
+    open: &OpenBlock,
+    segment: usize,
+    deleted: Option<&RoaringBitmap>,
+) -> Result<Vec<(u32, i64)>, Failure> {
+    let mut report = ScanReport::default();
+    let mut reader = open.block().open_segment(open, segment);
+    if let Some(deleted) = deleted {
+        reader.exclude(deleted);
+    }
+    let selection = reader.filter(&Predicate::default(), &mut report).map_err(|error| open.locate(error))?;
+    let columns = reader.project(&selection, 0..selection.len(), &[ColumnIndex(0)], &mut report);
+    let columns = columns.map_err(|error| open.locate(error))?;
+    Ok(selection.positions().into_iter().zip(columns[0].as_primitive::<Int64Type>().values().iter().copied()).collect())
+}
+
+/// The rows of a table that are not deleted, in order: those of blocks, and those of pages.
+pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new())?;
-        rows.extend(values_of(&open)?);
+        let (unit, deleted) = (UnitId::of(file.id()).ok_or("no unit")?, table.delta.deleted_of_block(file.id()));
+        for segment in 0..open.block().segments() {
+            let deleted = deleted.and_then(|deleted| deleted.segment(segment)).map(AsRef::as_ref);
+            let name = |(row, value)| (RowId::new(unit, segment as u16, row as u16), value);
+            rows.extend(values_of_segment(&open, segment, deleted)?.into_iter().map(name));
+        }
+    }
+    for page in table.delta.pages() {
+        let column = page.columns(&[0]).remove(0);
+        let values = column.as_primitive::<Int64Type>().values();
+        let deleted = table.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
+        let live = (0..page.rows()).filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row as u32)));
+        rows.extend(live.map(|row| (RowId::new(page.id(), 0, row as u16), values[row])));
+    }
+    if rows.len() as u64 != table.rows() {
+        return Err(format!("{} rows are counted, and {} there", table.rows(), rows.len()).into());
     }
     Ok(rows)
+}
+
+/// The rows of a table that are not deleted, in order.
+pub fn rows_of(table: &Table) -> Result<Vec<i64>, Failure> {
+    Ok(named_rows_of(table)?.into_iter().map(|(_, value)| value).collect())
+}
+
+/// Rows as they are inserted.
+pub fn batch(values: &[i64]) -> RecordBatch {
+    let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+    RecordBatch::try_new(schema().arrow(), vec![column]).unwrap()
+}
+
+/// The value of a future that has not to wait.
+pub fn ready<T>(future: impl Future<Output = T>) -> T {
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("somebody has the rows locked"),
+    }
+}
+
+/// Inserts rows, and deletes those with some values.
+pub fn change_in(transaction: &Transaction, name: &str, inserted: &[i64], deleted: &[i64]) -> Result<(), Failure> {
+    let snapshot = transaction.snapshot();
+    let table = snapshot.table(name).ok_or("no such table")?;
+    let rows = named_rows_of(table)?.into_iter().filter(|(_, value)| deleted.contains(value));
+    let rows: RowSet = rows.map(|(row, _)| row).collect();
+    if !rows.is_empty() {
+        ready(transaction.delete_rows(table.id, &rows))?;
+    }
+    Ok(transaction.insert_rows(table.id, &batch(inserted))?)
+}
+
+/// Inserts rows, and deletes those with some values, in a transaction of their own.
+pub fn change_rows(store: &Store, name: &str, inserted: &[i64], deleted: &[i64]) -> Result<(), Failure> {
+    let transaction = store.begin();
+    change_in(&transaction, name, inserted, deleted)?;
+    Ok(transaction.commit(Synchronous::Full)?)
 }
 
 pub fn contents(store: &Store) -> Result<Contents, Failure> {
