@@ -462,7 +462,8 @@ fn leave_out(
     new: &[NewBlock],
 ) -> Result<(), CommitError> {
     let changed = || CommitError::RowsChanged { table: table.name.clone() };
-    let mut units: Vec<UnitId> = removed.iter().filter_map(|block| UnitId::of(block.id())).collect();
+    let blocks: Vec<UnitId> = removed.iter().filter_map(|block| UnitId::of(block.id())).collect();
+    let mut units = blocks.clone();
     let mut expected: u64 = rows_of(removed.iter().map(|block| block.entry()));
     for (page, rows) in &old.pages {
         let found = table.delta.page(*page).ok_or_else(changed)?;
@@ -500,8 +501,7 @@ fn leave_out(
             statistics.exact &= left_out == 0;
         }
     }
-    let blocks = removed.iter().filter_map(|block| UnitId::of(block.id()));
-    blocks.for_each(|unit| table.delta.forget_block(unit));
+    blocks.into_iter().for_each(|block| table.delta.forget_block(block));
     table.delta.remove_pages(|page| old.pages.iter().any(|(old, _)| *old == page));
     Ok(())
 }
