@@ -204,10 +204,10 @@ impl Transaction {
     pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
         let foreign = {
             let work = &self.state.lock().work;
+            let own = work.rows.get(&table);
+            let is_own = |unit| own.is_some_and(|own| own.pages.contains(&unit)) || work.edit.has_added(unit);
             let mut foreign = rows.clone();
-            if let Some(own) = work.rows.get(&table) {
-                foreign.retain(|unit| !own.pages.contains(&unit));
-            }
+            foreign.retain(|unit| !is_own(unit));
             foreign
         };
         loop {

@@ -69,6 +69,11 @@ impl CatalogEdit {
         &self.changes
     }
 
+    /// Whether a block comes with this edit.
+    pub(crate) fn has_added(&self, unit: UnitId) -> bool {
+        self.added.iter().any(|block| UnitId::of(block.id()) == Some(unit))
+    }
+
     /// Says that names mean something else now than before.
     pub(crate) fn new_definitions(&mut self) {
         self.catalog.definitions = self.directory.allocate_definitions();
