@@ -259,3 +259,8 @@ impl Random {
         values[self.below(values.len())].clone()
     }
 }
+
+/// How much a test is to do, where the environment says so.
+pub fn from_environment(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+}

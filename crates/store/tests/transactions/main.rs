@@ -1,0 +1,9 @@
+//! Transactions: several at once against a model, conflicts one by one, and threads.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod conflicts;
+mod model;
+mod random;
+mod threads;

@@ -1,0 +1,125 @@
+//! What transactions should see, as plain maps: a dumb model of a database and of the work of a transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The rows of a table by their values, each of which is there once, with how often they were moved to other blocks.
+pub type Rows = BTreeMap<i64, u32>;
+
+/// A database by the numbers of its tables.
+pub type Database = BTreeMap<u64, (String, Rows)>;
+
+/// Why something cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    NoTable,
+    NameTaken,
+    RowsChanged,
+}
+
+#[derive(Clone, Debug)]
+pub enum Change {
+    Create(u64, String),
+    Drop(u64),
+    Rename(u64, String),
+    Truncate(u64),
+    Append(u64, Vec<i64>),
+}
+
+impl Change {
+    fn table(&self) -> u64 {
+        match self {
+            Self::Create(table, _) | Self::Drop(table) | Self::Rename(table, _) => *table,
+            Self::Truncate(table) | Self::Append(table, _) => *table,
+        }
+    }
+
+    pub fn make(&self, database: &mut Database) -> Result<(), Refusal> {
+        let table = self.table();
+        if let Self::Create(_, name) | Self::Rename(_, name) = self
+            && database.values().any(|(taken, _)| taken == name)
+        {
+            return Err(Refusal::NameTaken);
+        }
+        match self {
+            Self::Create(_, name) => drop(database.insert(table, (name.clone(), Rows::new()))),
+            Self::Drop(_) => drop(database.remove(&table).ok_or(Refusal::NoTable)?),
+            Self::Rename(_, name) => database.get_mut(&table).ok_or(Refusal::NoTable)?.0.clone_from(name),
+            Self::Truncate(_) => database.get_mut(&table).ok_or(Refusal::NoTable)?.1.clear(),
+            Self::Append(_, values) => {
+                let rows = &mut database.get_mut(&table).ok_or(Refusal::NoTable)?.1;
+                rows.extend(values.iter().map(|value| (*value, 0)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a transaction did, and what it sees.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    pub view: Database,
+    pub changes: Vec<Change>,
+    /// Its rows that are in no block, of each table whose rows it changed.
+    pub inserted: BTreeMap<u64, BTreeSet<i64>>,
+    /// Rows that it found, or brought in blocks, and deleted.
+    pub deleted: BTreeMap<u64, Rows>,
+}
+
+impl Work {
+    pub fn on(view: Database) -> Self {
+        Self { view, ..Self::default() }
+    }
+
+    pub fn change(&mut self, change: &Change) -> Result<(), Refusal> {
+        change.make(&mut self.view)?;
+        if let Change::Truncate(table) = change {
+            if let Some(inserted) = self.inserted.get_mut(table) {
+                inserted.clear();
+            }
+            self.deleted.remove(table);
+        }
+        self.changes.push(change.clone());
+        Ok(())
+    }
+
+    pub fn insert(&mut self, table: u64, values: &[i64]) {
+        self.inserted.entry(table).or_default().extend(values);
+        self.view.get_mut(&table).unwrap().1.extend(values.iter().map(|value| (*value, 0)));
+    }
+
+    pub fn delete(&mut self, table: u64, values: &[i64]) {
+        let inserted = self.inserted.entry(table).or_default();
+        for value in values {
+            let moved = self.view.get_mut(&table).unwrap().1.remove(value).unwrap();
+            if !inserted.remove(value) {
+                self.deleted.entry(table).or_default().insert(*value, moved);
+            }
+        }
+    }
+
+    /// Whether a row is its own, which nobody else knows.
+    pub fn is_own(&self, table: u64, value: i64) -> bool {
+        let is_appended =
+            |change: &Change| matches!(change, Change::Append(to, values) if *to == table && values.contains(&value));
+        self.inserted.get(&table).is_some_and(|rows| rows.contains(&value)) || self.changes.iter().any(is_appended)
+    }
+
+    /// What a database becomes when the same is done there: first the changes, then the rows of each table.
+    pub fn redo(&self, newest: &Database) -> Result<Database, Refusal> {
+        let mut database = newest.clone();
+        self.changes.iter().try_for_each(|change| change.make(&mut database))?;
+        for (table, inserted) in &self.inserted {
+            if !self.view.contains_key(table) {
+                continue;
+            }
+            let rows = &mut database.get_mut(table).ok_or(Refusal::NoTable)?.1;
+            for (value, moved) in self.deleted.get(table).into_iter().flatten() {
+                if rows.remove(value) != Some(*moved) {
+                    return Err(Refusal::RowsChanged);
+                }
+            }
+            rows.extend(inserted.iter().map(|value| (*value, 0)));
+        }
+        Ok(database)
+    }
+}

@@ -1,0 +1,375 @@
+//! Random steps of several transactions: after each, all of them and a new snapshot see what the model says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::{Context, Poll, Waker};
+
+use taut_store::disk::SimulatedDisk;
+use taut_store::{
+    Catalog, CommitError, OldRows, RowId, RowOrder, RowSet, Store, Synchronous, Table, TableId, Transaction,
+    TransactionError, UnitId, verify,
+};
+
+use crate::common::{Random, batch, design, from_environment, named_rows_of, open, schema, write};
+use crate::model::{Change, Database, Refusal, Work};
+
+/// Runs, each by its own seed; more of them for nightly runs.
+const SEEDS: u64 = 12;
+const SEEDS_VARIABLE: &str = "TAUT_TRANSACTION_SEEDS";
+const STEPS: usize = 300;
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+struct Open {
+    transaction: Transaction,
+    work: Work,
+    savepoints: Vec<(String, Work)>,
+    locked: BTreeSet<(u64, RowId)>,
+}
+
+/// A database, and its model.
+struct World {
+    disk: SimulatedDisk,
+    store: Option<Store>,
+    random: Random,
+    /// What was committed, newest last.
+    committed: Vec<Database>,
+    open: Vec<Open>,
+    next_value: i64,
+    /// What is certain of the last commit.
+    last: Synchronous,
+    context: String,
+    /// How often something worth testing came about.
+    seen: BTreeMap<&'static str, u32>,
+}
+
+fn refusal_of(error: &CommitError) -> Refusal {
+    match error {
+        CommitError::NoTable { .. } => Refusal::NoTable,
+        CommitError::NameTaken { .. } => Refusal::NameTaken,
+        CommitError::RowsChanged { .. } => Refusal::RowsChanged,
+        error => panic!("unexpected: {error}"),
+    }
+}
+
+fn assert_sees(catalog: &Catalog, expected: &Database, context: &str) {
+    let found: Vec<u64> = catalog.tables().map(|table| table.id.0).collect::<BTreeSet<_>>().into_iter().collect();
+    assert_eq!(found, expected.keys().copied().collect::<Vec<_>>(), "{context}: tables");
+    for (id, (name, rows)) in expected {
+        let table = catalog.table_of(TableId(*id)).unwrap();
+        assert_eq!(table.name, *name, "{context}");
+        let mut found: Vec<i64> = named_rows_of(table).unwrap().into_iter().map(|(_, value)| value).collect();
+        found.sort_unstable();
+        let is_same = found.iter().eq(rows.keys());
+        assert!(is_same, "{context}: {} rows of {name:?}, expected {}", found.len(), rows.len());
+        let of_blocks = table.statistics[0].rows;
+        assert_eq!(of_blocks, table.block_rows(), "{context}: statistics of {name:?}");
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let disk = SimulatedDisk::new();
+        let store = Some(open(&disk).unwrap());
+        Self {
+            disk,
+            store,
+            random: Random(seed),
+            committed: vec![Database::new()],
+            open: Vec::new(),
+            next_value: 0,
+            last: Synchronous::Full,
+            context: String::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn newest(&self) -> &Database {
+        self.committed.last().unwrap()
+    }
+
+    fn saw(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    fn check(&self) {
+        assert_sees(&self.store().snapshot(), self.newest(), &self.context);
+        for (number, open) in self.open.iter().enumerate() {
+            let context = format!("{}, transaction {number}", self.context);
+            assert_sees(&open.transaction.snapshot(), &open.work.view, &context);
+        }
+    }
+
+    fn values(&mut self) -> Vec<i64> {
+        let count = match self.random.below(100) {
+            0..50 => 1,
+            50..80 => 100,
+            80..99 => 2_000,
+            _ => 70_000,
+        };
+        self.next_value += count;
+        (self.next_value - count..self.next_value).collect()
+    }
+
+    /// One step of one transaction.
+    fn step(&mut self) {
+        if self.open.is_empty() || (self.open.len() < 4 && self.random.below(6) == 0) {
+            let (transaction, work) = (self.store().begin(), Work::on(self.newest().clone()));
+            self.open.push(Open { transaction, work, savepoints: vec![], locked: BTreeSet::new() });
+            return;
+        }
+        let number = self.random.below(self.open.len());
+        let tables: Vec<u64> = self.open[number].work.view.keys().copied().collect();
+        let choice = self.random.below(100);
+        self.context = format!("{}, {choice} on {number}", self.context);
+        match (choice, &tables[..]) {
+            (0..6, _) | (0..60, []) => self.change(number, &tables),
+            (6..30, _) => self.insert(number, &tables),
+            (30..55, _) => self.delete(number, &tables),
+            (55..60, _) => self.change(number, &tables),
+            (60..70, _) => self.savepoint(number),
+            (70..76, _) => self.refresh(number),
+            (76..90, _) => self.commit(number),
+            (90..93, _) => drop(self.open.remove(number)),
+            (93..95, _) => {
+                self.store().checkpoint().unwrap();
+                self.last = Synchronous::Full;
+            }
+            (95..98, _) => self.rewrite(),
+            _ => self.reopen(),
+        }
+    }
+
+    fn change(&mut self, number: usize, tables: &[u64]) {
+        let name = self.random.pick(&NAMES);
+        let kind = if tables.is_empty() { 0 } else { self.random.below(9) };
+        let table = if tables.is_empty() { 0 } else { self.random.pick(tables) };
+        let values = if kind >= 5 { self.values() } else { vec![] };
+        let Open { transaction, work, .. } = &mut self.open[number];
+        let id = TableId(table);
+        let (change, result) = match kind {
+            0 | 1 => {
+                let created = transaction.change(|edit| edit.create_table(name, schema(), design("column")));
+                let id = created.as_ref().map_or(0, |id: &TableId| id.0);
+                (Change::Create(id, name.to_owned()), created.map(drop))
+            }
+            2 => (Change::Drop(table), transaction.change(|edit| edit.drop_table(id))),
+            3 => (Change::Rename(table, name.to_owned()), transaction.change(|edit| edit.rename_table(id, name))),
+            4 => (Change::Truncate(table), transaction.change(|edit| edit.truncate(id))),
+            _ => {
+                let blocks = vec![write(self.store.as_ref().unwrap(), &values, "column").unwrap()];
+                (Change::Append(table, values), transaction.change(|edit| edit.append_blocks(id, blocks)))
+            }
+        };
+        let expected = work.change(&change);
+        assert_eq!(result.map_err(|error| refusal_of(&error)), expected, "{}: {change:?}", self.context);
+    }
+
+    fn insert(&mut self, number: usize, tables: &[u64]) {
+        let (values, table) = (self.values(), self.random.pick(tables));
+        let Open { transaction, work, .. } = &mut self.open[number];
+        transaction.insert_rows(TableId(table), &batch(&values)).unwrap();
+        work.insert(table, &values);
+    }
+
+    fn delete(&mut self, number: usize, tables: &[u64]) {
+        let table = self.random.pick(tables);
+        let snapshot = self.open[number].transaction.snapshot();
+        let rows = named_rows_of(snapshot.table_of(TableId(table)).unwrap()).unwrap();
+        if rows.is_empty() {
+            return;
+        }
+        let wanted: BTreeMap<RowId, i64> = match self.random.below(8) {
+            0 => rows.into_iter().collect(),
+            kind => (0..kind * kind).map(|_| self.random.pick(&rows)).collect(),
+        };
+        let work = &self.open[number].work;
+        let foreign: Vec<(RowId, i64)> = wanted
+            .iter()
+            .filter(|(_, value)| !work.is_own(table, **value))
+            .map(|(row, value)| (*row, *value))
+            .collect();
+        let others = self.open.iter().enumerate().filter(|(other, _)| *other != number);
+        let waits =
+            others.into_iter().any(|(_, open)| foreign.iter().any(|(row, _)| open.locked.contains(&(table, *row))));
+        let is_changed = self.newest().get(&table).is_some_and(|(_, newest)| {
+            foreign.iter().any(|(_, value)| newest.get(value) != work.view[&table].1.get(value))
+        });
+        let set: RowSet = wanted.keys().copied().collect();
+        let result = {
+            let future = self.open[number].transaction.delete_rows(TableId(table), &set);
+            std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let context = format!("{}: {} rows of {table}, {} of others", self.context, wanted.len(), foreign.len());
+        if waits {
+            assert!(result.is_pending(), "{context}: did not wait");
+            self.saw("waiting");
+            return;
+        }
+        let open = &mut self.open[number];
+        open.locked.extend(foreign.iter().map(|(row, _)| (table, *row)));
+        match result {
+            Poll::Ready(Ok(())) if !is_changed => {
+                open.work.delete(table, &wanted.values().copied().collect::<Vec<_>>());
+                self.saw(if foreign.is_empty() { "own deleted" } else { "deleted" });
+            }
+            Poll::Ready(Err(TransactionError::Commit(CommitError::RowsChanged { .. }))) if is_changed => {
+                self.saw("changed before");
+            }
+            result => panic!("{context}: {result:?}, changed: {is_changed}"),
+        }
+    }
+
+    fn savepoint(&mut self, number: usize) {
+        let (name, kind) = (self.random.pick(&["x", "x", "y"]), self.random.below(4));
+        let Open { transaction, work, savepoints, .. } = &mut self.open[number];
+        let place = savepoints.iter().rposition(|(known, _)| known == name);
+        let result = match kind {
+            0 | 1 => {
+                transaction.savepoint(name);
+                savepoints.push((name.to_owned(), work.clone()));
+                return;
+            }
+            2 => transaction.roll_back_to(name),
+            _ => transaction.release(name),
+        };
+        assert_eq!(result.is_ok(), place.is_some(), "{}", self.context);
+        let Some(place) = place else {
+            assert!(matches!(result, Err(TransactionError::NoSavepoint { name: found }) if found == name));
+            return;
+        };
+        if kind == 2 {
+            savepoints.truncate(place + 1);
+            *work = savepoints[place].1.clone();
+        } else {
+            savepoints.truncate(place);
+        }
+        self.saw("savepoint used");
+    }
+
+    fn refresh(&mut self, number: usize) {
+        let newest = self.newest().clone();
+        let Open { transaction, work, .. } = &mut self.open[number];
+        let result = transaction.refresh().map_err(|error| refusal_of(&error));
+        match work.redo(&newest) {
+            Ok(view) => {
+                assert_eq!(result, Ok(()), "{}: refresh", self.context);
+                work.view = view;
+            }
+            Err(refusal) => {
+                assert_eq!(result, Err(refusal), "{}: refresh", self.context);
+                self.saw("refresh refused");
+            }
+        }
+    }
+
+    fn commit(&mut self, number: usize) {
+        let Open { transaction, work, .. } = self.open.remove(number);
+        let synchronous = self.random.pick(&[Synchronous::Full, Synchronous::Normal, Synchronous::Off]);
+        let expected = work.redo(self.newest());
+        let is_empty = transaction.is_read_only();
+        let result = transaction.commit(synchronous).map_err(|error| refusal_of(&error));
+        assert_eq!(result, expected.clone().map(drop), "{}: commit", self.context);
+        match expected {
+            Ok(database) => {
+                if !is_empty {
+                    // Nothing may be left of the work, and then there is nothing to make durable.
+                    self.last = if *self.newest() == database { Synchronous::Off } else { synchronous };
+                }
+                self.committed.push(database);
+                self.saw("committed");
+            }
+            Err(Refusal::RowsChanged) => self.saw("commit refused for rows"),
+            Err(_) => self.saw("commit refused"),
+        }
+    }
+
+    /// Moves all rows of a table to one block, as the maintenance does.
+    fn rewrite(&mut self) {
+        let tables: Vec<u64> = self.newest().keys().copied().collect();
+        if tables.is_empty() {
+            return;
+        }
+        let id = self.random.pick(&tables);
+        let snapshot = self.store().snapshot();
+        let table = snapshot.table_of(TableId(id)).unwrap();
+        let old = everything(table);
+        let units: BTreeSet<UnitId> = old.blocks.iter().filter_map(|block| UnitId::of(*block)).collect();
+        let units: BTreeSet<UnitId> = units.into_iter().chain(old.pages.iter().map(|(page, _)| *page)).collect();
+        let is_locked =
+            self.open.iter().flat_map(|open| &open.locked).any(|(of, row)| *of == id && units.contains(&row.unit()));
+        let values: Vec<i64> = named_rows_of(table).unwrap().into_iter().map(|(_, value)| value).collect();
+        let new = if values.is_empty() { vec![] } else { vec![write(self.store(), &values, "packed_row").unwrap()] };
+        let result =
+            self.store().commit::<_, CommitError>(|edit| edit.replace_rows(TableId(id), old, new, RowOrder::Sorted));
+        if is_locked {
+            assert!(matches!(result, Err(CommitError::RowsLocked)), "{}: {result:?}", self.context);
+            self.saw("rewrite refused");
+            return;
+        }
+        result.unwrap_or_else(|error| panic!("{}: {error}", self.context));
+        let mut database = self.newest().clone();
+        database.get_mut(&id).unwrap().1.values_mut().for_each(|moved| *moved += 1);
+        self.committed.push(database);
+        self.last = Synchronous::Full;
+        self.saw("rewritten");
+    }
+
+    /// Ends the process, in one way or another; transactions that are open end with it.
+    fn reopen(&mut self) {
+        let is_killed = self.last != Synchronous::Off && self.random.below(2) == 0;
+        let is_powerless = is_killed && self.last == Synchronous::Full && self.random.below(2) == 0;
+        if is_powerless {
+            self.disk = self.disk.after_power_loss(self.random.next());
+        } else if is_killed {
+            self.disk = self.disk.after_kill();
+        }
+        self.open.clear();
+        self.store = None;
+        self.store = Some(open(&self.disk).unwrap_or_else(|error| panic!("{}: {error}", self.context)));
+        self.last = Synchronous::Full;
+        let damages: Vec<String> = verify(self.store()).iter().map(ToString::to_string).collect();
+        assert!(damages.is_empty(), "{}: {damages:?}", self.context);
+        self.saw(if is_powerless {
+            "power lost"
+        } else if is_killed {
+            "killed"
+        } else {
+            "closed"
+        });
+    }
+}
+
+/// All blocks and pages of a table of one column without nulls.
+fn everything(table: &Table) -> OldRows {
+    let blocks: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
+    let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
+    let left_out = table.delta.all_deleted().map(|(unit, rows)| (unit, rows.clone())).collect();
+    OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out) }
+}
+
+#[test]
+fn random_transactions_agree_with_the_model() {
+    let mut seen = BTreeMap::<_, u32>::new();
+    for seed in 0..from_environment(SEEDS_VARIABLE).unwrap_or(SEEDS) {
+        let mut world = World::new(seed);
+        for step in 0..STEPS {
+            world.context = format!("seed {seed}, step {step}");
+            world.step();
+            world.check();
+        }
+        world.context = format!("seed {seed}, at the end");
+        world.reopen();
+        world.check();
+        world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times);
+    }
+    for what in ["waiting", "deleted", "own deleted", "changed before", "committed", "commit refused for rows"] {
+        assert!(seen.contains_key(what), "never {what}: {seen:?}");
+    }
+    for what in ["savepoint used", "refresh refused", "rewritten", "rewrite refused", "closed", "killed", "power lost"]
+    {
+        assert!(seen.contains_key(what), "never {what}: {seen:?}");
+    }
+}
