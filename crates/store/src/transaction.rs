@@ -66,6 +66,15 @@ impl Work {
         Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot }
     }
 
+    /// Whether a change moves rows that were inserted or deleted.
+    fn has_rows_of(&self, change: &Change) -> bool {
+        let Change::ReplaceRows { table, old, .. } = change else { return false };
+        let Some(rows) = self.rows.get(table) else { return false };
+        let is_deleted = |unit| rows.deleted.segments().any(|(of, ..)| of == unit);
+        old.blocks.iter().filter_map(|block| UnitId::of(*block)).any(is_deleted)
+            || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
+    }
+
     /// Shares the catalog as it has become.
     fn publish(&mut self) {
         if !self.edit.catalog().defines_like(&self.snapshot) {
@@ -154,14 +163,19 @@ impl Transaction {
     /// Makes changes to the catalog, all or none, which others see when it commits.
     ///
     /// # Errors
-    /// What `change` returns; nothing has changed then.
+    /// What `change` returns, or when it moves rows that this transaction inserted or deleted, which it knows by the place
+    /// where they are; nothing has changed then.
     pub fn change<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = self.state.lock();
         let mut work = state.work.clone();
+        let before = work.edit.changes().len();
         let value = change(&mut work.edit)?;
+        if work.edit.changes()[before..].iter().any(|change| work.has_rows_of(change)) {
+            return Err(CommitError::RowsLocked.into());
+        }
         work.publish();
         state.work = work;
         Ok(value)
