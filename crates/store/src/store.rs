@@ -93,6 +93,12 @@ struct Pending {
     removed: Vec<Arc<BlockFile>>,
 }
 
+impl Pending {
+    fn moves_blocks(&self) -> bool {
+        !self.added.is_empty() || !self.removed.is_empty()
+    }
+}
+
 impl Store {
     /// Opens the database in a directory of the file system.
     ///
@@ -228,6 +234,8 @@ impl Store {
             return Err(CommitError::ReadOnly.into());
         }
         let mut commits = inner.commits.lock();
+        // Before anything builds on commits that are lost.
+        let settled = inner.settle(&mut commits);
         let before = Arc::clone(&commits.newest);
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
@@ -235,36 +243,29 @@ impl Store {
         if changes.is_empty() {
             return Ok(value);
         }
+        settled.map_err(CommitError::Log)?;
         self.check_locks(&changes, transaction)?;
         if !after.defines_like(&before) {
             after.definitions = inner.directory.allocate_definitions();
         }
-        let (after, moves_blocks) = (Arc::new(after), !added.is_empty() || !removed.is_empty());
-        let (log, position) = match self.append(&mut commits, &changes, &after, !added.is_empty()) {
-            Ok(appended) => appended,
-            Err(error) => {
-                if matches!(error, CommitError::Uncertain { .. }) {
-                    commits.uncertain.extend(added);
-                }
-                return Err(error.into());
-            }
-        };
+        let after = Arc::new(after);
+        let (log, position) = self.append(&mut commits, &changes, &after, !added.is_empty())?;
         commits.newest = Arc::clone(&after);
         commits.pending.push_back(Pending { catalog: after, added, removed });
-        drop(commits);
+        // Readers see the commits before this one with it, and files go with those that move blocks.
+        let moves_blocks = commits.pending.iter().any(Pending::moves_blocks);
         let durability = match synchronous {
             Synchronous::Full => Durability::Synced,
             _ if moves_blocks => Durability::Synced,
             Synchronous::Normal => Durability::Written,
             Synchronous::Off => {
-                self.publish(position.sequence());
+                let published = inner.publish_up_to(&mut commits, position.sequence());
+                drop((commits, published));
                 return Ok(value);
             }
         };
-        match log.flush(position, durability) {
-            Ok(()) => self.publish(position.sequence()),
-            Err(cause) => return Err(self.fail(&log, cause).into()),
-        }
+        drop(commits);
+        self.finish(&log, position, durability)?;
         Ok(value)
     }
 
@@ -287,28 +288,22 @@ impl Store {
         Ok((log, position))
     }
 
-    /// Lets readers see the commits up to a version.
-    fn publish(&self, version: u64) {
-        let published = self.inner.publish_up_to(&mut self.inner.commits.lock(), version);
-        // Files may go with them, while others commit.
-        drop(published);
-    }
-
-    /// After the log failed: goes back to what is certain, and goes on in another file of the log where that can be had.
-    fn fail(&self, log: &Log, cause: LogFailed) -> CommitError {
+    /// Waits until a commit is as durable as asked, and lets readers see it.
+    fn finish(&self, log: &Log, position: Position, durability: Durability) -> Result<(), CommitError> {
+        let flushed = log.flush(position, durability);
         let mut commits = self.inner.commits.lock();
-        self.inner.publish_up_to(&mut commits, log.durable_sequence());
-        if log.has_failed() {
-            // Nothing of what is pending was seen.
-            let lost = std::mem::take(&mut commits.pending);
-            commits.newest = self.snapshot();
-            if self.inner.restart(&mut commits, log).is_err() {
-                commits.uncertain.extend(lost.into_iter().flat_map(|pending| pending.added));
+        let settled = self.inner.settle(&mut commits);
+        match (log.verdict(position), settled) {
+            (Some(verdict), _) => verdict.map_err(CommitError::Log),
+            (None, Ok(())) => {
+                let published = self.inner.publish_up_to(&mut commits, position.sequence());
+                drop(commits);
+                // Files may go with them, while others commit.
+                drop(published);
+                Ok(())
             }
-        }
-        match log.has_failed() {
-            false => CommitError::Log(cause),
-            true => CommitError::Uncertain { cause },
+            (None, Err(_)) if flushed.is_ok() && self.snapshot().version >= position.sequence() => Ok(()),
+            (None, Err(cause)) => Err(CommitError::Uncertain { cause }),
         }
     }
 
@@ -354,24 +349,27 @@ impl Inner {
         self.is_read_only
     }
 
-    /// The log, begun where it is not yet, and begun anew where it has failed.
+    /// The log, begun where it is not yet.
     pub(crate) fn log(&self, commits: &mut Commits) -> Result<Arc<Log>, CommitError> {
-        let log = match &commits.log {
-            Some(log) => Arc::clone(log),
-            None => {
-                let log = self.recovery.begin_log(&self.directory, &commits.newest)?;
-                Arc::clone(commits.log.insert(Arc::new(log)))
-            }
-        };
-        if log.has_failed() {
-            self.restart(commits, &log).map_err(CommitError::Log)?;
+        if let Some(log) = &commits.log {
+            return Ok(Arc::clone(log));
         }
-        Ok(log)
+        let log = self.recovery.begin_log(&self.directory, &commits.newest)?;
+        Ok(Arc::clone(commits.log.insert(Arc::new(log))))
     }
 
-    /// Goes on with a log that has failed, in another file: whatever was not durable then never happened.
-    fn restart(&self, commits: &mut Commits, log: &Log) -> Result<(), LogFailed> {
-        log.restart(self.snapshot.read().version)?;
+    /// Where the log has failed, goes back to what is durable or was seen, and goes on in another file of the log: what
+    /// comes after that then never happened.
+    ///
+    /// # Errors
+    /// When no file can be begun; what becomes of the commits that nobody has seen is then uncertain.
+    pub(crate) fn settle(&self, commits: &mut Commits) -> Result<(), LogFailed> {
+        let Some(log) = commits.log.clone().filter(|log| log.has_failed()) else { return Ok(()) };
+        self.publish_up_to(commits, log.durable_sequence());
+        let lost = std::mem::take(&mut commits.pending);
+        commits.uncertain.extend(lost.into_iter().flat_map(|pending| pending.added));
+        commits.newest = Arc::clone(&self.snapshot.read());
+        log.restart(commits.newest.version)?;
         // Only now, for their files go with them.
         commits.uncertain.clear();
         Ok(())

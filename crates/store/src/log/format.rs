@@ -104,6 +104,17 @@ pub(super) fn seal(mut framed: &mut [u8], durable: u64, seed: u64) {
     }
 }
 
+/// The payloads of records that were framed here.
+pub(super) fn payloads(mut framed: &[u8]) -> Vec<&[u8]> {
+    let mut payloads = Vec::new();
+    while !framed.is_empty() {
+        let (record, rest) = framed.split_at(RECORD_BYTES + number_at(framed, 8) as usize);
+        payloads.push(&record[RECORD_BYTES..]);
+        framed = rest;
+    }
+    payloads
+}
+
 /// A record that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ParsedRecord<'a> {

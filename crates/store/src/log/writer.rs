@@ -12,11 +12,11 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::begin::{Begun, prepare, publish};
-use super::format::{HEAD_BYTES, Head, frame, seal};
-use super::replay::End;
+use super::format::{self, HEAD_BYTES, Head, frame, seal};
+use super::replay::{End, Record, replay};
 use crate::directory::{LOG, ROOT, log_name};
 use crate::disk::{Disk, WriteFile};
-use crate::error::{FileError, LogFailed};
+use crate::error::{FileError, LogFailed, OpenError};
 use crate::open::file_error;
 
 /// The place of a record in the log.
@@ -65,7 +65,7 @@ struct State {
     seed: u64,
     /// `None` while somebody writes to it.
     file: Option<Box<dyn WriteFile>>,
-    /// Framed records that nobody has taken yet.
+    /// Framed records that nobody has taken yet; after a failure, all that may not be in the file.
     buffer: Vec<u8>,
     /// Length of the current file, once all records are written.
     bytes: u64,
@@ -158,8 +158,8 @@ impl Log {
     pub fn flush(&self, position: Position, durability: Durability) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         loop {
-            if let Some((kept, failure)) = state.restarts.get(position.epoch) {
-                return if position.sequence <= *kept { Ok(()) } else { Err(failure.clone()) };
+            if let Some(verdict) = state.verdict(position) {
+                return verdict;
             }
             let covered = match durability {
                 Durability::Synced => state.synced_sequence,
@@ -236,17 +236,20 @@ impl Log {
         self.state.lock().failure.is_some()
     }
 
-    /// Goes on after a failure, in the next file, with the last record that is durable: those after it never happened.
-    /// Not where somebody has seen one of them, up to `seen`.
+    /// What has become of a record, if the log failed and was begun anew after it was appended.
+    pub fn verdict(&self, position: Position) -> Option<Result<(), LogFailed>> {
+        self.state.lock().verdict(position)
+    }
+
+    /// Goes on after a failure, in the next file, behind the last record that is durable. Those after it that somebody
+    /// has seen, up to `seen`, are carried over; all others never happened.
     ///
     /// # Errors
     /// When it cannot; it may be tried again.
     pub fn restart(&self, seen: u64) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         let Some(failure) = state.failure.clone() else { return Ok(()) };
-        if seen > state.synced_sequence {
-            return Err(failure);
-        }
+        let carried = self.unsynced(&state, seen).ok_or_else(|| failure.clone())?;
         let head = Head {
             database: self.database,
             number: state.number + 1,
@@ -255,19 +258,40 @@ impl Log {
             begun_bytes: 0,
         };
         // Nobody else can do anything meanwhile.
-        let begun = prepare(&*self.disk, head, &[]).map_err(LogFailed::new)?;
+        let begun = prepare(&*self.disk, head, &carried).map_err(LogFailed::new)?;
         publish(&*self.disk, head.number).map_err(LogFailed::new)?;
         state.number = begun.head.number;
         state.seed = begun.head.seed();
         (state.bytes, state.synced_bytes) = (begun.head.begun_bytes, begun.head.begun_bytes);
         state.file = Some(begun.file);
         state.buffer = Vec::new();
-        let kept = state.synced_sequence;
-        (state.last_sequence, state.written_sequence, state.wanted_sequence) = (kept, kept, kept);
+        let kept = state.synced_sequence + carried.len() as u64;
+        (state.last_sequence, state.written_sequence) = (kept, kept);
+        (state.synced_sequence, state.wanted_sequence) = (kept, kept);
         state.failure = None;
         state.restarts.push((kept, failure));
         self.led.notify_all();
         Ok(())
+    }
+
+    /// The payloads of the records after the last one that is synced, up to one of them: from the file as far as they
+    /// were written, and then from memory. `None` where the file does not give them back.
+    fn unsynced(&self, state: &State, last: u64) -> Option<Vec<Vec<u8>>> {
+        let mut payloads = Vec::new();
+        let written = last.min(state.written_sequence);
+        if written > state.synced_sequence {
+            let wanted = state.synced_sequence + 1..=written;
+            let mut visit = |record: Record<'_>| {
+                if wanted.contains(&record.sequence) {
+                    payloads.push(record.payload.to_vec());
+                }
+                Ok(())
+            };
+            replay::<OpenError>(&*self.disk, self.database, state.number, None, &mut visit).ok()?;
+        }
+        let in_memory = last.saturating_sub(state.written_sequence);
+        payloads.extend(format::payloads(&state.buffer).into_iter().take(in_memory as usize).map(<[u8]>::to_vec));
+        (payloads.len() as u64 == last.saturating_sub(state.synced_sequence)).then_some(payloads)
     }
 
     /// Bytes of records in the current file, with those that are not written yet.
@@ -327,6 +351,9 @@ impl Log {
             if is_synced { file.sync().map_err(failed("sync")) } else { Ok(()) }
         });
         if let Err(error) = result {
+            // What was appended meanwhile follows it.
+            group.append(&mut state.buffer);
+            state.buffer = group;
             self.fail(state, error);
             return;
         }
@@ -343,8 +370,14 @@ impl Log {
     fn fail(&self, state: &mut State, error: FileError) -> LogFailed {
         let failure = LogFailed::new(error);
         state.failure = Some(failure.clone());
-        state.buffer = Vec::new();
         self.led.notify_all();
         failure
+    }
+}
+
+impl State {
+    fn verdict(&self, position: Position) -> Option<Result<(), LogFailed>> {
+        let (kept, failure) = self.restarts.get(position.epoch)?;
+        Some(if position.sequence <= *kept { Ok(()) } else { Err(failure.clone()) })
     }
 }
