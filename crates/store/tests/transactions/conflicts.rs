@@ -1,1 +1,239 @@
+//! Two transactions that change the same rows, and changes that another one makes impossible.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use taut_store::disk::SimulatedDisk;
+use taut_store::{
+    BlockId, CommitError, OldRows, RowOrder, RowSet, Store, Synchronous, TableId, Transaction, TransactionError,
+};
+
+use crate::common::{
+    append, assert_tidy, batch, change_in, change_rows, contents, create_table, design, named_rows_of, open, ready,
+    schema, write,
+};
+
+type Deleting<'a> = Pin<Box<dyn Future<Output = Result<(), TransactionError>> + Send + 'a>>;
+
+/// Counts how often it is told to go on.
+#[derive(Default)]
+struct Count(AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Count {
+    fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A table with rows 1 and 2 in a block, and 3 and 4 in a page.
+fn sample() -> (SimulatedDisk, Store, TableId) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
+    change_rows(&store, "t", &[3, 4], &[]).unwrap();
+    let table = store.snapshot().table("t").unwrap().id;
+    (disk, store, table)
+}
+
+fn rows_with(transaction: &Transaction, table: TableId, values: &[i64]) -> RowSet {
+    let snapshot = transaction.snapshot();
+    let rows = named_rows_of(snapshot.table_of(table).unwrap()).unwrap();
+    rows.into_iter().filter(|(_, value)| values.contains(value)).map(|(row, _)| row).collect()
+}
+
+fn delete(transaction: &Transaction, table: TableId, values: &[i64]) -> Result<(), TransactionError> {
+    ready(transaction.delete_rows(table, &rows_with(transaction, table, values)))
+}
+
+fn poll(deleting: &mut Deleting<'_>, waker: &Waker) -> Poll<Result<(), TransactionError>> {
+    deleting.as_mut().poll(&mut Context::from_waker(waker))
+}
+
+fn is_changed(error: &TransactionError) -> bool {
+    matches!(error, TransactionError::Commit(CommitError::RowsChanged { table }) if table == "t")
+}
+
+#[test]
+fn who_deletes_a_row_second_waits_and_is_refused_after_a_commit() {
+    for values in [[1], [3]] {
+        let (_, store, table) = sample();
+        let (one, two) = (store.begin(), store.begin());
+        delete(&one, table, &values).unwrap();
+        let rows = rows_with(&two, table, &[1, 2, 3, 4]);
+        let mut deleting: Deleting<'_> = Box::pin(two.delete_rows(table, &rows));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        assert!(poll(&mut deleting, &waker).is_pending());
+        assert!(poll(&mut deleting, &waker).is_pending());
+        one.commit(Synchronous::Full).unwrap();
+        assert!(count.get() > 0, "nobody told that it ended");
+        let Poll::Ready(Err(error)) = poll(&mut deleting, &waker) else { panic!("not refused") };
+        assert!(is_changed(&error), "{error}");
+        drop(deleting);
+        assert_eq!(two.snapshot().table_of(table).unwrap().rows(), 4, "nothing has changed for it");
+        // What it did beside that can still be done.
+        two.insert_rows(table, &batch(&[9])).unwrap();
+        two.commit(Synchronous::Full).unwrap();
+        assert_eq!(store.snapshot().table_of(table).unwrap().rows(), 4);
+    }
+}
+
+#[test]
+fn who_deletes_a_row_second_goes_on_after_a_rollback() {
+    let (_, store, table) = sample();
+    let (one, two) = (store.begin(), store.begin());
+    delete(&one, table, &[2, 3]).unwrap();
+    // Other rows of the same block and page are free.
+    delete(&two, table, &[1, 4]).unwrap();
+    let rows = rows_with(&two, table, &[2, 3]);
+    let mut deleting: Deleting<'_> = Box::pin(two.delete_rows(table, &rows));
+    assert!(poll(&mut deleting, Waker::noop()).is_pending());
+    drop(one);
+    assert!(matches!(poll(&mut deleting, Waker::noop()), Poll::Ready(Ok(()))));
+    drop(deleting);
+    two.commit(Synchronous::Full).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [0_i64; 0]);
+}
+
+#[test]
+fn a_commit_that_fails_ends_the_waiting_too() {
+    let (disk, store, table) = sample();
+    let (one, two) = (store.begin(), store.begin());
+    delete(&one, table, &[1]).unwrap();
+    let rows = rows_with(&two, table, &[1]);
+    let mut deleting: Deleting<'_> = Box::pin(two.delete_rows(table, &rows));
+    assert!(poll(&mut deleting, Waker::noop()).is_pending());
+    disk.set_fault(Some(taut_store::disk::Fault::FailAt(0)));
+    assert!(matches!(one.commit(Synchronous::Full), Err(CommitError::Log(_))));
+    disk.set_fault(None);
+    assert!(matches!(poll(&mut deleting, Waker::noop()), Poll::Ready(Ok(()))));
+    drop(deleting);
+    two.commit(Synchronous::Full).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [2, 3, 4]);
+}
+
+#[test]
+fn waiting_in_a_circle_is_refused() {
+    let (_, store, table) = sample();
+    let transactions = [store.begin(), store.begin(), store.begin()];
+    for (transaction, value) in transactions.iter().zip(1..) {
+        delete(transaction, table, &[value]).unwrap();
+    }
+    let [one, two, three] = &transactions;
+    let sets = [&[2][..], &[3], &[1]].map(|values| rows_with(&store.begin(), table, values));
+    let mut first: Deleting<'_> = Box::pin(one.delete_rows(table, &sets[0]));
+    let mut second: Deleting<'_> = Box::pin(two.delete_rows(table, &sets[1]));
+    assert!(poll(&mut first, Waker::noop()).is_pending());
+    assert!(poll(&mut second, Waker::noop()).is_pending());
+    assert!(matches!(ready(three.delete_rows(table, &sets[2])), Err(TransactionError::Deadlock)));
+    // Who gives up to wait is in no circle any more, and has what it had.
+    drop(second);
+    let mut third: Deleting<'_> = Box::pin(three.delete_rows(table, &sets[2]));
+    assert!(poll(&mut third, Waker::noop()).is_pending());
+    assert!(poll(&mut first, Waker::noop()).is_pending());
+    drop((first, third));
+    let [one, two, three] = transactions;
+    drop(two);
+    one.commit(Synchronous::Full).unwrap();
+    three.commit(Synchronous::Full).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [2, 4]);
+}
+
+#[test]
+fn rows_locked_by_a_future_that_was_dropped_before_it_got_them_are_free() {
+    let (_, store, table) = sample();
+    let (one, two, three) = (store.begin(), store.begin(), store.begin());
+    delete(&one, table, &[1]).unwrap();
+    let rows = rows_with(&two, table, &[1, 2]);
+    let mut deleting: Deleting<'_> = Box::pin(two.delete_rows(table, &rows));
+    assert!(poll(&mut deleting, Waker::noop()).is_pending());
+    drop(deleting);
+    delete(&three, table, &[2]).unwrap();
+    drop(one);
+    delete(&two, table, &[1]).unwrap();
+    three.commit(Synchronous::Full).unwrap();
+    two.commit(Synchronous::Full).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [3, 4]);
+}
+
+#[test]
+fn a_transaction_whose_table_was_dropped_fails_and_leaves_nothing() {
+    let (disk, store, table) = sample();
+    let one = store.begin();
+    change_in(&one, "t", &[5, 6], &[1, 3]).unwrap();
+    let block = write(&store, &[7], "row").unwrap();
+    one.change::<_, CommitError>(|edit| {
+        edit.append_blocks(table, vec![block])?;
+        edit.create_table("u", schema(), design("row"))
+    })
+    .unwrap();
+    store.commit::<_, CommitError>(|edit| edit.drop_table(table)).unwrap();
+    assert_eq!(one.snapshot().table_of(table).unwrap().rows(), 5, "it still sees what it saw");
+    assert!(matches!(one.refresh(), Err(CommitError::NoTable { .. })));
+    let error = one.commit(Synchronous::Full).unwrap_err();
+    assert!(matches!(error, CommitError::NoTable { table: gone } if gone == table), "{error}");
+    assert!(contents(&store).unwrap().is_empty());
+    assert_tidy(&store, &disk, "after a commit that failed");
+    let reopened = open(&disk.after_power_loss(1)).unwrap();
+    assert!(contents(&reopened).unwrap().is_empty());
+}
+
+#[test]
+fn moved_rows_and_changed_rows_exclude_each_other() {
+    let (_, store, table) = sample();
+    let old: Vec<BlockId> = store.snapshot().table_of(table).unwrap().blocks.iter().map(|block| block.id()).collect();
+    let rewrite = || {
+        let new = vec![write(&store, &[1, 2], "row").unwrap()];
+        store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::Same))
+    };
+    let one = store.begin();
+    delete(&one, table, &[1]).unwrap();
+    assert!(matches!(rewrite(), Err(CommitError::RowsLocked)));
+    drop(one);
+    let two = store.begin();
+    rewrite().unwrap();
+    assert!(is_changed(&delete(&two, table, &[1]).unwrap_err()));
+    delete(&two, table, &[3]).unwrap();
+    two.commit(Synchronous::Full).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [1, 2, 4]);
+}
+
+/// What a transaction deleted is known by the block it was in, which it cannot replace itself then.
+#[test]
+fn rows_that_a_transaction_deleted_cannot_be_moved_by_itself() {
+    for order in [RowOrder::Same, RowOrder::Kept, RowOrder::Sorted] {
+        let (_, store, table) = sample();
+        let one = store.begin();
+        delete(&one, table, &[1]).unwrap();
+        let snapshot = one.snapshot();
+        let stored = snapshot.table_of(table).unwrap();
+        let left_out = stored.delta.all_deleted().map(|(unit, rows)| (unit, rows.clone())).collect();
+        let blocks = stored.blocks.iter().map(|block| block.id()).collect();
+        let old = OldRows { blocks, pages: vec![], nulls: vec![0], left_out: Some(left_out) };
+        let values: &[i64] = if order == RowOrder::Same { &[1, 2] } else { &[2] };
+        let new = vec![write(&store, values, "row").unwrap()];
+        let result = one.change::<_, CommitError>(|edit| edit.replace_rows(table, old, new, order));
+        assert!(matches!(result, Err(CommitError::RowsLocked)), "{order:?}: {result:?}");
+        one.commit(Synchronous::Full).unwrap();
+        assert_eq!(contents(&store).unwrap()["t"], [2, 3, 4], "{order:?}");
+    }
+}
+
+#[test]
+fn a_transaction_that_did_nothing_commits_nothing() {
+    let (_, store, _) = sample();
+    let version = store.snapshot().version();
+    let transaction = store.begin();
+    assert!(transaction.is_read_only());
+    transaction.commit(Synchronous::Full).unwrap();
+    assert_eq!(store.snapshot().version(), version);
+}
