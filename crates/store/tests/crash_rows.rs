@@ -1,0 +1,264 @@
+//! The machine stops at every change of the disk while small transactions insert, delete and move rows. Whatever the
+//! disk then keeps, the database opens again with every acknowledged commit whole, and no part of another.
+//!
+//! Each run draws its steps by a seed. What a commit leads to is known by its version: a model follows the same steps on a
+//! disk that works.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use common::{
+    Contents, Failure, Random, append, assert_tidy, change_in, contents, create_table, design, from_environment,
+    named_rows_of, open, schema, write,
+};
+use taut_store::disk::{Fault, SimulatedDisk};
+use taut_store::{CommitError, OldRows, RowOrder, Store, Synchronous, Table, UnitId};
+
+/// Crash points of each test, over all of its seeds; more of them for nightly runs.
+const CRASH_POINTS: u64 = 150;
+const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
+/// Steps of a run.
+const STEPS: u64 = 24;
+/// Disks that may be found after a loss of power.
+const LOSSES: u64 = 4;
+
+fn crash_points() -> u64 {
+    from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
+}
+
+/// Makes one step, whose choices come from the seed and what is in the database.
+fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
+    let mut random = Random(seed.wrapping_mul(1_000_003).wrapping_add(number));
+    let first = number as i64 * 100_000;
+    let snapshot = store.snapshot();
+    let tables: Vec<&Arc<Table>> = snapshot.tables().collect();
+    let Some(table) = (!tables.is_empty()).then(|| random.pick(&tables)) else {
+        return create_table(store, "t");
+    };
+    let rows = named_rows_of(table)?;
+    let some: Vec<i64> = rows.iter().map(|(_, value)| *value).filter(|_| random.below(3) == 0).collect();
+    let count = [1, 2, 7, 150, 1_200][random.below(5)];
+    let inserted: Vec<i64> = (first..first + count).collect();
+    match random.below(20) {
+        0..5 => change(store, &table.name, &inserted, &[], synchronous),
+        5..8 => change(store, &table.name, &[], &some, synchronous),
+        8..11 => change(store, &table.name, &inserted, &some, synchronous),
+        11 => {
+            let block = write(store, &inserted, "column")?;
+            append(store, &table.name, vec![block])
+        }
+        12 if tables.len() < 3 => {
+            let transaction = store.begin();
+            let name = format!("n{number}");
+            let created =
+                transaction.change::<_, CommitError>(|edit| edit.create_table(&name, schema(), design("column")))?;
+            change_in(&transaction, &name, &inserted, &[])?;
+            change_in(&transaction, &table.name, &[first + 99_999], &some)?;
+            assert!(transaction.snapshot().table_of(created).is_some());
+            Ok(transaction.commit(synchronous)?)
+        }
+        12 | 13 => {
+            let id = table.id;
+            Ok(store.commit::<_, CommitError>(|edit| edit.truncate(id))?)
+        }
+        14 => Ok(store.checkpoint()?),
+        15 if table.name != "t" => {
+            let id = table.id;
+            Ok(store.commit::<_, CommitError>(|edit| edit.drop_table(id))?)
+        }
+        15..18 => seal(store, table),
+        _ => rewrite(store, table),
+    }
+}
+
+fn change(
+    store: &Store,
+    name: &str,
+    inserted: &[i64],
+    deleted: &[i64],
+    synchronous: Synchronous,
+) -> Result<(), Failure> {
+    let transaction = store.begin();
+    change_in(&transaction, name, inserted, deleted)?;
+    Ok(transaction.commit(synchronous)?)
+}
+
+/// Moves all rows of a table to a sealed block, without those that are deleted.
+fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
+    let blocks: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
+    let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
+    let left_out = table.delta.all_deleted().map(|(unit, rows)| (unit, Arc::clone(rows))).collect();
+    let old = OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out) };
+    let values: Vec<i64> = named_rows_of(table)?.into_iter().map(|(_, value)| value).collect();
+    let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "column")?] };
+    Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)
+}
+
+/// Writes the first block of a table again, in another layout, with its deleted rows.
+fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
+    let Some(block) = table.blocks.first() else { return Ok(()) };
+    let open = block.open(&Default::default())?;
+    let new = vec![write(store, &common::values_of(&open)?, "packed_row")?];
+    let old = [block.id()];
+    Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::Same))?)
+}
+
+/// What a database held after each step, with how many commits there were until then.
+struct History {
+    seed: u64,
+    synchronous: Synchronous,
+    states: Vec<(u64, Contents)>,
+    /// Changes of the disk by all steps.
+    changes: u64,
+}
+
+impl History {
+    fn new(seed: u64, synchronous: Synchronous) -> Self {
+        let disk = SimulatedDisk::new();
+        let store = open(&disk).unwrap();
+        let mut states = vec![(0, Contents::new())];
+        for number in 0..STEPS {
+            step(&store, seed, number, synchronous).unwrap_or_else(|error| panic!("seed {seed}, {number}: {error}"));
+            states.push((store.snapshot().version(), contents(&store).unwrap()));
+        }
+        drop(store);
+        let changes = disk.changes().len() as u64;
+        Self { seed, synchronous, states, changes }
+    }
+
+    /// Runs the steps until the machine stops; how many were acknowledged.
+    fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
+        disk.set_fault(Some(Fault::CrashAt(at)));
+        let Ok(store) = open(disk) else { return 0 };
+        let steps = (0..STEPS).take_while(|number| step(&store, self.seed, *number, self.synchronous).is_ok());
+        steps.count()
+    }
+
+    /// Opens the database, which must be in a state between those after two numbers of steps, and tidy; after how many
+    /// steps it is, at most.
+    fn check(&self, disk: &SimulatedDisk, possible: std::ops::RangeInclusive<usize>, context: &str) -> usize {
+        let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let (version, found) = (store.snapshot().version(), contents(&store));
+        let found = found.unwrap_or_else(|error| panic!("{context}: {error}"));
+        let steps = self.states.iter().rposition(|(of, _)| *of == version);
+        let steps = steps.unwrap_or_else(|| panic!("{context}: version {version} is of no step"));
+        assert!(found == self.states[steps].1, "{context}: version {version} holds other rows");
+        let (first, last) = (self.states[*possible.start()].0, self.states[*possible.end()].0);
+        assert!((first..=last).contains(&version), "{context}: version {version}, expected {first} to {last}");
+        assert_statistics(&store, context);
+        assert_tidy(&store, disk, context);
+        steps
+    }
+
+    fn possible(&self, acknowledged: usize) -> std::ops::RangeInclusive<usize> {
+        acknowledged..=(acknowledged + 1).min(self.states.len() - 1)
+    }
+
+    fn last(&self) -> usize {
+        self.states.len() - 1
+    }
+}
+
+/// What is known of the columns is known of the rows in blocks, and deletions are of rows that are there.
+fn assert_statistics(store: &Store, context: &str) {
+    for table in store.snapshot().tables() {
+        assert_eq!(table.statistics[0].rows, table.block_rows(), "{context}: rows of {}", table.name);
+        let blocks = table.blocks.iter().filter_map(|block| UnitId::of(block.id()));
+        let units: BTreeSet<UnitId> = blocks.chain(table.delta.pages().iter().map(|page| page.id())).collect();
+        let deleted: Vec<UnitId> = table.delta.all_deleted().map(|(unit, _)| unit).collect();
+        assert!(deleted.iter().all(|unit| units.contains(unit)), "{context}: {deleted:?} of {units:?}");
+    }
+}
+
+/// Calls `test` for crash points spread evenly over the runs of several seeds, with what a machine leaves there.
+fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
+    for seed in 0..seeds {
+        let history = History::new(seed, synchronous);
+        let points = (crash_points() / seeds).clamp(1, history.changes);
+        for point in 0..points {
+            let at = history.changes * point / points;
+            let disk = SimulatedDisk::new();
+            let acknowledged = history.run(&disk, at);
+            let change = disk.changes().pop();
+            let context = format!("seed {seed}, crash at change {at} ({change:?}), {acknowledged} steps done");
+            test(&history, &disk, acknowledged, &context);
+        }
+    }
+}
+
+#[test]
+fn every_acknowledged_commit_is_there_whole_and_life_goes_on() {
+    for_crashes(10, Synchronous::Full, |history, disk, acknowledged, context| {
+        let possible = history.possible(acknowledged);
+        for seed in 0..=LOSSES {
+            let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
+            let context = format!("{context}, {}", if seed == 0 { "killed".into() } else { format!("loss {seed}") });
+            let done = history.check(&disk, possible.clone(), &context);
+            // What was seen stays, and the other steps lead to where they would have led.
+            history.check(&disk.after_power_loss(seed), done..=done, &format!("{context}, seen"));
+            let store = open(&disk).unwrap();
+            for number in done as u64..STEPS {
+                let result = step(&store, history.seed, number, Synchronous::Full);
+                result.unwrap_or_else(|error| panic!("{context}, then step {number}: {error}"));
+            }
+            drop(store);
+            history.check(&disk, history.last()..=history.last(), &format!("{context}, then all steps"));
+        }
+    });
+}
+
+#[test]
+fn a_crash_while_opening_after_a_crash_changes_nothing() {
+    for_crashes(5, Synchronous::Full, |history, disk, acknowledged, context| {
+        let disk = disk.after_power_loss(acknowledged as u64);
+        let done = history.check(&disk.after_kill(), history.possible(acknowledged), context);
+        for again in 0.. {
+            let reopened = disk.after_kill();
+            reopened.set_fault(Some(Fault::CrashAt(again)));
+            drop(open(&reopened));
+            if !reopened.is_crashed() {
+                break;
+            }
+            for seed in 0..2 {
+                let context = format!("{context}; crash {again} while opening, loss {seed}");
+                history.check(&reopened.after_power_loss(seed), done..=done, &context);
+            }
+            history.check(&reopened.after_kill(), done..=done, &format!("{context}; crash {again}, killed"));
+        }
+    });
+}
+
+/// Without waiting for the disk: nothing acknowledged is lost with the process, and the power takes the last commits only.
+#[test]
+fn commits_that_are_written_but_not_synced_survive_the_process() {
+    for_crashes(6, Synchronous::Normal, |history, disk, acknowledged, context| {
+        let possible = history.possible(acknowledged);
+        history.check(&disk.after_kill(), possible.clone(), &format!("{context}, killed"));
+        for seed in 0..LOSSES {
+            let context = format!("{context}, loss {seed}");
+            let disk = disk.after_power_loss(seed);
+            let done = history.check(&disk, 0..=*possible.end(), &context);
+            history.check(&disk.after_power_loss(seed), done..=done, &format!("{context}, seen"));
+        }
+    });
+}
+
+#[test]
+fn commits_that_are_not_even_written_are_lost_from_the_last_on() {
+    for_crashes(6, Synchronous::Off, |history, disk, acknowledged, context| {
+        let possible = history.possible(acknowledged);
+        for seed in 0..=LOSSES {
+            let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
+            history.check(&disk, 0..=*possible.end(), &format!("{context}, loss {seed}"));
+        }
+    });
+    // A proper end loses nothing.
+    for seed in 0..6 {
+        let (history, disk) = (History::new(seed, Synchronous::Off), SimulatedDisk::new());
+        assert_eq!(history.run(&disk, u64::MAX) as u64, STEPS);
+        history.check(&disk.after_power_loss(seed), history.last()..=history.last(), &format!("seed {seed}, closed"));
+    }
+}
