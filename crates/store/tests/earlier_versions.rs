@@ -1,0 +1,154 @@
+//! Databases of earlier versions, which had no log: they are read as they are, and get one with the first commit.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Contents, append, assert_tidy, change_rows, contents, create_table, open, schema, write};
+use serde_json::Value;
+use taut_block::checksum;
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::{CommitError, OpenOptions, Store};
+
+const VERSIONS: [u64; 2] = [2, 4];
+
+/// A database as an earlier version left it: two tables and a view, and all rows in blocks.
+fn database_of(version: u64) -> (SimulatedDisk, Contents) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4], "row").unwrap()])
+        .unwrap();
+    store.commit::<_, CommitError>(|edit| edit.create_table("u", schema(), common::design("row"))).unwrap();
+    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    let contents = contents(&store).unwrap();
+    drop(store);
+    let bytes = disk.files().remove("catalog").unwrap();
+    let line = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let mut json: Value = serde_json::from_slice(&bytes[line + 1..]).unwrap();
+    let fields = json.as_object_mut().unwrap();
+    assert!(fields.remove("log").is_some() && fields.remove("delta").is_none());
+    if version == 2 {
+        // It did not tell the bounds of a block either.
+        let blocks = fields["tables"].as_array_mut().unwrap().iter_mut().map(|table| &mut table["blocks"]);
+        for block in blocks.flat_map(|blocks| blocks.as_array_mut().unwrap()) {
+            assert!(block.as_array_mut().unwrap().pop().is_some());
+        }
+    }
+    let json = serde_json::to_vec(&json).unwrap();
+    let line = format!("taut-catalog {version} bytes={} xxh3={:016x}\n", json.len(), checksum(&json));
+    let earlier = SimulatedDisk::new();
+    earlier.create_directory("").unwrap();
+    earlier.create_directory("blocks").unwrap();
+    earlier.sync_directory("").unwrap();
+    for (name, bytes) in disk.files().into_iter().filter(|(name, _)| name.starts_with("blocks/")) {
+        earlier.put(&name, &bytes);
+    }
+    earlier.put("catalog", &[line.as_bytes(), &json].concat());
+    (earlier, contents)
+}
+
+fn has_log(disk: &SimulatedDisk) -> bool {
+    disk.files().keys().any(|name| name.starts_with("log/"))
+}
+
+#[test]
+fn what_is_only_read_stays_as_it_is() {
+    for version in VERSIONS {
+        let (disk, expected) = database_of(version);
+        for inspect in [true, false] {
+            let options = OpenOptions { inspect, ..OpenOptions::default() };
+            let store = Store::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+            assert_eq!(contents(&store).unwrap(), expected);
+            assert_eq!((store.recovery().commits, store.log_bytes(), store.snapshot().version()), (0, 0, 4));
+            assert_tidy(&store, &disk, &format!("version {version}, inspected: {inspect}"));
+        }
+        assert!(!has_log(&disk), "version {version}");
+        let catalog = disk.files().remove("catalog").unwrap();
+        assert!(catalog.starts_with(format!("taut-catalog {version} ").as_bytes()));
+    }
+}
+
+#[test]
+fn the_first_commit_or_checkpoint_begins_a_log() {
+    for version in VERSIONS {
+        for is_checkpoint in [false, true] {
+            let (disk, mut expected) = database_of(version);
+            let store = open(&disk).unwrap();
+            match is_checkpoint {
+                true => store.checkpoint().unwrap(),
+                false => {
+                    change_rows(&store, "t", &[5], &[2]).unwrap();
+                    expected.insert("t".to_owned(), vec![1, 3, 4, 5]);
+                }
+            }
+            assert!(has_log(&disk));
+            assert_tidy(&store, &disk, "begun");
+            for disk in [disk.after_kill(), disk.after_power_loss(1), disk.after_power_loss(2)] {
+                let store = open(&disk).unwrap();
+                assert_eq!(contents(&store).unwrap(), expected, "version {version}");
+                assert_tidy(&store, &disk, "opened again");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_while_the_log_is_begun_loses_nothing() {
+    for version in VERSIONS {
+        for at in 0.. {
+            let (disk, before) = database_of(version);
+            disk.set_fault(Some(Fault::CrashAt(at)));
+            let is_committed = open(&disk).is_ok_and(|store| change_rows(&store, "t", &[5], &[2]).is_ok());
+            let is_over = !disk.is_crashed();
+            let after = Contents::from([("t".to_owned(), vec![1, 3, 4, 5]), ("u".to_owned(), vec![])]);
+            for seed in 0..9 {
+                let context = format!("version {version}, crash at {at} ({:?}), seed {seed}", disk.changes().last());
+                let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
+                let store = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+                let found = contents(&store).unwrap();
+                assert!(found == after || (found == before && !is_committed), "{context}: {found:?}");
+                assert_tidy(&store, &disk, &context);
+                change_rows(&store, "u", &[6], &[]).unwrap();
+                drop(store);
+                let store = open(&disk).unwrap_or_else(|error| panic!("{context}, then: {error}"));
+                assert_eq!(contents(&store).unwrap()["u"], [6], "{context}");
+                assert_eq!(contents(&store).unwrap()["t"], found["t"], "{context}");
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failure_while_the_log_is_begun_changes_nothing() {
+    for version in VERSIONS {
+        for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom] {
+            let mut failures = 0;
+            for at in 0..20 {
+                let (disk, before) = database_of(version);
+                let store = open(&disk).unwrap();
+                disk.set_fault(Some(fault(at)));
+                let context = format!("version {version}, {:?}", fault(at));
+                let result = change_rows(&store, "t", &[5], &[2]);
+                disk.set_fault(None);
+                if let Err(error) = result {
+                    failures += 1;
+                    assert_eq!(contents(&store).unwrap(), before, "{context}: {error}");
+                    let is_uncertain = matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. }));
+                    for seed in 0..5 {
+                        let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
+                        let again = open(&disk).unwrap_or_else(|error| panic!("{context}, seed {seed}: {error}"));
+                        assert!(contents(&again).unwrap() == before || is_uncertain, "{context}, seed {seed}");
+                    }
+                    change_rows(&store, "t", &[5], &[2]).unwrap_or_else(|error| panic!("{context}, again: {error}"));
+                }
+                assert_eq!(contents(&store).unwrap()["t"], [1, 3, 4, 5], "{context}");
+                let lost = disk.after_power_loss(at);
+                assert_eq!(contents(&open(&lost).unwrap()).unwrap()["t"], [1, 3, 4, 5], "{context}, power lost");
+            }
+            assert!(failures > 5, "only {failures} failures");
+        }
+    }
+}
