@@ -133,7 +133,9 @@ impl Future for Ended {
         if end.0 {
             return Poll::Ready(());
         }
-        end.1.push(context.waker().clone());
+        if !end.1.iter().any(|known| known.will_wake(context.waker())) {
+            end.1.push(context.waker().clone());
+        }
         Poll::Pending
     }
 }
