@@ -55,7 +55,7 @@ mod replay;
 mod tests;
 mod writer;
 
-pub(crate) use replay::{Cut, End, Record, replay};
+pub(crate) use replay::{Cut, End, replay};
 pub(crate) use writer::{Durability, Log, Position};
 
 use crate::directory::{LOG, log_name, log_of};

@@ -41,6 +41,7 @@ pub(crate) struct End {
     /// The sequence number of the last record.
     pub last_sequence: u64,
     /// Bytes of the last file up to the end of that record.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare it"))]
     pub bytes: u64,
     /// What follows it and is no record.
     pub cut: Option<Cut>,

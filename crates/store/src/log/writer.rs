@@ -300,16 +300,19 @@ impl Log {
     }
 
     /// The number of the current file.
+    #[cfg(test)]
     pub fn number(&self) -> u64 {
         self.state.lock().number
     }
 
     /// Bytes of the current file, with those that are not written yet.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 
     /// The sequence number of the last record appended.
+    #[cfg(test)]
     pub fn last_sequence(&self) -> u64 {
         self.state.lock().last_sequence
     }
