@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{Step, assert_tidy, change_rows, contents, open, steps};
+use common::{Step, assert_tidy, change_in, change_rows, contents, open, steps};
 use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{CommitError, Store};
+use taut_store::{CommitError, Store, Synchronous};
 
 /// Runs the steps, each until it works; the fault is lifted after the first error. Returns whether there was one.
 fn run(fault: Fault) -> bool {
@@ -278,4 +278,43 @@ fn a_checkpoint_fails_at_every_change() {
         }
     }
     assert!(failures > 20, "only {failures} checkpoints failed");
+}
+
+/// Commits that need not be synced are seen before they are durable. When the log fails then, they are not taken back.
+#[test]
+fn what_readers_saw_survives_a_log_that_fails() {
+    let mut failures = 0;
+    for synchronous in [Synchronous::Normal, Synchronous::Off] {
+        for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom, |at| Fault::Capacity(700 + 97 * at)] {
+            for at in 0..8 {
+                let context = format!("{synchronous:?}, {:?}", fault(at));
+                let (disk, store) = disk_before(1, false);
+                disk.set_fault(Some(fault(at)));
+                let mut expected = Vec::new();
+                for value in 0..10 {
+                    let is_last = value % 5 == 4;
+                    let transaction = store.begin();
+                    change_in(&transaction, "t", &[value], &[]).unwrap();
+                    match transaction.commit(if is_last { Synchronous::Full } else { synchronous }) {
+                        Ok(()) => expected.push(value),
+                        Err(error) => {
+                            let is_of_log = matches!(error, CommitError::Log(_) | CommitError::Uncertain { .. });
+                            assert!(is_of_log, "{context}: {error}");
+                            failures += 1;
+                        }
+                    }
+                    assert_eq!(contents(&store).unwrap()["t"], expected, "{context}, value {value}");
+                }
+                disk.set_fault(None);
+                change_rows(&store, "t", &[10], &[]).unwrap_or_else(|error| panic!("{context}, again: {error}"));
+                expected.push(10);
+                assert_tidy(&store, &disk, &context);
+                for seed in 0..4 {
+                    let store = open(&disk.after_power_loss(seed)).unwrap();
+                    assert_eq!(contents(&store).unwrap()["t"], expected, "{context}, seed {seed}");
+                }
+            }
+        }
+    }
+    assert!(failures > 20, "only {failures} commits failed");
 }
