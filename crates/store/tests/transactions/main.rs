@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod conflicts;
+mod gate;
 mod model;
 mod random;
 mod threads;
