@@ -47,6 +47,8 @@
 //!   05.log   | head | 11 | 12 | 13 | 14 | torn        record 14 says that 12 is durable
 //!   06.log   | head | 13 | 14 |                       before_bytes: the end of 12; begun_bytes: the end of 14
 //! ```
+//!
+//! A log that failed goes on in the same way, and carries over what somebody has seen of the records that are not synced.
 
 mod begin;
 mod format;
