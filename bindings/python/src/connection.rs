@@ -121,7 +121,11 @@ impl Connection {
             settings.threads = threads;
         }
         let database = py.detach(|| Database::open_shared(&path, &settings));
-        Ok(Self::on(database.map_err(|error| exception(py, &error))?, reporter))
+        let database = database.map_err(|error| exception(py, &error))?;
+        if let Some(notice) = database.recovery_notice().and_then(|notice| std::ffi::CString::new(notice).ok()) {
+            PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &notice, 1)?;
+        }
+        Ok(Self::on(database, reporter))
     }
 
     /// Another session on the same database.
@@ -254,6 +258,15 @@ impl Connection {
         let open = self.open.lock(py)?.take();
         py.detach(|| drop(open));
         Ok(())
+    }
+
+    /// Whether a transaction is in progress that a statement began.
+    #[getter]
+    fn in_transaction(&self) -> bool {
+        // Who runs a statement is not asked.
+        self.open
+            .peek(|open| open.as_ref().is_some_and(|open: &Open| open.session.is_in_transaction()))
+            .unwrap_or(false)
     }
 
     /// Whether the connection is closed.

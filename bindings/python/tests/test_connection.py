@@ -75,7 +75,6 @@ ERRORS = {
     "set a strange option": (lambda con: con.table("t").set(layout="rows"), taut.ProgrammingError, "packed_row"),
     "a negative number of rows": (lambda con: con.sql("SELECT 1").fetchmany(-1), ValueError, "0 or more"),
     "rows of what gives none": (lambda con: con.sql("CREATE TABLE x (a int)").fetchall(), taut.InterfaceError, "gives no rows.*CREATE TABLE"),
-    "rollback": (lambda con: con.rollback(), taut.NotSupportedError, "commits by itself"),
 }  # fmt: skip
 
 
@@ -474,3 +473,19 @@ def test_everything_public_says_what_it_is():
         elif callable(thing):
             assert thing.__doc__, name
     assert taut.__version__.count(".") == 2
+
+
+def test_transactions_by_methods(con):
+    con.execute("CREATE TABLE accounts (id int, amount int)")
+    con.rollback()
+    con.begin()
+    assert con.in_transaction
+    con.execute("INSERT INTO accounts VALUES (1, 10)")
+    con.rollback()
+    assert not con.in_transaction and con.sql("SELECT count(*) FROM accounts").fetchone() == (0,)
+    con.begin()
+    con.execute("INSERT INTO accounts VALUES (1, 10)")
+    other = con.duplicate()
+    assert other.sql("SELECT count(*) FROM accounts").fetchone() == (0,)
+    con.commit()
+    assert other.sql("SELECT count(*) FROM accounts").fetchone() == (1,)

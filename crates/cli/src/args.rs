@@ -100,7 +100,11 @@ impl SettingsArguments {
             cache_bytes: self.cache.map(ByteSize::in_memory).or(defaults.cache_bytes),
             create,
         };
-        Database::open_with(path, &settings)
+        let database = Database::open_with(path, &settings)?;
+        if let Some(notice) = database.recovery_notice() {
+            crate::failure::say(format!("note: {notice}"));
+        }
+        Ok(database)
     }
 }
 

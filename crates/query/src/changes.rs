@@ -24,11 +24,6 @@ impl Changes {
         Self { store, transaction: Some(transaction) }
     }
 
-    /// The database.
-    pub fn store(&self) -> &Arc<Store> {
-        &self.store
-    }
-
     /// The transaction.
     pub fn transaction(&self) -> Option<&Arc<Transaction>> {
         self.transaction.as_ref()

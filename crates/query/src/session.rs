@@ -3,6 +3,7 @@
 mod ddl;
 mod fill;
 mod indexes;
+mod insert_values;
 mod merged;
 mod mutate;
 mod queries;

@@ -396,7 +396,7 @@ fn mutation(
 }
 
 /// The value of a literal, where it is a plain one.
-fn literal(expression: &Expr) -> Option<parameters::Value> {
+pub(crate) fn literal(expression: &Expr) -> Option<parameters::Value> {
     match expression {
         Expr::Value(value) => match &value.value {
             Value::Number(number, _) => Some(parameters::Value::Integer(number.parse().ok()?)),
@@ -422,7 +422,7 @@ pub(crate) fn normalize(identifier: &Ident) -> String {
 }
 
 /// The name of a table or view of this database, which may be qualified by its schema, `public`.
-fn local_name(name: &ObjectName) -> Result<String> {
+pub(crate) fn local_name(name: &ObjectName) -> Result<String> {
     match object_name_to_table_reference(name.clone(), true)? {
         TableReference::Bare { table } => Ok(table.to_string()),
         TableReference::Partial { schema, table } if &*schema == crate::catalog::PUBLIC => Ok(table.to_string()),

@@ -179,6 +179,11 @@ impl Database {
         Self::new(Store::open(path, options)?, settings)
     }
 
+    /// What was found wrong at the end of the log when the database was opened: commits behind it are lost.
+    pub fn recovery_notice(&self) -> Option<String> {
+        self.store.recovery().cut.as_ref().map(ToString::to_string)
+    }
+
     /// Opens a database like [`Database::open_with`], or gives the one that this process has opened by this function and
     /// still holds. For drivers, whose users connect to a path again and again. `:memory:` is a new one each time.
     ///

@@ -222,17 +222,33 @@ class Connection:
 
     @property
     def autocommit(self) -> bool:
-        """True: every statement commits by itself."""
+        """True: a statement commits by itself, unless begin() or BEGIN came before it."""
         return True
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is in progress, from begin() to commit() or rollback()."""
+        return self._native.in_transaction
+
+    def begin(self) -> None:
+        """Begins a transaction, as the statement BEGIN does."""
+        self.execute("BEGIN")
+
     def commit(self) -> None:
-        """Does nothing: every statement has committed by itself."""
+        """Commits the transaction in progress; does nothing where there is none.
+
+        Raises OperationalError with SQLSTATE 40001 when another transaction was faster; it has ended then, and can be run
+        again.
+        """
         self._check_open()
+        if self.in_transaction:
+            self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Raises NotSupportedError: every statement has committed by itself."""
+        """Undoes the transaction in progress; does nothing where there is none, for a statement has committed by itself."""
         self._check_open()
-        raise _taut.NotSupportedError("every statement commits by itself; there is nothing to roll back")
+        if self.in_transaction:
+            self.execute("ROLLBACK")
 
     def interrupt(self) -> None:
         """Ends what runs on this connection, from any thread. There it raises OperationalError with SQLSTATE 57014."""

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volat
 use parking_lot::Mutex;
 use taut_store::{Catalog, Store, TableId};
 
-use self::exact::exact;
+pub use self::exact::exact;
 use self::lookup::Lookup;
 use crate::parameters::Value;
 use crate::table::TautTable;
@@ -160,6 +160,11 @@ impl KeptPlan {
         }
         let lookup = Lookup::of(&plan);
         Some(Self { basis, plan, parameters, tables, lookup })
+    }
+
+    /// The tables that it reads.
+    pub fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
+        self.tables.iter().map(|(table, _)| *table)
     }
 
     /// Whether this is a plan for a session as it is, and for tables as they are: a table that has grown or shrunk much

@@ -107,10 +107,12 @@ impl QuerySession {
             },
             _ => return Ok(None),
         };
+        self.begin_statement()?;
         let snapshot = self.snapshot();
         let Some(plan) = slot.get(self.planning.basis(&snapshot), &snapshot) else { return Ok(None) };
         let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
         let Some(values) = plan.values(values) else { return Ok(None) };
+        self.reads(plan.tables());
         let rows = lookup.run(&snapshot, &values)?;
         Ok(rows.map(|rows| (Arc::clone(lookup.output()), rows)))
     }
@@ -120,6 +122,9 @@ impl QuerySession {
             && let Some(outcome) = self.run_kept(run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
         {
             return Ok(outcome);
+        }
+        if let Some(rows) = self.insert_values(run.statement, parameters).await? {
+            return Ok(Outcome::Done(Done::with_rows("INSERT", rows)));
         }
         let numbered = parameters.numbered(run.statement)?;
         let (state, plan, parameters) = match &numbered {
@@ -228,6 +233,7 @@ impl QuerySession {
             }
         };
         let Some(values) = kept.values(values) else { return Ok(None) };
+        self.reads(kept.tables());
         let plan = kept.bind(&self.store, &snapshot, &values)?;
         let state = self.planning.state(&self.context);
         let physical = state.query_planner().create_physical_plan(&plan, state.as_ref()).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taut_store::{Catalog, CommitError, Synchronous, Transaction};
+use taut_store::{Catalog, CommitError, Synchronous, TableId, Transaction};
 
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
@@ -128,6 +128,13 @@ impl QuerySession {
     pub(super) fn statement_failed(&self) {
         if let Some(current) = &mut self.transactions.lock().current {
             current.has_failed = true;
+        }
+    }
+
+    /// Says which tables a statement reads that is not planned anew.
+    pub(super) fn reads(&self, tables: impl Iterator<Item = TableId>) {
+        if let Some((transaction, _)) = self.transaction() {
+            tables.for_each(|table| transaction.reads(table));
         }
     }
 

@@ -1,0 +1,133 @@
+//! `INSERT INTO t VALUES (...)` of values that need no computing: around the planner, which takes longer than the insert.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName, SetExpr, Statement as Ast, TableObject};
+use taut_store::Table;
+
+use super::QuerySession;
+use crate::changes::Changes;
+use crate::conform::Conform;
+use crate::error::Result;
+use crate::kept::exact;
+use crate::parameters::{Parameters, Value};
+use crate::statement::{literal, local_name, normalize};
+
+/// More rows than these are planned: they may be worth blocks.
+const ROWS_MAX: usize = 256;
+
+impl QuerySession {
+    /// Inserts the rows of a statement that lists values, which are those of the columns as they are; returns how many.
+    /// `None` for all others, which are planned, and which then also say what is wrong with them.
+    pub(super) async fn insert_values(
+        &self,
+        statement: &EngineStatement,
+        parameters: &Parameters,
+    ) -> Result<Option<u64>> {
+        let Parameters::Positional(values) = parameters else { return Ok(None) };
+        let snapshot = self.snapshot();
+        let found = listed(statement).and_then(|(name, columns, rows)| {
+            let table = snapshot.table(&local_name(name).ok()?)?;
+            Some((table, rows_of(table, columns, rows, values)?))
+        });
+        let Some((table, columns)) = found else { return Ok(None) };
+        let arrays = columns.into_iter().map(ScalarValue::iter_to_array);
+        let arrays = arrays.collect::<datafusion::common::Result<Vec<_>>>()?;
+        let arrow = table.schema.arrow();
+        let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let nullable = datafusion::arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>());
+        let rows = RecordBatch::try_new(Arc::new(nullable), arrays).map_err(DataFusionError::from)?;
+        self.check_may_write("INSERT")?;
+        // Says where a null must not be.
+        let rows = Conform::new(&rows.schema(), &table.schema, &table.name)?.batch(&rows)?;
+        let inserted = self.in_transaction(async |changes: Changes| {
+            if let Some(transaction) = changes.transaction() {
+                transaction.insert_rows(table.id, &rows)?;
+            }
+            Ok(rows.num_rows() as u64)
+        });
+        Ok(Some(inserted.await?))
+    }
+}
+
+/// The table, columns and rows of an insert that lists values.
+fn listed(statement: &EngineStatement) -> Option<(&ObjectName, &[ObjectName], &[ast::Parens<Vec<Expr>>])> {
+    let EngineStatement::Statement(statement) = statement else { return None };
+    let Ast::Insert(insert) = statement.as_ref() else { return None };
+    let TableObject::TableName(name) = &insert.table else { return None };
+    let is_plain = insert.or.is_none()
+        && !insert.overwrite
+        && !insert.replace_into
+        && insert.table_alias.is_none()
+        && insert.on.is_none()
+        && insert.returning.is_none()
+        && insert.output.is_none()
+        && insert.assignments.is_empty()
+        && insert.partitioned.is_none()
+        && insert.after_columns.is_empty();
+    let source = insert.source.as_deref().filter(|_| is_plain)?;
+    let SetExpr::Values(values) = source.body.as_ref() else { return None };
+    let is_whole =
+        source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
+    (is_whole && (1..=ROWS_MAX).contains(&values.rows.len())).then_some((
+        name,
+        insert.columns.as_slice(),
+        values.rows.as_slice(),
+    ))
+}
+
+/// The values of each column of a table, where all are known and exactly of its type.
+fn rows_of(
+    table: &Table,
+    named: &[ObjectName],
+    rows: &[ast::Parens<Vec<Expr>>],
+    values: &[Value],
+) -> Option<Vec<Vec<ScalarValue>>> {
+    if !table.design.encodings.is_empty() {
+        return None;
+    }
+    let place = |name: &ObjectName| match name.0.as_slice() {
+        [ast::ObjectNamePart::Identifier(name)] => Some(table.schema.index_of(&normalize(name))?.index()),
+        _ => None,
+    };
+    let places: Vec<usize> = match named {
+        [] => (0..table.schema.len()).collect(),
+        named => named.iter().map(place).collect::<Option<_>>()?,
+    };
+    if places.iter().collect::<HashSet<_>>().len() != places.len() {
+        return None;
+    }
+    let mut used = 0;
+    let types: Vec<_> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
+    let null = |place: usize| ScalarValue::try_from(&types[place]).ok();
+    let nulls: Vec<ScalarValue> = (0..types.len()).map(null).collect::<Option<_>>()?;
+    let mut columns: Vec<Vec<ScalarValue>> = nulls.iter().map(|null| vec![null.clone(); rows.len()]).collect();
+    for (number, row) in rows.iter().enumerate() {
+        if row.content.len() != places.len() {
+            return None;
+        }
+        for (expression, place) in row.content.iter().zip(&places) {
+            let value = match parameter(expression) {
+                Some(parameter) => {
+                    used = used.max(parameter + 1);
+                    values.get(parameter)?.clone()
+                }
+                None => literal(expression)?,
+            };
+            columns[*place][number] = exact(&value, &types[*place])?;
+        }
+    }
+    // Values that no parameter stands for are an error.
+    (used == values.len()).then_some(columns)
+}
+
+/// The place of a parameter.
+fn parameter(expression: &Expr) -> Option<usize> {
+    let Expr::Value(value) = expression else { return None };
+    let ast::Value::Placeholder(name) = &value.value else { return None };
+    name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
+}
