@@ -30,9 +30,9 @@ impl QuerySession {
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
         let snapshot = self.snapshot();
-        let found = listed(statement).and_then(|(name, columns, rows)| {
-            let table = snapshot.table(&local_name(name).ok()?)?;
-            Some((table, rows_of(table, columns, rows, values)?))
+        let found = listed(statement).and_then(|listed| {
+            let table = snapshot.table(&local_name(listed.table).ok()?)?;
+            Some((table, values_of(table, &listed, values)?))
         });
         let Some((table, columns)) = found else { return Ok(None) };
         let arrays = columns.into_iter().map(ScalarValue::iter_to_array);
@@ -54,8 +54,14 @@ impl QuerySession {
     }
 }
 
-/// The table, columns and rows of an insert that lists values.
-fn listed(statement: &EngineStatement) -> Option<(&ObjectName, &[ObjectName], &[ast::Parens<Vec<Expr>>])> {
+/// An insert that lists values.
+struct Listed<'a> {
+    table: &'a ObjectName,
+    columns: &'a [ObjectName],
+    rows: &'a [ast::Parens<Vec<Expr>>],
+}
+
+fn listed(statement: &EngineStatement) -> Option<Listed<'_>> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     let TableObject::TableName(name) = &insert.table else { return None };
@@ -73,20 +79,13 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, &[ObjectName], &[
     let SetExpr::Values(values) = source.body.as_ref() else { return None };
     let is_whole =
         source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
-    (is_whole && (1..=ROWS_MAX).contains(&values.rows.len())).then_some((
-        name,
-        insert.columns.as_slice(),
-        values.rows.as_slice(),
-    ))
+    let listed = Listed { table: name, columns: &insert.columns, rows: &values.rows };
+    (is_whole && (1..=ROWS_MAX).contains(&listed.rows.len())).then_some(listed)
 }
 
 /// The values of each column of a table, where all are known and exactly of its type.
-fn rows_of(
-    table: &Table,
-    named: &[ObjectName],
-    rows: &[ast::Parens<Vec<Expr>>],
-    values: &[Value],
-) -> Option<Vec<Vec<ScalarValue>>> {
+fn values_of(table: &Table, listed: &Listed<'_>, values: &[Value]) -> Option<Vec<Vec<ScalarValue>>> {
+    let Listed { columns: named, rows, .. } = listed;
     if !table.design.encodings.is_empty() {
         return None;
     }
