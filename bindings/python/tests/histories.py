@@ -1,0 +1,249 @@
+"""Finds in what transactions appended and read whether they could have run as their isolation level says.
+
+Lists make it possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so a read of a list tells
+which transactions came before it, and in which order. Between committed transactions there is an edge
+
+    ww   from who appended an element to who appended the next one of that list,
+    wr   from who appended the last element of a list to who read it,
+    rw   from who read a list to who appended the element that came next.
+
+Where transactions ran as if one after the other there is no cycle. Where each saw a snapshot, a cycle has two rw edges one
+after the other (Cerone and Gotsman, PODC 2016); where each statement saw only what was committed, it has at least one.
+
+A set is a list whose order nobody knows. Who read it comes after all whose elements are there, and before all others.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+
+READ_COMMITTED, SNAPSHOT, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"
+
+
+@dataclass
+class Transaction:
+    """`operations` are ("append", key, element) and ("read", key, elements), in order."""
+
+    operations: list
+    is_committed: bool = True
+
+    def appends(self):
+        return [(key, element) for kind, key, element in self.operations if kind == "append"]
+
+    def reads(self):
+        return [(key, elements) for kind, key, elements in self.operations if kind == "read"]
+
+
+def problems(transactions, level, is_set=lambda key: False):
+    """What contradicts a level, a line each. The last transaction is one that read everything in the end."""
+    history = History(transactions, is_set)
+    found = history.wrong_reads(level)
+    # Orders of lists that contradict each other make no edges.
+    return found or [history.show(cycle) for cycle in cycles(history.edges(), level)]
+
+
+class History:
+    def __init__(self, transactions, is_set):
+        self.transactions = transactions
+        self.is_set = is_set
+        self.writers = {}
+        self.last_appends = set()
+        for number, transaction in enumerate(transactions):
+            last = {}
+            for key, element in transaction.appends():
+                self.writers[key, element] = number
+                last[key] = element
+            self.last_appends.update(last.items())
+        self.orders = defaultdict(tuple)
+        for key, elements in (read for transaction in self.committed() for read in transaction.reads()):
+            self.orders[key] = max(self.orders[key], elements, key=len)
+
+    def committed(self):
+        return [transaction for transaction in self.transactions if transaction.is_committed]
+
+    def wrong_reads(self, level):
+        """Elements that are where they cannot be, or are not where they must be."""
+        found = []
+        for number, transaction in enumerate(self.transactions):
+            if not transaction.is_committed:
+                continue
+            for key, elements in transaction.reads():
+                found += [f"T{number} read {what}" for what in self.wrong_read(number, key, elements)]
+            found += [f"T{number} read {what}" for what in self.wrong_within(transaction, level)]
+        final = dict(self.transactions[-1].reads())
+        for (key, element), writer in self.writers.items():
+            if self.transactions[writer].is_committed and element not in final.get(key, ()):
+                found.append(f"element {element} of T{writer} is lost from list {key}: {final.get(key)}")
+        return found
+
+    def wrong_read(self, number, key, elements):
+        if len(set(elements)) < len(elements):
+            yield f"an element twice in list {key}: {elements}"
+        for element in elements:
+            writer = self.writers.get((key, element))
+            if writer is None:
+                yield f"element {element} in list {key}, which nobody appended"
+            elif not self.transactions[writer].is_committed:
+                yield f"element {element} in list {key}, of T{writer}, which was rolled back"
+        if self.is_set(key):
+            own = {self.writers.get((key, element)) for element in elements} - {number, None}
+            for writer in own:
+                missing = {each for each in self.transactions[writer].appends() if each[0] == key}
+                missing = {element for _, element in missing} - set(elements)
+                if missing:
+                    yield f"set {key} with some elements of T{writer}, without {sorted(missing)}"
+            return
+        if tuple(elements) != self.orders[key][: len(elements)]:
+            yield f"list {key} as {elements}, where another read was {self.orders[key]}"
+        last = (key, elements[-1]) if elements else None
+        if last and last not in self.last_appends and self.writers.get(last) != number:
+            yield f"list {key} up to {elements[-1]}, after which T{self.writers.get(last)} appended more"
+
+    def wrong_within(self, transaction, level):
+        """Reads that contradict what the same transaction did before."""
+        known, own = {}, defaultdict(list)
+        for kind, key, value in transaction.operations:
+            if kind == "append":
+                own[key].append(value)
+                if key in known:
+                    known[key] = (*known[key], value)
+                continue
+            same = set if self.is_set(key) else tuple
+            if not set(own[key]) <= set(value):
+                yield f"list {key} as {value}, without its own {own[key]}"
+            if level != READ_COMMITTED and key in known and same(known[key]) != same(value):
+                yield f"list {key} as {value}, which was {known[key]} to it before"
+            known[key] = tuple(value)
+
+    def edges(self):
+        """From each transaction to those that come after it: {from: {to: kinds}}."""
+        edges = defaultdict(lambda: defaultdict(set))
+
+        def edge(before, after, kind):
+            if before != after:
+                edges[before][after].add(kind)
+
+        appended = defaultdict(set)
+        for (key, element), writer in self.writers.items():
+            if self.transactions[writer].is_committed:
+                appended[key].add(element)
+        places = {}
+        for key, order in self.orders.items():
+            if self.is_set(key):
+                continue
+            writers = [self.writers[key, element] for element in order]
+            for before, after in zip(writers, writers[1:]):
+                edge(before, after, "ww")
+            places[key] = writers
+        for number, transaction in enumerate(self.transactions):
+            if not transaction.is_committed:
+                continue
+            for key, elements in transaction.reads():
+                if self.is_set(key):
+                    for element in elements:
+                        edge(self.writers[key, element], number, "wr")
+                    for element in appended[key] - set(elements):
+                        edge(number, self.writers[key, element], "rw")
+                    continue
+                length = len(elements)
+                if length > 0:
+                    edge(places[key][length - 1], number, "wr")
+                if length < len(places[key]):
+                    edge(number, places[key][length], "rw")
+        return edges
+
+    def show(self, cycle):
+        """A cycle, with what its transactions did."""
+        arrows = " ".join(f"T{number} -{kind}->" for number, kind in cycle)
+        told = [f"  T{number}: {self.transactions[number].operations}" for number in sorted({n for n, _ in cycle})]
+        return "\n".join([f"{arrows} T{cycle[0][0]}", *told])
+
+
+def cycles(edges, level):
+    """One cycle that a level does not allow of each component that has one, as (transaction, kind of edge to the next)."""
+    steps = STEPS[level](edges)
+    return [cycle_in(component, steps) for component in components(steps) if len(component) > 1]
+
+
+def steps_of_read_committed(edges):
+    """No cycle may have only ww and wr edges."""
+    return {
+        (before, False): {(after, False): kind for after, kinds in to.items() for kind in kinds if kind != "rw"}
+        for before, to in edges.items()
+    }
+
+
+def steps_of_snapshot(edges):
+    """A place is a transaction and whether an rw edge led to it, after which no other one does."""
+    steps = defaultdict(dict)
+    for before, to in edges.items():
+        for after, kinds in to.items():
+            for kind in kinds:
+                for by_read in (False, True) if kind != "rw" else (False,):
+                    steps[before, by_read][after, kind == "rw"] = kind
+    return steps
+
+
+def steps_of_serializable(edges):
+    """No cycle may be there at all."""
+    return {
+        (before, False): {(after, False): min(kinds) for after, kinds in to.items()} for before, to in edges.items()
+    }
+
+
+STEPS = {
+    READ_COMMITTED: steps_of_read_committed,
+    SNAPSHOT: steps_of_snapshot,
+    SERIALIZABLE: steps_of_serializable,
+}
+
+
+def components(steps):
+    """Strongly connected components (Tarjan), without recursion: histories are long."""
+    numbers, lowest, on_stack, stack, found = {}, {}, set(), [], []
+    for root in list(steps):
+        if root in numbers:
+            continue
+        work = [(root, iter(steps.get(root, ())))]
+        numbers[root] = lowest[root] = len(numbers)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            place, following = work[-1]
+            for other in following:
+                if other not in numbers:
+                    numbers[other] = lowest[other] = len(numbers)
+                    stack.append(other)
+                    on_stack.add(other)
+                    work.append((other, iter(steps.get(other, ()))))
+                    break
+                if other in on_stack:
+                    lowest[place] = min(lowest[place], numbers[other])
+            else:
+                work.pop()
+                if work:
+                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[place])
+                if lowest[place] == numbers[place]:
+                    component = set()
+                    while place not in component:
+                        component.add(stack.pop())
+                    on_stack -= component
+                    found.append(component)
+    return found
+
+
+def cycle_in(component, steps):
+    """A shortest cycle through one place of a component."""
+    start = min(component)
+    came_from, queue = {}, deque([start])
+    while start not in came_from:
+        place = queue.popleft()
+        for other in steps.get(place, ()):
+            if other in component and other not in came_from:
+                came_from[other] = place
+                queue.append(other)
+    cycle, place = [], start
+    while not cycle or place != start:
+        before = came_from[place]
+        cycle.append((before[0], steps[before][place]))
+        place = before
+    return cycle[::-1]

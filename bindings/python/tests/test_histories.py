@@ -1,0 +1,281 @@
+"""Random transactions that append to lists and read them, and whether they could have run as their level says."""
+
+import itertools
+import os
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from histories import READ_COMMITTED, SERIALIZABLE, SNAPSHOT, Transaction, problems
+
+import taut
+
+#: By level and, half of them each, whether plans are kept.
+TRANSACTIONS = {SERIALIZABLE: 2_000, SNAPSHOT: 1_000, READ_COMMITTED: 1_000}
+PLANS = ["planned each time", "kept plans"]
+THREADS = int(os.environ.get("HISTORY_THREADS", 4))
+SEED = int(os.environ.get("HISTORY_SEED", time.time_ns() % 1_000_000))
+
+#: No thread begins a transaction for so long only if all wait for each other.
+HANG_SECONDS = 60
+
+#: Tables of each form. A serializable transaction is refused for what changes in a table, so there are some.
+TABLES = 4
+#: Lists of a table that are appended to. One that is long enough is left, and another begun: all of it is read each time.
+LISTS_OF_TABLE = 2
+LENGTH_MAX = 40
+
+
+# A history is a text: "x+1" appends 1 to list x, "x=1,2" reads it, "!" before a transaction rolls it back. Lists whose
+# names begin with an s are sets. What is read in the end comes last.
+ALL, FROM_SNAPSHOT, ONLY_SERIALIZABLE = 3, 2, 1
+HISTORIES = {
+    "nothing": (["x=", "x="], 0),
+    "one after the other": (["x= x+1 x=1", "x=1 x+2 y+3", "y=3 x=1,2", "x=1,2 y=3"], 0),
+    "a list that nobody read meanwhile": (["x+1", "x+2", "!x+3", "x=2,1"], 0),
+    "G0": (["x+1 y+2", "x+3 y+4", "x=1,3 y=4,2"], ALL),
+    "G1a": (["!x+1", "x=1", "x="], ALL),
+    "G1b": (["x+1 x+2", "x=1", "x=1,2"], ALL),
+    "G1b of a set": (["s+1 s+2", "s=1", "s=1,2"], ALL),
+    "G1c": (["x+1 y=2", "y+2 x=1", "x=1 y=2"], ALL),
+    "G1c of sets": (["s+1 sets=2", "sets+2 s=1", "s=1 sets=2"], ALL),
+    "G1c of three": (["x+1 z=3", "x=1 y+2", "y=2 z+3", "x=1 y=2 z=3"], ALL),
+    "an element twice": (["x+1", "x=1,1", "x=1"], ALL),
+    "an element of nobody": (["x+1", "x=1,7", "x=1"], ALL),
+    "orders that differ": (["x+1", "x+2", "x=1", "x=2,1"], ALL),
+    "a lost element": (["x+1", "x+2", "x=2"], ALL),
+    "a lost list": (["x+1", "y="], ALL),
+    "its own write unseen": (["x+1 x=", "x=1"], ALL),
+    "a read that is not repeated": (["x= x=1", "x+1", "x=1"], FROM_SNAPSHOT),
+    "G-single": (["x+1 y+2", "x=1 y=", "x=1 y=2"], FROM_SNAPSHOT),
+    "G-single of sets": (["s+1 sets+2", "s=1 sets=", "s=1 sets=2"], FROM_SNAPSHOT),
+    "a lost update": (["x= x+1", "x= x+2", "x=1,2"], FROM_SNAPSHOT),
+    "a long fork": (["x+1", "y+2", "x=1 y=", "x= y=2", "x=1 y=2"], FROM_SNAPSHOT),
+    "G2-item": (["x= y+1", "y= x+2", "x=2 y=1"], ONLY_SERIALIZABLE),
+    "G2": (["s= s+1", "s= s+2", "s=1,2"], ONLY_SERIALIZABLE),
+    "G2 of three": (["x= y= x+1", "y+2", "x= y=2", "x=1 y=2"], ONLY_SERIALIZABLE),
+}  # fmt: skip
+
+
+def parsed(text):
+    operations = []
+    for word in text.strip("!").split():
+        if "+" in word:
+            key, element = word.split("+")
+            operations.append(("append", key, int(element)))
+        else:
+            key, elements = word.split("=")
+            operations.append(("read", key, tuple(int(element) for element in elements.split(",") if element)))
+    return Transaction(operations, not text.startswith("!"))
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_checker_finds_each_anomaly(name):
+    texts, levels = HISTORIES[name]
+    history = [parsed(text) for text in texts]
+    for place, level in enumerate([SERIALIZABLE, SNAPSHOT, READ_COMMITTED]):
+        found = problems(history, level, lambda key: key.startswith("s"))
+        assert bool(found) == (place < levels), (level, found)
+
+
+def test_the_checker_takes_long_histories():
+    count = 5_000
+    history = [Transaction([("append", number, 0), ("read", number + 1, (0,))]) for number in range(count)]
+    history += [Transaction([("append", count, 0)]), Transaction([("read", number, (0,)) for number in range(count + 1)])]
+    assert problems(history, SERIALIZABLE) == []
+    # Now the last reads what the first appended: all are in one circle.
+    history[count].operations.append(("read", 0, (0,)))
+    assert len(problems(history, READ_COMMITTED)) == 1
+
+
+@dataclass
+class Lists:
+    """Lists in a database: those with even numbers are rows of a table, the others texts in a row each."""
+
+    con: taut.Connection
+    elements: itertools.count = field(default_factory=itertools.count)
+    numbers: itertools.count = field(default_factory=itertools.count)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    lengths: dict = field(default_factory=dict)
+    active: list = field(default_factory=list)
+
+    def __post_init__(self):
+        for table in range(TABLES):
+            self.con.sql(f"CREATE TABLE lists_{table} (key bigint, position bigint, value bigint)")
+            self.con.sql(f"CREATE TABLE texts_{table} (key bigint, value text)")
+        for _ in range(2 * TABLES * LISTS_OF_TABLE):
+            self.active.append(self.begin(self.con, next(self.numbers)))
+
+    def begin(self, con, key):
+        if not self.is_rows(key):
+            con.sql(f"INSERT INTO {self.table(key)} VALUES ({key}, '')")
+        self.lengths[key] = 0
+        return key
+
+    @staticmethod
+    def is_rows(key):
+        return key % 2 == 0
+
+    @staticmethod
+    def table(key):
+        return f"{'lists' if Lists.is_rows(key) else 'texts'}_{key // 2 % TABLES}"
+
+    def appended(self, con, transaction):
+        """Counts what was committed, and leaves lists that have become long for others in the same table."""
+        for key, _ in transaction.appends():
+            with self.lock:
+                self.lengths[key] += 1
+                is_full = self.lengths[key] == LENGTH_MAX
+                stride = len(self.active)
+            if is_full:
+                self.active[key % stride] = self.begin(con, key + stride)
+
+
+class Worker:
+    """A thread with a connection, which runs transactions until all are done."""
+
+    def __init__(self, lists, level, plans, seed):
+        self.lists, self.level, self.is_fresh = lists, level, plans == "planned each time"
+        self.con = lists.con.duplicate()
+        self.random = random.Random(seed)
+        self.history, self.refused, self.error = [], 0, None
+        # Commits that are certain earlier or later are the same to those who read.
+        self.con.sql(f"SET synchronous = '{self.random.choice(['full', 'normal', 'off'])}'")
+
+    def run(self, budget):
+        try:
+            while next(budget) is not None:
+                self.transact()
+        except BaseException as error:
+            self.error = error
+        finally:
+            # Others wait for what it has locked.
+            self.con.close()
+
+    def sql(self, text, *values):
+        if self.is_fresh or self.random.random() < 0.2:
+            # No other text is this one, so that no plan is kept for it.
+            text = f"/* {next(self.lists.elements)} */ {text}"
+        return self.con.sql(text, values or None)
+
+    def transact(self):
+        transaction = Transaction([], False)
+        self.history.append(transaction)
+        self.sql(f"BEGIN ISOLATION LEVEL {self.level}")
+        try:
+            for _ in range(self.random.randint(1, 4)):
+                self.operate(transaction)
+            if self.random.random() < 0.05:
+                self.sql("ROLLBACK")
+                return
+            self.sql("COMMIT")
+        except taut.OperationalError as error:
+            if error.sqlstate not in ("40001", "40P01"):
+                raise
+            self.refused += 1
+            self.sql("ROLLBACK")
+            return
+        transaction.is_committed = True
+        self.lists.appended(self.con, transaction)
+
+    def operate(self, transaction):
+        key = self.random.choice(self.lists.active)
+        what = self.random.random()
+        if what < 0.5:
+            transaction.operations.append(("read", key, self.read(key)))
+        elif what < 0.95:
+            transaction.operations += self.append(key)
+        else:
+            self.sql("SAVEPOINT undone")
+            self.history.append(Transaction(self.append(key), False))
+            self.sql("ROLLBACK TO SAVEPOINT undone")
+
+    def read(self, key):
+        table = self.lists.table(key)
+        if not self.lists.is_rows(key):
+            by_parameter = self.random.random() < 0.5
+            condition, values = ("?", [key]) if by_parameter else (key, [])
+            rows = self.sql(f"SELECT value FROM {table} WHERE key = {condition}", *values).fetchall()
+            # A list that was begun after what it sees is empty to it.
+            return tuple(int(element) for (text,) in rows for element in text.split(",") if element)
+        rows = sorted(self.sql(f"SELECT position, value FROM {table} WHERE key = ?", key).fetchall())
+        if self.level == SERIALIZABLE:
+            assert [position for position, _ in rows] == list(range(len(rows))), (key, rows)
+        return tuple(value for _, value in rows)
+
+    def append(self, key):
+        """The operations that it was."""
+        table, element = self.lists.table(key), next(self.lists.elements)
+        operations = [("append", key, element)]
+        if not self.lists.is_rows(key):
+            done = self.sql(f"UPDATE {table} SET value = value || ',' || ? WHERE key = ?", str(element), key)
+            return operations if done.row_count else []
+        if self.random.random() < 0.5:
+            elements = self.read(key)
+            self.sql(f"INSERT INTO {table} VALUES (?, ?, ?)", key, len(elements), element)
+            return [("read", key, elements), *operations]
+        columns = f"{key} AS key, count(*) AS position, {element} AS value"
+        self.sql(f"INSERT INTO {table} SELECT {columns} FROM {table} WHERE key = {key}")
+        return operations
+
+
+class Upkeep(threading.Thread):
+    """Moves rows meanwhile. What it is refused for is tried again."""
+
+    def __init__(self, lists, seed):
+        super().__init__(daemon=True)
+        self.con, self.random, self.is_over = lists.con.duplicate(), random.Random(seed), threading.Event()
+        self.error = None
+
+    def run(self):
+        while not self.is_over.wait(0.2):
+            table = f"{self.random.choice(['lists', 'texts'])}_{self.random.randrange(TABLES)}"
+            layout = self.random.choice(["row", "column", "packed_row"])
+            move = self.random.choice([f"VACUUM {table}", f"ALTER TABLE {table} SET (layout = '{layout}')"])
+            try:
+                self.con.sql(self.random.choice(["CHECKPOINT", f"VACUUM FULL {table}", move]))
+            except BaseException as error:
+                is_busy = isinstance(error, taut.OperationalError) and "run the statement again" in str(error)
+                self.error = self.error if is_busy else error
+
+
+@pytest.mark.parametrize("plans", PLANS)
+@pytest.mark.parametrize("level", TRANSACTIONS)
+def test_transactions_run_as_their_level_says(tmp_path, level, plans):
+    count = int(os.environ.get("HISTORY_TRANSACTIONS", TRANSACTIONS[level] // len(PLANS)))
+    con = taut.connect(tmp_path / "lists", threads=2)
+    lists = Lists(con)
+    workers = [Worker(lists, level, plans, f"{SEED} {number}") for number in range(THREADS)]
+    # A counter that ends: `next` of an iterator is one step to all threads.
+    budget = itertools.chain(iter(range(count)), itertools.repeat(None))
+    upkeep, began = Upkeep(lists, SEED), time.monotonic()
+    upkeep.start()
+    threads = [threading.Thread(target=worker.run, args=(budget,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            done = sum(len(worker.history) for worker in workers)
+            thread.join(HANG_SECONDS)
+            assert not thread.is_alive() or done < sum(len(worker.history) for worker in workers), f"hangs, {SEED=}"
+    upkeep.is_over.set()
+    upkeep.join()
+    seconds = time.monotonic() - began
+    for error in [upkeep.error, *(worker.error for worker in workers)]:
+        assert error is None, f"HISTORY_SEED={SEED}: {error!r}"
+
+    history = [transaction for worker in workers for transaction in worker.history]
+    final = Worker(lists, level, plans, SEED)
+    history.append(Transaction([("read", key, final.read(key)) for key in lists.lengths]))
+    # Two who insert do not exclude each other where that is not asked for: then nobody knows the order of rows.
+    is_set = lambda key: level != SERIALIZABLE and lists.is_rows(key)  # noqa: E731
+    found = problems(history, level, is_set)
+    committed, refused = sum(each.is_committed for each in history), sum(worker.refused for worker in workers)
+    print(
+        f"{level}, {plans}: {count} transactions in {THREADS} threads, {committed} committed, {refused} refused, "
+        f"{seconds:.1f} s, {len(found)} problems; HISTORY_SEED={SEED}"
+    )
+    assert not found, f"{len(found)} problems, HISTORY_SEED={SEED}\n" + "\n".join(found[:5])
+    assert committed > count / 10, "some must come through"
