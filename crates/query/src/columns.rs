@@ -54,7 +54,7 @@ fn column_of(definition: &ColumnDef, notices: &mut Vec<String>) -> Result<Column
             other => {
                 return Err(QueryError::unsupported(
                     format!("{other} on column {name:?}"),
-                    "constraints and defaults other than NOT NULL come with transactions",
+                    "constraints and defaults other than NOT NULL are not there yet",
                 ));
             }
         }

@@ -162,6 +162,9 @@ impl QuerySession {
             }
             return Ok(done);
         }
+        if self.wants_transaction(statement) {
+            return self.run_alone(statement, parameters).await;
+        }
         self.begin_statement()?;
         let outcome = self.run_statement(statement, parameters).await;
         match &outcome {
@@ -171,6 +174,26 @@ impl QuerySession {
             Ok(_) => {}
         }
         outcome
+    }
+
+    /// Runs a statement as a transaction that is begun before it is planned.
+    async fn run_alone(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        self.control(&Statement::Begin { isolation: None, read_only: false })?;
+        let outcome = match self.begin_statement() {
+            Ok(()) => self.run_statement(statement, parameters).await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(outcome) => {
+                self.control(&Statement::Commit)?;
+                self.tend().await;
+                Ok(outcome)
+            }
+            Err(error) => {
+                self.control(&Statement::Rollback { savepoint: None })?;
+                Err(error)
+            }
+        }
     }
 
     async fn run_statement(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {

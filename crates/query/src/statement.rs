@@ -193,6 +193,11 @@ pub(crate) fn is_query(statement: &EngineStatement) -> bool {
     matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
 
+/// Whether a statement inserts rows.
+pub(crate) fn is_insert(statement: &EngineStatement) -> bool {
+    matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Insert(_)))
+}
+
 /// An index to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewIndex {
@@ -325,6 +330,13 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         other => return engine(other),
     };
     match ast {
+        Ast::Query(query) if !query.locks.is_empty() => {
+            let what = format!("SELECT ... {}", query.locks[0]);
+            Err(QueryError::unsupported(
+                what,
+                "rows are locked by UPDATE; SERIALIZABLE refuses what has read other rows",
+            ))
+        }
         Ast::CreateTable(create) => ddl::create_table(create),
         Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
             ddl::drop_statement("table", names, if_exists)
@@ -542,9 +554,9 @@ mod tests {
             ("rollback and chain", "ROLLBACK AND CHAIN"),
             ("begin read only, read write", "READ WRITE"),
             ("set transaction snapshot 'a'", "SNAPSHOT"),
-            ("create table t (a int primary key)", "come with transactions"),
+            ("create table t (a int primary key)", "are not there yet"),
             ("create table t (a json)", "json"),
-            ("create unique index i on t (a)", "comes with transactions"),
+            ("create unique index i on t (a)", "unique index"),
             ("create index i on t using gin (a)", "USING csb"),
             ("drop index i on t", "DROP INDEX name"),
             ("create index i on t (lower(a))", "lower(a)"),

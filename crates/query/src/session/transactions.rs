@@ -7,7 +7,7 @@ use taut_store::{Catalog, CommitError, Synchronous, TableId, Transaction};
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
-use crate::statement::{IsolationLevel, Statement};
+use crate::statement::{IsolationLevel, Statement, TableSource, is_insert};
 
 /// What a session does with transactions.
 #[derive(Debug)]
@@ -122,6 +122,19 @@ impl QuerySession {
         }
         current.has_run = true;
         Ok(())
+    }
+
+    /// Whether a statement that is a transaction of its own is to be begun as one before it is planned: what it reads
+    /// must not have changed when it commits.
+    pub(super) fn wants_transaction(&self, statement: &Statement) -> bool {
+        let state = self.transactions.lock();
+        let writes = match statement {
+            Statement::Mutation { explain: None, .. } => true,
+            Statement::CreateTable { source: TableSource::Query(_), .. } => true,
+            Statement::Engine { statement, .. } => is_insert(statement),
+            _ => false,
+        };
+        writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable
     }
 
     /// Says that a statement failed.

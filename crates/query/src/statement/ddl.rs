@@ -31,7 +31,7 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     if let Some(constraint) = create.constraints.first() {
         return Err(QueryError::unsupported(
             format!("table constraint {constraint}"),
-            "constraints other than NOT NULL come with transactions",
+            "constraints other than NOT NULL are not there yet",
         ));
     }
     let options = match create.table_options {
@@ -56,7 +56,7 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
     let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
     let unsupported = [
-        (create.unique, "a unique index, which comes with transactions,"),
+        (create.unique, "a unique index"),
         (!create.include.is_empty(), "INCLUDE"),
         (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
         (create.predicate.is_some(), "an index on a part of the rows"),
