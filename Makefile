@@ -5,6 +5,7 @@
 #   make check        format, lints, documentation, the directions of dependencies
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
+#   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; ROWS=100000 BENCH="--seconds 0.5"
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
 #   make bench-kernels  tests on columns by the loop: per width, in cache and beside the speed of memory
 
@@ -27,7 +28,7 @@ BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
 
 .PHONY: demo build generator test test-storage test-rust test-differential test-python fuzz check rooms venv wheel \
-	release-wheel bench bench-tpch bench-lookup bench-width bench-python bench-kernels clean
+	release-wheel bench bench-tpch bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -103,6 +104,11 @@ release-wheel: $(PYTHON_VENV)/.installed
 bench: release-wheel $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
 	$(BENCH_VENV)/bin/python bench/selection/compare.py $(BENCH)
+
+# ROWS are those of every table; without, as many as each part is about.
+bench-transactions: release-wheel $(BENCH_VENV)/.installed
+	$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
+	$(BENCH_VENV)/bin/python bench/transactions.py $(if $(ROWS),--rows $(ROWS)) $(BENCH)
 
 # An engine that has no package for this machine is left out.
 $(BENCH_VENV)/.installed: bench/requirements.txt bench/selection/requirements.txt
