@@ -9,6 +9,7 @@ mod edit;
 pub(crate) mod format;
 pub(crate) mod record;
 mod sparse_index;
+mod table_blocks;
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};

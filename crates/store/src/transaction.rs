@@ -302,6 +302,10 @@ impl Transaction {
             }),
         };
         self.store.locks().end(self.id);
+        // What it saw and wrote is held no longer: files may go with it.
+        let state = &mut *self.state.lock();
+        state.savepoints.clear();
+        state.work = Work::new(self.store.snapshot(), &self.store);
         done
     }
 }

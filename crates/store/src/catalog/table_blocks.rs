@@ -1,0 +1,250 @@
+//! What a change does to the blocks of one table: their order in runs, their partitions, and what is known of columns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use taut_types::{Partitioning, Schema, TableDesign};
+
+use super::change::OldRows;
+use super::edit::RowOrder;
+use super::{BlockId, Table, TablePartitions};
+use crate::delta::UnitId;
+use crate::error::CommitError;
+use crate::{BlockFile, NewBlock};
+
+/// Adds the blocks of a load.
+pub(super) fn append(table: &mut Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
+    fits(table, blocks)?;
+    let partitions = take_partitions(table, blocks);
+    let (mut all, mut runs) = (table.blocks.as_ref().clone(), table.runs.as_ref().clone());
+    for (place, block) in blocks.iter().enumerate() {
+        all.push(Arc::clone(&block.file));
+        Arc::make_mut(&mut table.statistics).iter_mut().zip(&block.statistics).for_each(|(all, new)| all.merge(new));
+        if place == 0 || !continues(table, &partitions[place - 1], &partitions[place]) {
+            runs.push(all.len() - 1);
+        }
+    }
+    (table.blocks, table.runs) = (Arc::new(all), Arc::new(runs));
+    if let Some(known) = &mut table.partitions {
+        Arc::make_mut(known).of_blocks.extend(partitions.iter().map(|place| place.partition));
+    }
+    Ok(())
+}
+
+/// Puts new blocks in the place of old rows; returns the blocks that these were in.
+pub(super) fn replace(
+    table: &mut Table,
+    old: &OldRows,
+    new: &[NewBlock],
+    order: RowOrder,
+) -> Result<Vec<Arc<BlockFile>>, CommitError> {
+    fits(table, new)?;
+    let old_blocks: BTreeSet<BlockId> = old.blocks.iter().copied().collect();
+    let present: BTreeSet<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
+    if let Some(block) = old_blocks.difference(&present).next() {
+        return Err(CommitError::NoBlock { table: table.name.clone(), block: *block });
+    }
+    let is_old = |block: &Arc<BlockFile>| old_blocks.contains(&block.id());
+    let whole = table.runs().filter(|run| run.iter().any(is_old)).count() == 1
+        && table.blocks.split(|block| !is_old(block)).filter(|part| !part.is_empty()).count() == 1;
+    if order != RowOrder::Sorted && !(whole && old.pages.is_empty()) {
+        return Err(CommitError::NotOneRun { table: table.name.clone() });
+    }
+    let removed: Vec<_> = table.blocks.iter().filter(|block| is_old(block)).map(Arc::clone).collect();
+    if order == RowOrder::Same {
+        move_deleted(table, &removed, new)?;
+    } else {
+        leave_out(table, old, &removed, new)?;
+    }
+    let partitions = take_partitions(table, new);
+    let new: Vec<_> = new.iter().map(|block| Arc::clone(&block.file)).zip(partitions).collect();
+    match removed.is_empty() {
+        true => {
+            let first = table.blocks.len();
+            let (mut all, mut runs) = (table.blocks.as_ref().clone(), table.runs.as_ref().clone());
+            for (at, (block, place)) in new.iter().enumerate() {
+                if at == 0 || !continues(table, &new[at - 1].1, place) {
+                    runs.push(first + at);
+                }
+                all.push(Arc::clone(block));
+            }
+            (table.blocks, table.runs) = (Arc::new(all), Arc::new(runs));
+            if let Some(known) = &mut table.partitions {
+                Arc::make_mut(known).of_blocks.extend(new.iter().map(|(_, place)| place.partition));
+            }
+        }
+        false => splice(table, &old_blocks, &new, order),
+    }
+    Ok(removed)
+}
+
+/// Takes what is deleted of old blocks over to new ones that have the same rows at the same places.
+fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> Result<(), CommitError> {
+    let rows = |entry: &crate::BlockEntry| (entry.rows, entry.segments);
+    let is_same = old.iter().map(|block| rows(block.entry())).eq(new.iter().map(|block| rows(block.entry())));
+    if !is_same {
+        let (expected, found) =
+            (rows_of(old.iter().map(|block| block.entry())), rows_of(new.iter().map(NewBlock::entry)));
+        return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
+    }
+    for (old, new) in old.iter().zip(new) {
+        let (Some(old), new) = (UnitId::of(old.id()), UnitId::of(new.file.id())) else { continue };
+        let Some(deleted) = table.delta.deleted(old).cloned() else { continue };
+        let new = new.ok_or_else(|| CommitError::RowsChanged { table: table.name.clone() })?;
+        table.delta.forget_block(old);
+        deleted.segments().for_each(|(segment, rows)| table.delta.delete(new, segment, rows));
+    }
+    Ok(())
+}
+
+/// Forgets old blocks and pages, whose rows but the deleted ones must be as many as those of new blocks.
+fn leave_out(
+    table: &mut Table,
+    old: &OldRows,
+    removed: &[Arc<BlockFile>],
+    new: &[NewBlock],
+) -> Result<(), CommitError> {
+    let changed = || CommitError::RowsChanged { table: table.name.clone() };
+    let blocks: Vec<UnitId> = removed.iter().filter_map(|block| UnitId::of(block.id())).collect();
+    let mut units = blocks.clone();
+    let mut expected: u64 = rows_of(removed.iter().map(|block| block.entry()));
+    for (page, rows) in &old.pages {
+        let found = table.delta.page(*page).ok_or_else(changed)?;
+        if found.rows() != *rows as usize {
+            return Err(changed());
+        }
+        expected += u64::from(*rows);
+        units.push(*page);
+    }
+    let mut left_out = 0;
+    for unit in &units {
+        let deleted = table.delta.deleted(*unit);
+        left_out += deleted.map_or(0, |deleted| deleted.count());
+        if let Some(seen) = &old.left_out
+            && seen.iter().find(|(seen, _)| seen == unit).map(|(_, rows)| rows) != deleted
+        {
+            return Err(changed());
+        }
+    }
+    let found = rows_of(new.iter().map(NewBlock::entry));
+    expected -= left_out;
+    if expected != found {
+        return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
+    }
+    if left_out > 0 || !old.pages.is_empty() {
+        if old.nulls.len() != table.schema.len() {
+            return Err(columns_differ(&table.name, &table.schema, "counts of nulls".to_owned()));
+        }
+        let before = rows_of(removed.iter().map(|block| block.entry()));
+        for (place, statistics) in Arc::make_mut(&mut table.statistics).iter_mut().enumerate() {
+            new.iter().for_each(|block| statistics.merge(&block.statistics[place]));
+            statistics.rows -= before;
+            statistics.nulls = statistics.nulls.saturating_sub(old.nulls[place]);
+            // Its least or greatest value may be gone.
+            statistics.exact &= left_out == 0;
+        }
+    }
+    blocks.into_iter().for_each(|block| table.delta.forget_block(block));
+    table.delta.remove_pages(|page| old.pages.iter().any(|(old, _)| *old == page));
+    Ok(())
+}
+
+fn rows_of<'a>(blocks: impl Iterator<Item = &'a crate::BlockEntry>) -> u64 {
+    blocks.map(|block| block.rows).sum()
+}
+
+pub(super) fn columns_differ(table: &str, schema: &Schema, what: String) -> CommitError {
+    CommitError::ColumnsDiffer { table: table.to_owned(), what, expected: schema.len() }
+}
+
+fn fits(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
+    let fits = |block: &NewBlock| {
+        block.statistics.len() == table.schema.len()
+            && block.statistics.iter().all(|column| column.rows == block.entry().rows)
+    };
+    match blocks.iter().find(|block| !fits(block)) {
+        Some(block) => Err(columns_differ(&table.name, &table.schema, format!("block {}", block.entry().id))),
+        None => Ok(()),
+    }
+}
+
+/// The partitions that a design leads to without looking at rows, none of which are divided yet.
+pub(super) fn partitions_of(design: &TableDesign, blocks: usize) -> Option<Arc<TablePartitions>> {
+    let partitioning = Partitioning::without_boundaries(design.partition_by?)?;
+    Some(Arc::new(TablePartitions { partitioning, of_blocks: vec![None; blocks] }))
+}
+
+pub(super) fn is_of_design(partitioning: &Partitioning, table: &Table) -> bool {
+    let design = partitioning.design();
+    table.design.partition_by == Some(design)
+        && partitioning.check(table.schema.column(design.column).logical_type).is_ok()
+}
+
+/// Where a block lies among the partitions of its table.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// The partition of all its rows.
+    partition: Option<u32>,
+    /// The partition for which it was written, be it one of the table or of partitions that it no longer has.
+    written_for: Option<u32>,
+}
+
+/// The place of each block. A range without boundaries takes those of the first block that has some.
+fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
+    if table.partitions.is_none() {
+        let mut known = blocks.iter().filter_map(|block| block.partition.as_ref());
+        if let Some((partitioning, _)) = known.find(|(partitioning, _)| is_of_design(partitioning, table)) {
+            let of_blocks = vec![None; table.blocks.len()];
+            let partitioning = partitioning.as_ref().clone();
+            table.partitions = Some(Arc::new(TablePartitions { partitioning, of_blocks }));
+        }
+    }
+    let of_table = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
+    let place = |block: &NewBlock| {
+        let written = block.partition.as_ref();
+        let of_table = written.filter(|(by, number)| Some(by.as_ref()) == of_table && *number <= by.nulls());
+        Place { partition: of_table.map(|(_, number)| *number), written_for: written.map(|(_, number)| *number) }
+    };
+    blocks.iter().map(place).collect()
+}
+
+/// Whether a block continues the run of the one before it, given that rows came in order to each partition they were
+/// written for.
+fn continues(table: &Table, before: &Place, next: &Place) -> bool {
+    match (&table.partitions, before.partition, next.partition) {
+        _ if before.written_for == next.written_for => true,
+        (Some(partitions), Some(before), Some(next)) => {
+            let (partitioning, sort_by) = (&partitions.partitioning, &table.design.sort_by);
+            partitioning.follows(sort_by) && partitioning.rank(before, sort_by) < partitioning.rank(next, sort_by)
+        }
+        _ => false,
+    }
+}
+
+/// Puts `new` in the place of `old`. Runs are numbered from 1 meanwhile; one begins where the number changes, or where a
+/// partition begins that is not in the order of the run.
+fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Place)], order: RowOrder) {
+    const OWN_RUN: usize = 0;
+    let mut blocks: Vec<(usize, Place, Arc<BlockFile>)> = Vec::new();
+    let mut is_placed = false;
+    for (at, block) in table.blocks.iter().enumerate() {
+        let run = table.runs.partition_point(|start| *start <= at);
+        if !old.contains(&block.id()) {
+            let partition = table.partition_of(at);
+            blocks.push((run, Place { partition, written_for: partition }, Arc::clone(block)));
+        } else if !is_placed {
+            is_placed = true;
+            let run = if order == RowOrder::Kept { run } else { OWN_RUN };
+            blocks.extend(new.iter().map(|(block, place)| (run, place.clone(), Arc::clone(block))));
+        }
+    }
+    let begins = |at: &usize| {
+        let Some(before) = at.checked_sub(1).map(|before| &blocks[before]) else { return true };
+        before.0 != blocks[*at].0 || !continues(table, &before.1, &blocks[*at].1)
+    };
+    table.runs = Arc::new((0..blocks.len()).filter(begins).collect());
+    if let Some(partitions) = &mut table.partitions {
+        Arc::make_mut(partitions).of_blocks = blocks.iter().map(|(_, place, _)| place.partition).collect();
+    }
+    table.blocks = Arc::new(blocks.into_iter().map(|(.., block)| block).collect());
+}
