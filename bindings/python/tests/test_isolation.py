@@ -533,6 +533,20 @@ def test_of_a_circle_that_closes_at_once_exactly_one_ends(con, level):
     assert con.sql("SELECT value FROM test").fetchall() == [(20,), (20,)]
 
 
+def test_an_interrupted_statement_leaves_nothing_to_commit(sessions, rows):
+    one, two, _ = sessions
+    one.begin(SNAPSHOT).set(1, 11)
+    two.begin(SNAPSHOT).set(2, 22)
+    pending = two.start(set_value(1, 12))
+    assert pending.waits()
+    two.con.interrupt()
+    refused("57014", pending.result)
+    one.rollback()
+    # The transaction has failed, so that this rolls it back.
+    two.commit()
+    assert rows() == [(1, 10), (2, 20)]
+
+
 def test_waiting_can_be_interrupted(sessions, rows):
     one, two, three = sessions
     one.begin(SNAPSHOT).set(1, 11)

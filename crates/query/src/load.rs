@@ -302,8 +302,10 @@ impl ExecutionPlan for InsertExec {
             let table = commit(&changes, &target, blocks)?;
             // The rows are in, whatever comes of this. What is left over answers as well, shows in `taut.partitions` and
             // `taut.indexes`, and is taken up by the next load, or by CREATE INDEX IF NOT EXISTS.
-            let _ = complete_partitions(&changes, table, threads).await;
-            let _ = complete_indexes(&changes, &target, threads).await;
+            if changes.transaction().is_none() {
+                let _ = complete_partitions(&changes, table, threads).await;
+                let _ = complete_indexes(&changes, &target, threads).await;
+            }
             count_batch(rows)
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(count_schema(), futures::stream::once(insert).boxed())))

@@ -166,34 +166,26 @@ impl QuerySession {
             return self.run_alone(statement, parameters).await;
         }
         self.begin_statement()?;
-        let outcome = self.run_statement(statement, parameters).await;
-        match &outcome {
-            Err(_) => self.statement_failed(),
-            // A query has changed nothing.
-            Ok(Outcome::Done(Done { rows: Some(_), .. })) => self.tend().await,
-            Ok(_) => {}
+        let mut unfinished = Unfinished(Some(self));
+        let outcome = self.run_statement(statement, parameters).await?;
+        unfinished.0 = None;
+        let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
+        if has_changed || matches!(statement, Statement::Mutation { .. }) {
+            self.tend().await;
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Runs a statement as a transaction that is begun before it is planned.
     async fn run_alone(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         self.control(&Statement::Begin { isolation: None, read_only: false })?;
-        let outcome = match self.begin_statement() {
-            Ok(()) => self.run_statement(statement, parameters).await,
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(outcome) => {
-                self.control(&Statement::Commit)?;
-                self.tend().await;
-                Ok(outcome)
-            }
-            Err(error) => {
-                self.control(&Statement::Rollback { savepoint: None })?;
-                Err(error)
-            }
-        }
+        let alone = Alone(self);
+        self.begin_statement()?;
+        let outcome = self.run_statement(statement, parameters).await?;
+        self.control(&Statement::Commit)?;
+        drop(alone);
+        self.tend().await;
+        Ok(outcome)
     }
 
     async fn run_statement(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
@@ -380,6 +372,26 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
         return Ok(resolve_table_references(&query, true)?.0);
     }
     Ok(resolve_table_references(statement, true)?.0)
+}
+
+/// Says that a statement failed that has not ended: also one that nobody waits for any more.
+struct Unfinished<'a>(Option<&'a QuerySession>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.0 {
+            session.statement_failed();
+        }
+    }
+}
+
+/// Ends the transaction of a statement of its own, however that ends.
+struct Alone<'a>(&'a QuerySession);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 /// What a statement is called that changes what there is, and is planned here.

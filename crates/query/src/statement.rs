@@ -193,9 +193,14 @@ pub(crate) fn is_query(statement: &EngineStatement) -> bool {
     matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
 
-/// Whether a statement inserts rows.
+/// Whether a statement inserts rows, or is prepared to.
 pub(crate) fn is_insert(statement: &EngineStatement) -> bool {
-    matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Insert(_)))
+    let EngineStatement::Statement(ast) = statement else { return false };
+    match ast.as_ref() {
+        Ast::Insert(_) => true,
+        Ast::Prepare { statement, .. } => matches!(statement.as_ref(), Ast::Insert(_)),
+        _ => false,
+    }
 }
 
 /// An index to create.

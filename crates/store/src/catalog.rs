@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
 use crate::BlockFile;
-use crate::delta::{Delta, UnitId};
+use crate::delta::{Delta, DeltaPage, UnitId};
 
 pub use change::OldRows;
 pub(crate) use edit::Changed;
@@ -230,13 +230,17 @@ impl Table {
         }
     }
 
-    /// The same table with some of its blocks alone, and all rows that are in none: to read these.
+    /// The same table with some of its blocks alone, and the rows that are in none: to read these. Those of the last page,
+    /// to which others may add, are left out where only `settled` ones are asked for.
     #[must_use]
-    pub fn with_blocks(&self, blocks: Vec<Arc<BlockFile>>) -> Self {
+    pub fn with_blocks(&self, blocks: Vec<Arc<BlockFile>>, settled: bool) -> Self {
         let runs = (0..blocks.len()).collect();
         let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
         let mut delta = self.delta.clone();
         delta.keep_deleted(&blocks);
+        if settled && let Some(last) = delta.pages().last().map(DeltaPage::id) {
+            delta.remove_pages(|page| page == last);
+        }
         Self { blocks, runs, partitions: None, delta, sparse_index: Arc::default(), ..self.clone() }
     }
 

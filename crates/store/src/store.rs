@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
@@ -63,6 +63,7 @@ pub(crate) struct Inner {
     pub commits: Mutex<Commits>,
     /// Whether somebody moves rows of deltas to blocks.
     upkeep: Arc<AtomicBool>,
+    unsealed_rows: AtomicU64,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
     locks: Locks,
@@ -136,6 +137,7 @@ impl Store {
             snapshot: RwLock::new(newest),
             commits: Mutex::new(commits),
             upkeep: Arc::default(),
+            unsealed_rows: AtomicU64::new(0),
             checkpoints: Mutex::default(),
             locks: Locks::default(),
             recovery,
@@ -201,6 +203,16 @@ impl Store {
     pub fn begin_upkeep(&self) -> Option<Upkeep> {
         let upkeep = Arc::clone(&self.inner.upkeep);
         (!upkeep.swap(true, Ordering::Acquire)).then_some(Upkeep(upkeep))
+    }
+
+    /// Rows in no block up to which it is not worth trying again to seal them.
+    pub fn unsealed_rows(&self) -> u64 {
+        self.inner.unsealed_rows.load(Ordering::Relaxed)
+    }
+
+    /// Says up to how many rows in no block it is not worth trying again to seal them.
+    pub fn set_unsealed_rows(&self, rows: u64) {
+        self.inner.unsealed_rows.store(rows, Ordering::Relaxed);
     }
 
     /// Begins a transaction on what the database holds now.

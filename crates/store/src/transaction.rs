@@ -160,6 +160,18 @@ impl Transaction {
         Ok(())
     }
 
+    /// As [`Transaction::refresh`], before anything was done: what it sees from now on it also sees after it went back to
+    /// a savepoint.
+    ///
+    /// # Errors
+    /// As [`Transaction::refresh`].
+    pub fn settle(&self) -> Result<(), CommitError> {
+        self.refresh()?;
+        let state = &mut *self.state.lock();
+        state.savepoints.iter_mut().for_each(|(_, work)| *work = state.work.clone());
+        Ok(())
+    }
+
     /// Makes changes to the catalog, all or none, which others see when it commits.
     ///
     /// # Errors

@@ -34,6 +34,28 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
+        self.begin_load()?;
+        let loaded = self.load_files_now(name, files, options, design_options).await;
+        self.end_load(loaded)
+    }
+
+    /// Makes ready for a load that is no statement.
+    fn begin_load(&self) -> Result<()> {
+        self.begin_statement()?;
+        self.check_may_write("a load")
+    }
+
+    fn end_load(&self, loaded: Result<u64>) -> Result<u64> {
+        loaded.inspect_err(|_| self.statement_failed())
+    }
+
+    async fn load_files_now(
+        &self,
+        name: &str,
+        files: &[PathBuf],
+        options: &ReadOptions,
+        design_options: &[(String, String)],
+    ) -> Result<u64> {
         let snapshot = self.snapshot();
         if let Some(table) = snapshot.table(name) {
             if !design_options.is_empty() {
@@ -58,7 +80,13 @@ impl QuerySession {
         partitions: Vec<Batches>,
         design_options: &[(String, String)],
     ) -> Result<u64> {
+        self.begin_load()?;
         let rows = crate::batches::plan_of(schema, partitions)?;
+        let loaded = self.load_rows(name, rows, design_options).await;
+        self.end_load(loaded)
+    }
+
+    async fn load_rows(&self, name: &str, rows: LogicalPlan, design_options: &[(String, String)]) -> Result<u64> {
         match self.snapshot().table(name) {
             Some(table) if design_options.is_empty() => {
                 let rows = arranged(table, &table.schema, "the data", true, rows)?;

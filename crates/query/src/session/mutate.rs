@@ -7,6 +7,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
@@ -141,7 +142,11 @@ impl QuerySession {
         let state = catalog.state(self.context.state());
         let plan = plan_of(&state, query, parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
-        Ok(execute_stream(physical, state.task_ctx())?)
+        let schema = physical.schema();
+        // All of them now: an error must come before the rows are committed.
+        let rows: Vec<RecordBatch> = execute_stream(physical, state.task_ctx())?.try_collect().await?;
+        let rows = futures::stream::iter(rows.into_iter().map(Ok));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
     /// The state in which the query of a mutation of a table is planned and run.

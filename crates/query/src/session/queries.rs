@@ -23,6 +23,8 @@ use crate::kept::{Basis, Found, KeptPlan, Slot};
 use crate::parameters::{Parameters, Value};
 use crate::prepared::Prepared;
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
+use crate::repartition::complete_partitions;
+use crate::rewrite::rebuild_indexes;
 use crate::scan;
 use crate::statement::{self, Names, Statement};
 
@@ -259,21 +261,26 @@ impl QuerySession {
 
     /// Runs a query or what writes its rows.
     pub(super) async fn run_plan(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
+        if let LogicalPlan::Analyze(analyze) = &plan
+            && verb_of(&analyze.input)? == Some("INSERT")
+        {
+            self.check_may_write("EXPLAIN ANALYZE INSERT")?;
+        }
         let Some(verb) = verb_of(&plan)? else {
             let callback = self.progress.lock().clone();
             let physical = state.create_physical_plan(&plan).await?;
             return Ok(Outcome::Rows(start_query(&state, physical, callback)?));
         };
-        let operation = match &plan {
+        let (operation, table) = match &plan {
             LogicalPlan::Dml(dml) => {
                 let name = dml.table_name.table();
                 // What is registered, and files, are there to be read.
-                if self.snapshot().table(name).is_none() {
+                let Some(table) = self.snapshot().table(name).cloned() else {
                     return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
-                }
-                format!("insert into {name}")
+                };
+                (format!("insert into {name}"), Some(table))
             }
-            _ => "copy".to_owned(),
+            _ => ("copy".to_owned(), None),
         };
         let plan = nullable_values(plan)?;
         let progress = self.counter(&operation, None);
@@ -287,7 +294,17 @@ impl QuerySession {
             state.config_mut().set_extension(Arc::new(changes));
             count_of(start(state, plan, progress).await?).await
         });
-        Ok(Outcome::Done(Done::with_rows(verb, inserted.await?)))
+        let rows = inserted.await?;
+        if let (Some(table), None) = (table, self.transaction()) {
+            // The rows are in, whatever comes of this; see the end of a load.
+            let changes = Changes::at_once(Arc::clone(&self.store));
+            let _ = complete_partitions(&changes, table.id, self.threads).await;
+            let newest = self.store.snapshot().table_of(table.id).map(|newest| newest.design.indexes.clone());
+            if let Some(indexes) = newest.filter(|indexes| *indexes != table.design.indexes) {
+                let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
+            }
+        }
+        Ok(Outcome::Done(Done::with_rows(verb, rows)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taut_store::{Catalog, CommitError, Synchronous, TableId, Transaction};
+use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
 
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
@@ -117,7 +117,9 @@ impl QuerySession {
         let state = &mut *self.transactions.lock();
         let Some(current) = &mut state.current else { return Ok(()) };
         current.checked()?;
-        if current.isolation == IsolationLevel::ReadCommitted || !current.has_run {
+        if !current.has_run {
+            current.transaction.settle()?;
+        } else if current.isolation == IsolationLevel::ReadCommitted {
             current.transaction.refresh()?;
         }
         current.has_run = true;
@@ -132,6 +134,7 @@ impl QuerySession {
             Statement::Mutation { explain: None, .. } => true,
             Statement::CreateTable { source: TableSource::Query(_), .. } => true,
             Statement::Engine { statement, .. } => is_insert(statement),
+            Statement::Execute { name, .. } => self.prepared.get(name).is_ok_and(|known| is_insert(&known.statement)),
             _ => false,
         };
         writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable
@@ -169,20 +172,26 @@ impl QuerySession {
             Some((transaction, _)) => (transaction, false),
             None => (Arc::new(self.store.begin()), true),
         };
-        let mark = transaction.mark();
+        let mut undo = Undo { transaction: &transaction, mark: Some(transaction.mark()) };
         let done = run(Changes::of(Arc::clone(&self.store), Arc::clone(&transaction))).await;
         match done {
             Ok(value) if is_own => {
+                undo.mark = None;
                 let synchronous = self.transactions.lock().synchronous;
                 transaction.commit(synchronous)?;
                 Ok(value)
             }
-            Ok(value) => Ok(value),
-            Err(error) => {
-                transaction.restore(mark);
-                Err(error)
+            Ok(value) => {
+                undo.mark = None;
+                Ok(value)
             }
+            Err(error) => Err(error),
         }
+    }
+
+    /// Takes the transaction in progress away, and so rolls it back.
+    pub(super) fn abandon(&self) {
+        self.transactions.lock().current = None;
     }
 
     /// Where the changes of a statement go that does not begin a transaction of its own.
@@ -203,12 +212,27 @@ impl QuerySession {
 
     /// Refuses to write in a transaction that may only read.
     pub(super) fn check_may_write(&self, what: &str) -> Result<()> {
-        match &self.transactions.lock().current {
-            Some(Current { read_only: true, .. }) => Err(QueryError::Transaction {
+        let state = self.transactions.lock();
+        match state.current.as_ref().map_or(state.read_only, |current| current.read_only) {
+            true => Err(QueryError::Transaction {
                 message: format!("{what} in a transaction that may only read"),
                 sqlstate: "25006",
             }),
-            _ => Ok(()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Undoes what a statement did that fails, or that nobody waits for any more.
+struct Undo<'a> {
+    transaction: &'a Transaction,
+    mark: Option<Mark>,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            self.transaction.restore(mark);
         }
     }
 }

@@ -47,7 +47,7 @@ impl QuerySession {
             let mut attempts = 0;
             loop {
                 attempts += 1;
-                match self.compact(&self.table(name)?, deleted_percent).await {
+                match self.compact(&self.table(name)?, deleted_percent, false).await {
                     Err(error) if is_busy(&error) && attempts < ATTEMPTS_MAX => {}
                     done => break done?,
                 }
@@ -59,7 +59,7 @@ impl QuerySession {
 
     /// Puts the rows of a table that are in no block, and of blocks with more deleted rows than so many of 100, into new
     /// blocks.
-    async fn compact(&self, table: &Arc<Table>, deleted_percent: u64) -> Result<()> {
+    async fn compact(&self, table: &Arc<Table>, deleted_percent: u64, settled: bool) -> Result<()> {
         let is_moved = |block: &&Arc<BlockFile>| {
             let deleted = table.delta.deleted_of_block(block.id()).map_or(0, |deleted| deleted.count());
             deleted * 100 > block.entry().rows * deleted_percent
@@ -68,7 +68,10 @@ impl QuerySession {
         if blocks.is_empty() && table.delta.has_no_pages() {
             return Ok(());
         }
-        let part = Arc::new(table.with_blocks(blocks));
+        let part = Arc::new(table.with_blocks(blocks, settled));
+        if part.blocks.is_empty() && part.delta.has_no_pages() {
+            return Ok(());
+        }
         let scan = TautTable::new(Arc::clone(&self.store), Arc::clone(&part), None);
         let scan = provider_as_source(Arc::new(scan) as Arc<dyn TableProvider>);
         let scan = LogicalPlanBuilder::scan(table.name.as_str(), scan, None)?.build()?;
@@ -83,7 +86,9 @@ impl QuerySession {
             return;
         }
         let is_large = |table: &&Arc<Table>| {
-            table.delta.page_rows() > DELTA_ROWS_MAX || table.delta.page_bytes() > DELTA_BYTES_MAX
+            let rows = table.delta.page_rows();
+            let is_large = rows > DELTA_ROWS_MAX || table.delta.page_bytes() > DELTA_BYTES_MAX;
+            is_large && rows > self.store.unsealed_rows()
         };
         let snapshot = self.store.snapshot();
         let large: Vec<_> = snapshot.tables().filter(is_large).collect();
@@ -92,7 +97,10 @@ impl QuerySession {
         }
         let Some(_only_one) = self.store.begin_upkeep() else { return };
         for table in large {
-            let _ = self.compact(table, DELETED_PERCENT).await;
+            // A transaction may have such rows locked: it is not tried again after each commit.
+            let sealed = self.compact(table, DELETED_PERCENT, true).await;
+            let rows = table.delta.page_rows();
+            self.store.set_unsealed_rows(if sealed.is_ok() { 0 } else { rows + rows / 4 });
         }
         if self.store.log_bytes() > LOG_BYTES_MAX {
             let _ = self.store.checkpoint();
