@@ -543,7 +543,7 @@ def test_an_interrupted_statement_leaves_nothing_to_commit(sessions, rows):
     refused("57014", pending.result)
     one.rollback()
     # The transaction has failed, so that this rolls it back.
-    two.commit()
+    two.con.commit()
     assert rows() == [(1, 10), (2, 20)]
 
 

@@ -52,11 +52,11 @@ def test_rows_are_described_and_fetched(cursor):
 
 
 def test_many_rows_at_once_are_one_block(cursor):
-    cursor.executemany("INSERT INTO t (a, b) VALUES (?, ?)", ((i, None) for i in range(500)))
+    cursor.executemany("INSERT INTO t (a, b) VALUES (?, ?)", ((i, None) for i in range(5000)))
     assert cursor.execute("SELECT blocks FROM taut.tables").fetchone() == (1,)
     with pytest.raises(taut.ProgrammingError, match="row 1 has 1 values"):
         cursor.executemany("INSERT INTO t (a, b) VALUES (?, ?)", [(1, 2), (3,)])
-    assert cursor.execute("SELECT count(*) FROM t").fetchone() == (500,)
+    assert cursor.execute("SELECT count(*) FROM t").fetchone() == (5000,)
     cursor.executemany("INSERT INTO t (a) SELECT $n", [{"n": 1}, {"n": 2}])
     assert cursor.rowcount == 2
     cursor.executemany("INSERT INTO t (a) VALUES (?)", [])
