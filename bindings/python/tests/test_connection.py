@@ -45,7 +45,7 @@ ERRORS = {
     "division by zero": (lambda con: con.sql("SELECT 1 / a FROM t").fetchall(), taut.DataError, "zero"),
     "cast": (lambda con: con.sql("SELECT CAST(b AS int) FROM t").fetchall(), taut.DataError, "word"),
     "null": (lambda con: con.sql("INSERT INTO n VALUES (NULL)"), taut.IntegrityError, "a"),
-    "not supported": (lambda con: con.sql("SELECT 1 FOR UPDATE"), taut.NotSupportedError, "locked by UPDATE"),
+    "not supported": (lambda con: con.sql("SELECT * FROM t FOR UPDATE"), taut.NotSupportedError, "locked by UPDATE"),
     "too few parameters": (lambda con: con.sql("SELECT ?"), taut.ProgrammingError, "1 parameters, 0 values"),
     "too many parameters": (lambda con: con.sql("SELECT ?", [1, 2]), taut.ProgrammingError, "1 parameters, 2 values"),
     "a text as parameters": (lambda con: con.sql("SELECT ?", "text"), TypeError, r"write \(value,\)"),
