@@ -5,6 +5,7 @@
 
 pub(crate) mod change;
 pub(crate) mod check;
+mod constraints;
 mod edit;
 pub(crate) mod format;
 pub(crate) mod record;
@@ -22,6 +23,7 @@ use crate::BlockFile;
 use crate::delta::{Delta, DeltaPage, UnitId};
 
 pub use change::OldRows;
+pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
 pub(crate) use edit::Changed;
 pub use edit::{CatalogEdit, RowOrder};
 pub use sparse_index::Lead;
@@ -75,6 +77,8 @@ pub struct Table {
     pub partitions: Option<Arc<TablePartitions>>,
     /// What is known of each column over all loads; not of rows that are in no block.
     pub statistics: Arc<Vec<ColumnStatistics>>,
+    /// What its rows must obey, and what columns hold that a row does not give.
+    pub constraints: Arc<Constraints>,
     /// Rows in no block, and deleted rows.
     pub delta: Delta,
     /// Made when it is first asked for.
@@ -175,7 +179,10 @@ impl Catalog {
     /// Whether names mean the same here and there.
     pub(crate) fn defines_like(&self, other: &Self) -> bool {
         let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
-            mine.id == theirs.id && mine.name == theirs.name && mine.schema == theirs.schema
+            mine.id == theirs.id
+                && mine.name == theirs.name
+                && mine.schema == theirs.schema
+                && mine.constraints == theirs.constraints
         };
         self.tables.size() == other.tables.size()
             && self.tables.values().zip(other.tables.values()).all(same)
@@ -225,6 +232,7 @@ impl Table {
             blocks: Arc::default(),
             runs: Arc::default(),
             partitions: None,
+            constraints: Arc::default(),
             delta: Delta::default(),
             sparse_index: Arc::default(),
         }

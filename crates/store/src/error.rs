@@ -64,7 +64,7 @@ pub enum OpenError {
         /// Its version.
         found: u64,
         /// The versions that can be read.
-        readable: [u64; 3],
+        readable: [u64; 4],
     },
     /// The catalog is damaged.
     #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]
@@ -165,6 +165,28 @@ pub enum CommitError {
     /// The sort order of a table and its rows changed at once.
     #[error("table {table:?} got another sort order, or rows in the one before, meanwhile; run the statement again")]
     SortOrder {
+        /// The table.
+        table: String,
+    },
+    /// Constraints do not fit their table, or those of the tables that they reference.
+    #[error("the constraints of table {table:?} need {expected}")]
+    Constraints {
+        /// The table.
+        table: String,
+        /// What is not there.
+        expected: String,
+    },
+    /// Another table has a foreign key to the table that is to go.
+    #[error("table {table:?} cannot be dropped: table {by:?} has a foreign key to it; drop that first")]
+    Referenced {
+        /// The table.
+        table: String,
+        /// The table that references it.
+        by: String,
+    },
+    /// The constraints of a table and its rows changed at once.
+    #[error("table {table:?} got other constraints, or other rows, meanwhile; run the statement again")]
+    ConstraintsChanged {
         /// The table.
         table: String,
     },

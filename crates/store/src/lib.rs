@@ -35,7 +35,8 @@ mod verify;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
 pub use catalog::{
-    BlockEntry, BlockId, Catalog, CatalogEdit, Lead, OldRows, RowOrder, Table, TableId, TablePartitions, View,
+    BlockEntry, BlockId, Catalog, CatalogEdit, Check, Constraints, ForeignKey, Lead, OldRows, ReferentialAction,
+    RowOrder, Table, TableId, TablePartitions, UniqueKey, View,
 };
 pub use delta::{DeletedRows, Delta, DeltaPage, RowId, RowSet, UnitId};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};

@@ -281,6 +281,7 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         partitions: table.partitions.map(|partitions| Arc::new(partitions.into_owned())),
         statistics: Arc::new(table.statistics.into_owned()),
         delta: Delta::default(),
+        constraints: Arc::new(table.constraints.into_owned()),
         sparse_index: Arc::default(),
     });
     let views: RedBlackTreeMapSync<_, _> =

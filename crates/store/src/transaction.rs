@@ -138,6 +138,19 @@ impl Transaction {
         }
     }
 
+    /// The database as it would be if the transaction committed now.
+    ///
+    /// # Errors
+    /// When it could not.
+    pub fn preview(&self) -> Result<Arc<Catalog>, CommitError> {
+        let newest = self.store.newest();
+        let state = self.state.lock();
+        if Arc::ptr_eq(&newest, &state.work.base) {
+            return Ok(Arc::clone(&state.work.snapshot));
+        }
+        Ok(state.work.on(newest, &self.store)?.snapshot)
+    }
+
     /// The database as this transaction sees it.
     pub fn snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.state.lock().work.snapshot)
@@ -330,6 +343,13 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
         Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
             before.design == now.design
         }
+        // The rows that there were obeyed them, and no row came since.
+        Change::SetConstraints { .. } => {
+            return match std::ptr::eq(before, now) {
+                true => Ok(()),
+                false => Err(CommitError::ConstraintsChanged { table: now.name.clone() }),
+            };
+        }
         _ => true,
     };
     match is_same {
@@ -360,7 +380,20 @@ impl Work {
                 check_design(change, before, now)?;
             }
         }
+        self.check_constraints(edit.catalog())?;
         self.edit.changes().iter().try_for_each(|change| edit.make(change.clone()))
+    }
+
+    /// Whether the tables that it changed still have the constraints that it obeyed.
+    fn check_constraints(&self, newest: &Catalog) -> Result<(), CommitError> {
+        let changed = self.edit.changes().iter().filter_map(Change::table).chain(self.rows.keys().copied());
+        for table in changed {
+            let (Some(before), Some(now)) = (self.base.table_of(table), newest.table_of(table)) else { continue };
+            if before.constraints != now.constraints {
+                return Err(CommitError::ConstraintsChanged { table: now.name.clone() });
+            }
+        }
+        Ok(())
     }
 
     /// Does again, on the newest version of the catalog, what was done on an older one.

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use taut_types::{Partitioning, Schema, TableDesign};
 
-use super::{BlockId, RowOrder, TableId};
+use super::{BlockId, Constraints, RowOrder, TableId};
 use crate::NewBlock;
 use crate::delta::{DeletedRows, UnitId};
 
@@ -21,6 +21,7 @@ pub(crate) enum Change {
     ReplaceRows { table: TableId, old: OldRows, new: Vec<NewBlock>, order: RowOrder },
     SetDesign { table: TableId, design: Arc<TableDesign> },
     SetPartitioning { table: TableId, partitioning: Arc<Partitioning> },
+    SetConstraints { table: TableId, constraints: Arc<Constraints> },
     CreateView { name: String, sql: String },
     DropView { name: String },
     InsertRows { table: TableId, page: UnitId, first: u32, rows: RecordBatch },
@@ -39,6 +40,7 @@ impl Change {
             | Self::ReplaceRows { table, .. }
             | Self::SetDesign { table, .. }
             | Self::SetPartitioning { table, .. }
+            | Self::SetConstraints { table, .. }
             | Self::InsertRows { table, .. }
             | Self::DeleteRows { table, .. } => Some(*table),
             Self::CreateView { .. } | Self::DropView { .. } => None,

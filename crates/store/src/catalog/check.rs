@@ -25,15 +25,42 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
         check_table(table, file.next_block, &mut blocks)
             .map_err(|expected| format!("table {:?} with {expected}", table.name))?;
     }
+    check_references(file)?;
     match file.views.iter().find(|view| !names.insert(view.name.as_str())) {
         Some(view) => Err(format!("one table or view named {:?}", view.name)),
         None => Ok(()),
     }
 }
 
+/// Whether each foreign key is to a key of a table that knows of it, and nobody else does.
+fn check_references(file: &CatalogFile<'_>) -> Result<(), String> {
+    for table in &file.tables {
+        for key in &table.constraints.foreign_keys {
+            let parent = file.tables.iter().find(|parent| parent.id == key.table);
+            let is_known = parent.is_some_and(|parent| {
+                parent.constraints.referenced_by.contains(&table.id)
+                    && key.references(&table.schema, &parent.schema, &parent.constraints)
+            });
+            if !is_known {
+                return Err(format!("a key that foreign key {:?} of table {:?} references", key.name, table.name));
+            }
+        }
+        for child in &table.constraints.referenced_by {
+            let child = file.tables.iter().find(|other| other.id == *child);
+            let references =
+                child.is_some_and(|child| child.constraints.foreign_keys.iter().any(|key| key.table == table.id));
+            if !references {
+                return Err(format!("foreign keys of all tables that reference table {:?}", table.name));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockId>) -> Result<(), String> {
     Schema::new(table.schema.columns().to_vec()).map_err(|error| format!("a schema: {error}"))?;
     check_design(&table.design, &table.schema)?;
+    table.constraints.check_alone(&table.schema)?;
     if table.statistics.len() != table.schema.len() {
         return Err(format!("statistics of {} columns, found {}", table.schema.len(), table.statistics.len()));
     }

@@ -9,7 +9,7 @@ use taut_types::{Partitioning, Schema, TableDesign};
 use super::change::{Change, OldRows};
 use super::check::check_design;
 use super::table_blocks::{append, columns_differ, is_of_design, partitions_of, replace};
-use super::{BlockId, Catalog, Table, TableId, TablePartitions, View};
+use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
 use crate::delta::{Delta, Misplaced, UnitId};
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -182,6 +182,16 @@ impl CatalogEdit {
         self.make(Change::SetPartitioning { table, partitioning: Arc::new(partitioning) })
     }
 
+    /// Says what the rows of a table must obey from now on, and those it has do obey.
+    ///
+    /// Of a foreign key both tables are told: the one that is referenced by `referenced_by`, after the one that references it.
+    ///
+    /// # Errors
+    /// When the table is gone, or they do not fit it and the tables that they reference.
+    pub fn set_constraints(&mut self, table: TableId, constraints: Constraints) -> Result<(), CommitError> {
+        self.make(Change::SetConstraints { table, constraints: Arc::new(constraints) })
+    }
+
     /// Creates a view.
     ///
     /// # Errors
@@ -252,6 +262,16 @@ impl CatalogEdit {
             }
             Change::DropTable { table } => {
                 let dropped = Arc::clone(self.find(*table)?);
+                if let Some(child) = dropped.constraints.referenced_by.iter().find(|child| *child != table) {
+                    let by = self.catalog.table_of(*child).map(|child| child.name.clone()).unwrap_or_default();
+                    return Err(CommitError::Referenced { table: dropped.name.clone(), by });
+                }
+                for key in dropped.constraints.foreign_keys.iter().filter(|key| key.table != *table) {
+                    self.change_table(key.table, |parent| {
+                        Arc::make_mut(&mut parent.constraints).referenced_by.remove(table);
+                        Ok(())
+                    })?;
+                }
                 self.catalog.tables.remove_mut(&dropped.name);
                 self.removed.extend(dropped.blocks.iter().map(Arc::clone));
                 Ok(())
@@ -266,7 +286,8 @@ impl CatalogEdit {
                         let partitioning = partitions.partitioning.clone();
                         Arc::new(TablePartitions { partitioning, of_blocks: vec![] })
                     });
-                    *table = Table { partitions, ..empty };
+                    let constraints = Arc::clone(&table.constraints);
+                    *table = Table { partitions, constraints, ..empty };
                     Ok(())
                 })?;
                 self.removed.extend(removed.iter().map(Arc::clone));
@@ -310,6 +331,15 @@ impl CatalogEdit {
                 table.partitions = Some(Arc::new(TablePartitions { partitioning, of_blocks }));
                 Ok(())
             }),
+            Change::SetConstraints { table, constraints } => {
+                let changed = self.find(*table)?;
+                let fits = constraints.check(*table, &changed.schema, &self.catalog);
+                fits.map_err(|expected| CommitError::Constraints { table: changed.name.clone(), expected })?;
+                self.change_table(*table, |table| {
+                    table.constraints = Arc::clone(constraints);
+                    Ok(())
+                })
+            }
             Change::CreateView { name, sql } => {
                 self.check_name(name)?;
                 self.catalog.views.insert_mut(name.clone(), View { name: name.clone(), sql: sql.clone() });

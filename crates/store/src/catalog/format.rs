@@ -1,7 +1,7 @@
 //! The file `catalog`, which every checkpoint replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 7 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 8 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
-use super::{BlockEntry, Catalog, TableId, TablePartitions, View};
+use super::{BlockEntry, Catalog, Constraints, TableId, TablePartitions, View};
 
 /// The version that is written. No flipped bit makes it another one that can be read.
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 /// The versions that can be read.
-pub(crate) const READABLE: [u64; 3] = [2, 4, VERSION];
+pub(crate) const READABLE: [u64; 4] = [2, 4, 7, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const LINE_MAX: usize = 96;
@@ -71,6 +71,9 @@ pub(crate) struct TableFile<'a> {
     pub blocks: Vec<Cow<'a, BlockEntry>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Cow<'a, TablePartitions>>,
+    /// None in files of versions before 8.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub constraints: Cow<'a, Constraints>,
 }
 
 /// The bytes of the file for a catalog, given the next numbers of blocks and tables, and the log and delta that go with it.
@@ -106,7 +109,12 @@ fn table_file(table: &super::Table) -> TableFile<'_> {
         runs: Cow::Borrowed(table.runs.as_slice()),
         blocks: table.blocks.iter().map(|block| Cow::Borrowed(block.entry())).collect(),
         partitions: table.partitions.as_deref().map(Cow::Borrowed),
+        constraints: Cow::Borrowed(&table.constraints),
     }
+}
+
+fn is_empty(constraints: &Constraints) -> bool {
+    constraints.is_empty()
 }
 
 /// Reads the file. What it says is then checked by [`super::check`].
@@ -208,7 +216,7 @@ mod tests {
     #[test]
     fn bytes_lead_back() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 7 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 8 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -230,7 +238,7 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 7", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 8", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

@@ -18,7 +18,7 @@ use taut_block::rows;
 use taut_types::{ColumnStatistics, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
-use super::{BlockEntry, BlockId, Catalog, RowOrder, TableId};
+use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, TableId};
 use crate::delta::UnitId;
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -65,6 +65,10 @@ enum ChangeFile<'a> {
     SetPartitioning {
         table: TableId,
         partitioning: Cow<'a, Partitioning>,
+    },
+    SetConstraints {
+        table: TableId,
+        constraints: Cow<'a, Constraints>,
     },
     CreateView {
         name: Cow<'a, str>,
@@ -158,6 +162,9 @@ fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Resul
         Change::SetPartitioning { table, partitioning } => {
             ChangeFile::SetPartitioning { table: *table, partitioning: Cow::Borrowed(partitioning) }
         }
+        Change::SetConstraints { table, constraints } => {
+            ChangeFile::SetConstraints { table: *table, constraints: Cow::Borrowed(constraints) }
+        }
         Change::CreateView { name, sql } => ChangeFile::CreateView { name: name.into(), sql: sql.into() },
         Change::DropView { name } => ChangeFile::DropView { name: name.into() },
         Change::InsertRows { table, page, first, rows: batch } => {
@@ -235,6 +242,9 @@ impl Read<'_> {
             }
             ChangeFile::SetPartitioning { table, partitioning } => {
                 Change::SetPartitioning { table, partitioning: Arc::new(partitioning.into_owned()) }
+            }
+            ChangeFile::SetConstraints { table, constraints } => {
+                Change::SetConstraints { table, constraints: Arc::new(constraints.into_owned()) }
             }
             ChangeFile::CreateView { name, sql } => {
                 Change::CreateView { name: name.into_owned(), sql: sql.into_owned() }
