@@ -246,6 +246,7 @@ impl Table {
         let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
         let mut delta = self.delta.clone();
         delta.keep_deleted(&blocks);
+        delta.set_keys([]);
         if settled && let Some(last) = delta.pages().last().map(DeltaPage::id) {
             delta.remove_pages(|page| page == last);
         }

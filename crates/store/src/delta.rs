@@ -12,6 +12,7 @@
 //! The papers keep recent writes by rows (Erling 2012, Chasseur 2013 section 3.1); here they are columns of a page in
 //! Arrow, as everything in memory is, and rows only in the log.
 
+mod keys;
 mod marks;
 mod page;
 
@@ -28,6 +29,7 @@ use taut_types::Schema;
 
 use crate::{BlockFile, BlockId};
 
+pub(crate) use keys::KeyEntries;
 pub use marks::{DeletedRows, RowSet};
 use page::OpenPage;
 
@@ -94,6 +96,8 @@ pub struct Delta {
     /// Deleted rows of pages, and of blocks.
     deleted_of_pages: u64,
     deleted_of_blocks: u64,
+    /// For each key that it knows, entries of all rows of pages, deleted ones too.
+    keys: Arc<Vec<KeyEntries>>,
 }
 
 /// Some rows of a delta.
@@ -195,9 +199,44 @@ impl Delta {
         self.page_rows
     }
 
-    /// Bytes of its pages in memory, about.
+    /// Bytes of its pages in memory, about, with what leads to their rows by keys.
     pub fn page_bytes(&self) -> usize {
-        self.page_bytes
+        self.page_bytes + self.keys.iter().map(KeyEntries::bytes).sum::<usize>()
+    }
+
+    /// The keys by which rows of its pages are found without looking at all: columns by their places in the table.
+    pub fn keys(&self) -> impl Iterator<Item = &[usize]> {
+        self.keys.iter().map(KeyEntries::columns)
+    }
+
+    /// Makes it know other keys than before. They are not stored with it.
+    ///
+    /// # Panics
+    /// When the table has no column at one of these places, and the delta has pages.
+    pub fn set_keys<'a>(&mut self, keys: impl IntoIterator<Item = &'a [usize]>) {
+        self.keys = Arc::new(keys.into_iter().map(KeyEntries::new).collect());
+        for page in self.pages.as_ref() {
+            add_to_keys(&mut self.keys, page.id, 0, |columns| page.columns(columns));
+        }
+    }
+
+    /// A delta without rows that knows the same keys.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let mut empty = Self::default();
+        empty.set_keys(self.keys());
+        empty
+    }
+
+    /// The entries of a key of these columns, in this order.
+    pub(crate) fn key_entries(&self, columns: &[usize]) -> Option<&KeyEntries> {
+        self.keys.iter().find(|key| key.columns() == columns)
+    }
+
+    /// Whether a row of a block or page is deleted.
+    pub(crate) fn is_deleted(&self, row: RowId) -> bool {
+        let deleted = self.deleted.get(&row.unit()).and_then(|deleted| deleted.segment(row.segment().into()));
+        deleted.is_some_and(|deleted| deleted.contains(row.row().into()))
     }
 
     /// Where the next rows go, up to how many: behind the last row of an open page that may grow, or to a page of their
@@ -222,6 +261,7 @@ impl Delta {
         self.page_rows += u64::from(page.rows);
         self.page_bytes += page.bytes();
         Arc::make_mut(&mut self.pages).push(page.clone());
+        add_to_keys(&mut self.keys, page.id, 0, |columns| page.columns(columns));
     }
 
     /// Appends rows at the place that [`Delta::place`] gave for them.
@@ -272,6 +312,9 @@ impl Delta {
         }
         self.page_rows += u64::from(count);
         self.page_bytes += bytes_of(rows);
+        add_to_keys(&mut self.keys, page, first, |columns| {
+            columns.iter().map(|column| Arc::clone(rows.column(*column))).collect()
+        });
         Ok(())
     }
 
@@ -306,7 +349,11 @@ impl Delta {
 
     /// Removes pages with all that is known of them.
     pub(crate) fn remove_pages(&mut self, is_removed: impl Fn(UnitId) -> bool) {
-        for page in self.pages.iter().filter(|page| is_removed(page.id)) {
+        let removed: HashSet<UnitId> = self.pages.iter().map(DeltaPage::id).filter(|page| is_removed(*page)).collect();
+        if removed.is_empty() {
+            return;
+        }
+        for page in self.pages.iter().filter(|page| removed.contains(&page.id)) {
             self.page_rows -= page.rows as u64;
             self.page_bytes = self.page_bytes.saturating_sub(page.bytes());
             if let Some(deleted) = self.deleted.get(&page.id) {
@@ -314,7 +361,11 @@ impl Delta {
                 self.deleted.remove_mut(&page.id);
             }
         }
-        Arc::make_mut(&mut self.pages).retain(|page| !is_removed(page.id));
+        Arc::make_mut(&mut self.pages).retain(|page| !removed.contains(&page.id));
+        if !self.keys.is_empty() {
+            let keys = Arc::make_mut(&mut self.keys);
+            keys.iter_mut().for_each(|key| key.retain(|row| !removed.contains(&row.unit())));
+        }
     }
 
     /// A page, by its name.
@@ -324,6 +375,17 @@ impl Delta {
 
     fn is_page(&self, unit: UnitId) -> bool {
         self.page(unit).is_some()
+    }
+}
+
+/// Adds rows of a page to what is known of keys; `columns` gives the columns of these rows.
+fn add_to_keys(keys: &mut Arc<Vec<KeyEntries>>, page: UnitId, first: u32, columns: impl Fn(&[usize]) -> Vec<ArrayRef>) {
+    if keys.is_empty() {
+        return;
+    }
+    for key in Arc::make_mut(keys) {
+        // A page has at most 65,536 rows.
+        key.add(&columns(key.columns()), RowId::new(page, 0, first as u16));
     }
 }
 

@@ -287,7 +287,7 @@ impl CatalogEdit {
                         Arc::new(TablePartitions { partitioning, of_blocks: vec![] })
                     });
                     let constraints = Arc::clone(&table.constraints);
-                    *table = Table { partitions, constraints, ..empty };
+                    *table = Table { partitions, constraints, delta: table.delta.emptied(), ..empty };
                     Ok(())
                 })?;
                 self.removed.extend(removed.iter().map(Arc::clone));
@@ -337,6 +337,8 @@ impl CatalogEdit {
                 fits.map_err(|expected| CommitError::Constraints { table: changed.name.clone(), expected })?;
                 self.change_table(*table, |table| {
                     table.constraints = Arc::clone(constraints);
+                    let looked_up = constraints.looked_up();
+                    table.delta.set_keys(looked_up.iter().map(|columns| &**columns));
                     Ok(())
                 })
             }

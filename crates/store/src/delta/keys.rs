@@ -1,0 +1,246 @@
+//! Which rows of a delta may have a key: entries of a hash and a row, in sorted runs.
+//!
+//! ```text
+//! runs    |----------------|  |--------|  |---|  |-|      each at least twice as long as the next one
+//! added                                            |-|    merged with those that are not
+//! ```
+//!
+//! This is the logarithmic method (Bentley & Saxe 1980): a row that is added moves O(log n) entries over time, and a hash
+//! is searched in O(log n) runs. Runs never change, so that versions of a delta share them.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+
+use super::RowId;
+use crate::keys::KeyValues;
+
+/// A row without nulls in the key, by the hash of its key.
+type Entry = (u64, RowId);
+
+/// The entries of one key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyEntries {
+    columns: Arc<[usize]>,
+    runs: Vec<Arc<[Entry]>>,
+}
+
+impl KeyEntries {
+    /// A key of columns, by their places in the table, without entries.
+    pub fn new(columns: &[usize]) -> Self {
+        Self { columns: columns.into(), runs: Vec::new() }
+    }
+
+    /// Its columns, by their places in the table.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// Adds rows that follow each other in a page.
+    pub fn add(&mut self, columns: &[ArrayRef], first: RowId) {
+        let values = KeyValues::of(columns);
+        let rows = (0..values.len()).filter_map(|row| Some((values.hash(row)?, RowId(first.0 + row as u64))));
+        let mut added: Vec<Entry> = rows.collect();
+        added.sort_unstable();
+        self.push(added.into());
+    }
+
+    /// Adds a run, merged with those before it that are not twice as long.
+    fn push(&mut self, run: Arc<[Entry]>) {
+        let mut total = run.len();
+        if total == 0 {
+            return;
+        }
+        let is_merged = |run: &&Arc<[Entry]>| {
+            let is_short = run.len() < 2 * total;
+            total += if is_short { run.len() } else { 0 };
+            is_short
+        };
+        let merged = self.runs.iter().rev().take_while(is_merged).count();
+        let mut parts = self.runs.split_off(self.runs.len() - merged);
+        if parts.is_empty() {
+            return self.runs.push(run);
+        }
+        parts.push(run);
+        let mut entries = parts.concat();
+        // Finds the runs, and merges them.
+        entries.sort();
+        self.runs.push(entries.into());
+    }
+
+    /// Keeps the entries of some rows.
+    pub fn retain(&mut self, is_kept: impl Fn(RowId) -> bool) {
+        for run in std::mem::take(&mut self.runs) {
+            let is_whole = run.iter().all(|(_, row)| is_kept(*row));
+            let kept = || run.iter().filter(|(_, row)| is_kept(*row)).copied().collect();
+            self.push(if is_whole { Arc::clone(&run) } else { kept() });
+        }
+    }
+
+    /// The rows whose keys have a hash.
+    pub fn rows(&self, hash: u64) -> impl Iterator<Item = RowId> {
+        self.runs.iter().flat_map(move |run| {
+            let first = run.partition_point(|(other, _)| *other < hash);
+            run[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, row)| *row)
+        })
+    }
+
+    /// Bytes of the entries.
+    pub fn bytes(&self) -> usize {
+        self.runs.iter().map(|run| size_of_val::<[Entry]>(run)).sum()
+    }
+
+    #[cfg(test)]
+    pub fn run_lengths(&self) -> Vec<usize> {
+        self.runs.iter().map(|run| run.len()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use arrow_array::{Array, Int64Array, RecordBatch, StringViewArray};
+    use taut_types::{Column, LogicalType, Schema};
+
+    use super::*;
+    use crate::delta::{Delta, UnitId};
+    use crate::keys::key_hashes;
+
+    const KEYS: [&[usize]; 3] = [&[0], &[1, 0], &[2]];
+
+    fn schema() -> Schema {
+        let column = |name, logical_type| Column::new(name, logical_type, true);
+        let numbers = [column("a", LogicalType::BigInt), column("b", LogicalType::BigInt)];
+        Schema::new(numbers.into_iter().chain([column("c", LogicalType::Varchar)]).collect()).unwrap()
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % end
+        }
+
+        /// So many rows at most, and one at least, of few values, some of them null.
+        fn rows(&mut self, most: usize) -> RecordBatch {
+            let count = 1 + self.below(most);
+            let mut numbers =
+                || (0..count).map(|_| Some(self.below(40) as i64).filter(|n| *n > 0)).collect::<Int64Array>();
+            let (a, b) = (numbers(), numbers());
+            let text = |n: Option<i64>| n.map(|n| format!("a text of {n} that is not short"));
+            let c: StringViewArray = b.iter().map(text).collect();
+            RecordBatch::try_new(schema().arrow(), vec![Arc::new(a), Arc::new(b), Arc::new(c)]).unwrap()
+        }
+    }
+
+    /// All rows of pages without nulls in a key, by hash.
+    fn expected(delta: &Delta, key: &[usize]) -> BTreeSet<Entry> {
+        let of_page = |page: &crate::DeltaPage| {
+            let hashes = key_hashes(&page.columns(key)).into_iter().zip(0..);
+            let id = page.id();
+            hashes.filter_map(move |(hash, row)| Some((hash?, RowId::new(id, 0, row)))).collect::<Vec<_>>()
+        };
+        delta.pages().iter().flat_map(of_page).collect()
+    }
+
+    fn check(delta: &Delta, context: &str) {
+        let mut bytes = 0;
+        for key in KEYS {
+            let (entries, expected) = (delta.key_entries(key).unwrap(), expected(delta, key));
+            let lengths = entries.run_lengths();
+            assert_eq!(lengths.iter().sum::<usize>(), expected.len(), "{context}: {key:?}");
+            assert!(lengths.windows(2).all(|pair| pair[0] >= 2 * pair[1]), "{context}: {lengths:?}");
+            let hashes: BTreeSet<u64> = expected.iter().map(|(hash, _)| *hash).chain([0, u64::MAX]).collect();
+            let found = hashes.iter().flat_map(|hash| entries.rows(*hash).map(|row| (*hash, row)));
+            assert_eq!(found.collect::<BTreeSet<_>>(), expected, "{context}: {key:?}");
+            bytes += 16 * expected.len();
+        }
+        assert_eq!(delta.page_bytes() - delta.page_bytes, bytes, "{context}");
+    }
+
+    fn append(delta: &mut Delta, next: &mut u32, mut rows: RecordBatch, grows: bool) {
+        while rows.num_rows() > 0 {
+            let place = delta.place(rows.num_rows(), |_| grows);
+            let page = place.page.unwrap_or_else(|| {
+                *next += 1;
+                UnitId(*next)
+            });
+            delta.append(&schema(), (page, place.first), &rows.slice(0, place.rows)).unwrap();
+            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+        }
+    }
+
+    #[test]
+    fn every_version_has_the_entries_of_its_rows() {
+        for seed in 0..12 {
+            let (mut random, mut next) = (Random(seed), 0);
+            let mut first = Delta::default();
+            append(&mut first, &mut next, random.rows(100), true);
+            first.set_keys(KEYS);
+            let mut versions = vec![first];
+            for step in 0..60 {
+                // Mostly the newest version changes, at times an older one on its own.
+                let of = if random.below(4) > 0 { versions.len() - 1 } else { random.below(versions.len()) };
+                let (mut delta, context) = (versions[of].clone(), format!("seed {seed}, step {step}"));
+                match random.below(8) {
+                    0 => {
+                        let removed = random.below(3);
+                        delta.remove_pages(|page| page.0 as usize % 3 == removed);
+                    }
+                    1 => {
+                        let other = &versions[random.below(versions.len())];
+                        let pages: Vec<_> =
+                            other.pages().iter().filter(|page| delta.page(page.id()).is_none()).collect();
+                        pages.into_iter().take(2).for_each(|page| delta.adopt(page));
+                    }
+                    2 => {
+                        let rows = random.rows(2_000);
+                        append(&mut delta, &mut next, rows, true);
+                    }
+                    3 => {
+                        let page = delta.pages().last().map(crate::DeltaPage::id);
+                        page.into_iter().for_each(|page| delta.delete(page, 0, &[0].into_iter().collect()));
+                    }
+                    _ => {
+                        let (rows, grows) = (random.rows(3), random.below(5) > 0);
+                        append(&mut delta, &mut next, rows, grows);
+                    }
+                }
+                check(&delta, &context);
+                versions.push(delta);
+            }
+            versions.iter().for_each(|delta| check(delta, &format!("seed {seed}, at last")));
+        }
+    }
+
+    #[test]
+    fn keys_outlive_the_rows_and_are_replaced_as_a_whole() {
+        let (mut delta, mut next) = (Delta::default(), 0);
+        delta.set_keys(KEYS);
+        append(&mut delta, &mut next, Random(1).rows(50), true);
+        let mut empty = delta.emptied();
+        assert!(empty.is_empty() && empty.keys().eq(KEYS));
+        append(&mut empty, &mut next, Random(2).rows(10), true);
+        check(&empty, "after all rows were removed");
+        delta.set_keys([KEYS[2]]);
+        assert!(delta.keys().eq([KEYS[2]]) && delta.key_entries(KEYS[0]).is_none());
+        let texts = delta.pages()[0].columns(&[2]).remove(0);
+        assert_eq!(delta.key_entries(KEYS[2]).unwrap().run_lengths(), [texts.len() - texts.null_count()]);
+    }
+
+    #[test]
+    fn a_row_moves_few_entries() {
+        let mut entries = KeyEntries::new(&[0]);
+        let mut moved = 0;
+        for row in 0..10_000_u64 {
+            let before = entries.runs.clone();
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![row as i64]));
+            entries.add(&[column], RowId(row));
+            let new = entries.runs.iter().filter(|run| !before.iter().any(|known| Arc::ptr_eq(known, run)));
+            moved += new.map(|run| run.len()).sum::<usize>();
+        }
+        assert!(entries.run_lengths().len() <= 14 && moved <= 14 * 10_000, "{moved}: {:?}", entries.run_lengths());
+    }
+}
