@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, DataType, ExactNu
 use taut_types::{Column, LogicalType};
 
 use crate::error::{QueryError, Result};
-use crate::statement::normalize;
+use crate::statement::{Declared, normalize};
 
 const TYPES_ALLOWED: &str = "allowed are boolean, smallint, integer, bigint, real, double precision, \
                              decimal(precision 1 to 38, scale 0 to precision), date, timestamp, timestamptz, \
@@ -27,15 +27,18 @@ pub fn type_name(arrow: &ArrowType) -> String {
     }
 }
 
-/// The columns of definitions; what they declare beyond what is kept is told in `notices`.
+/// The columns of definitions, with the constraints and defaults among them; what they declare beyond what is kept is told
+/// in `notices`.
 ///
 /// # Errors
 /// When a type or a constraint is not supported.
-pub fn columns_of(definitions: &[ColumnDef], notices: &mut Vec<String>) -> Result<Vec<Column>> {
-    definitions.iter().map(|definition| column_of(definition, notices)).collect()
+pub fn columns_of(definitions: &[ColumnDef], notices: &mut Vec<String>) -> Result<(Vec<Column>, Declared)> {
+    let mut declared = Declared::default();
+    let columns = definitions.iter().map(|definition| column_of(definition, &mut declared, notices));
+    Ok((columns.collect::<Result<_>>()?, declared))
 }
 
-fn column_of(definition: &ColumnDef, notices: &mut Vec<String>) -> Result<Column> {
+fn column_of(definition: &ColumnDef, declared: &mut Declared, notices: &mut Vec<String>) -> Result<Column> {
     let name = normalize(&definition.name);
     let Some(logical_type) = logical_type_of(&definition.data_type) else {
         return Err(QueryError::unsupported(
@@ -52,10 +55,12 @@ fn column_of(definition: &ColumnDef, notices: &mut Vec<String>) -> Result<Column
             ColumnOption::Null => {}
             ColumnOption::NotNull => nullable = false,
             other => {
-                return Err(QueryError::unsupported(
-                    format!("{other} on column {name:?}"),
-                    "constraints and defaults other than NOT NULL are not there yet",
-                ));
+                if declared.take(&name, option.name.as_ref(), other)?.is_none() {
+                    return Err(QueryError::unsupported(
+                        format!("{other} on column {name:?}"),
+                        "NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK and REFERENCES are",
+                    ));
+                }
             }
         }
     }

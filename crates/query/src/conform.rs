@@ -10,8 +10,10 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{FormatOptions, array_value_to_string};
 use datafusion::common::{DataFusionError, Result, exec_err, plan_err};
+use taut_store::Table;
 use taut_types::{LogicalType, Schema};
 
+use crate::constraints::Checks;
 use crate::error::QueryError;
 
 /// How batches of one source become batches of one table, column by column.
@@ -20,6 +22,7 @@ pub struct Conform {
     table: String,
     target: SchemaRef,
     casts: Vec<bool>,
+    checks: Checks,
 }
 
 /// A value that does not fit is an error, never a null.
@@ -53,7 +56,16 @@ impl Conform {
             }
             casts.push(from.data_type() != to.data_type());
         }
-        Ok(Self { table: table.to_owned(), target: arrow, casts })
+        Ok(Self { table: table.to_owned(), target: arrow, casts, checks: Checks::default() })
+    }
+
+    /// The same for rows that a table that exists is given, which must meet its checks.
+    ///
+    /// # Errors
+    /// As [`Conform::new`].
+    pub fn of_table(source: &SchemaRef, table: &Table) -> Result<Self> {
+        let checks = Checks::of(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Ok(Self { checks, ..Self::new(source, &table.schema, &table.name)? })
     }
 
     /// The columns of the table.
@@ -64,7 +76,7 @@ impl Conform {
     /// A batch in the table's types.
     ///
     /// # Errors
-    /// When a value does not fit its column, or is null where it must not be.
+    /// When a value does not fit its column, is null where it must not be, or fails a check.
     pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
@@ -76,7 +88,9 @@ impl Conform {
             let array = if *needs_cast { self.cast(array, name, field.data_type())? } else { Arc::clone(array) };
             columns.push(array);
         }
-        Ok(RecordBatch::try_new(Arc::clone(&self.target), columns)?)
+        let rows = RecordBatch::try_new(Arc::clone(&self.target), columns)?;
+        self.checks.check(&rows)?;
+        Ok(rows)
     }
 
     fn cast(&self, array: &ArrayRef, name: &str, target: &DataType) -> Result<ArrayRef> {

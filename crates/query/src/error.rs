@@ -89,6 +89,52 @@ pub enum QueryError {
         /// The column.
         column: String,
     },
+    /// A row that fails a condition.
+    #[error("a row for table {table} violates check constraint {constraint:?}: {row}")]
+    Check {
+        /// The table.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// The values of the row that the condition looks at.
+        row: String,
+    },
+    /// A key that another row has.
+    #[error("a row with {key} already exists in table {table}; constraint {constraint:?} allows one")]
+    NotUnique {
+        /// The table.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// The columns and their values.
+        key: String,
+        /// Whether the other row was committed since the transaction began, and is not seen in it.
+        is_concurrent: bool,
+    },
+    /// A foreign key without the row that it references.
+    #[error("{table} has a row with {key}, which is not in table {referenced}: foreign key {constraint:?}")]
+    NotReferenced {
+        /// The table of the foreign key.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// The columns and their values.
+        key: String,
+        /// The table that is referenced.
+        referenced: String,
+    },
+    /// A row that is to go, or to get another key, and that other rows reference.
+    #[error("the row of table {table} with {key} is referenced by table {by}: foreign key {constraint:?}")]
+    StillReferenced {
+        /// The table.
+        table: String,
+        /// The columns and their values.
+        key: String,
+        /// The table that references it.
+        by: String,
+        /// The foreign key.
+        constraint: String,
+    },
     /// A value that the type of its column cannot hold.
     #[error("column {column:?} of table {table}: {cause}")]
     Cast {
@@ -124,6 +170,14 @@ pub enum QueryError {
     Cardinality {
         /// The statement.
         verb: &'static str,
+    },
+    /// An `ON CONFLICT` for which there is no key.
+    #[error("{what}; {allowed}")]
+    Conflict {
+        /// What is wrong.
+        what: String,
+        /// The keys that there are.
+        allowed: String,
     },
     /// Two transactions wait for each other.
     #[error("two transactions wait for each other; this one was ended, and can be run again")]

@@ -6,6 +6,7 @@ mod catalog;
 mod changes;
 mod columns;
 mod conform;
+mod constraints;
 mod error;
 mod files;
 mod kept;

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::UInt32Array;
+use datafusion::arrow::compute::take;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
 use taut_block::{ScanReport, SegmentReader, Selection};
-use taut_store::{BlockFile, OldRows, OpenBlock, ReadCounters, Table, UnitId};
+use taut_store::{BlockFile, CommitError, OldRows, OpenBlock, ReadCounters, RowSet, Table, UnitId};
 use taut_types::{ColumnIndex, Predicate};
 
 use crate::error::{QueryError, Result};
@@ -21,6 +25,40 @@ pub fn live_rows<'a>(table: &Table, open: &'a OpenBlock, segment: usize) -> Resu
     let selection = reader.filter(&Predicate::default(), &mut ScanReport::default());
     let selection = selection.map_err(|error| open.locate(error))?;
     Ok((reader, selection))
+}
+
+/// Columns of some rows of a version of a table, deleted there or not; a batch for each segment.
+///
+/// # Errors
+/// When a block cannot be read, or is no longer in the table.
+pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Result<Vec<RecordBatch>> {
+    let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+    let schema = Arc::new(table.schema.arrow().project(&places).map_err(DataFusionError::from)?);
+    let mut batches = Vec::new();
+    for (unit, segment, rows) in rows.segments() {
+        let positions: Vec<u32> = rows.iter().collect();
+        let arrays = match table.delta.page(unit) {
+            Some(page) => {
+                let positions = UInt32Array::from(positions);
+                let columns = page.columns(&places).into_iter();
+                columns
+                    .map(|column| Ok(take(&column, &positions, None).map_err(DataFusionError::from)?))
+                    .collect::<Result<_>>()?
+            }
+            None => {
+                let block = table.blocks.iter().find(|block| UnitId::of(block.id()) == Some(unit));
+                let block = block.ok_or_else(|| CommitError::RowsChanged { table: table.name.clone() })?;
+                let open = block.open(&ReadCounters::new())?;
+                let mut reader = open.block().open_segment(&open, usize::from(segment));
+                let count = positions.len();
+                let selection = Selection::Positions(positions);
+                let arrays = reader.project(&selection, 0..count, columns, &mut ScanReport::default());
+                arrays.map_err(|error| open.locate(error))?
+            }
+        };
+        batches.push(RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(DataFusionError::from)?);
+    }
+    Ok(batches)
 }
 
 /// What is replaced where the live rows of some blocks of a table, and of its pages or not, go to other blocks.

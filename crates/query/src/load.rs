@@ -43,7 +43,7 @@ use futures::StreamExt;
 use taut_store::{CatalogEdit, CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
 use taut_types::{BlockSize, Partitioning, Schema, TableDesign};
 
-use crate::changes::Changes;
+use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::live::old_rows;
 use crate::progress::ProgressCounter;
@@ -280,8 +280,9 @@ impl ExecutionPlan for InsertExec {
                 match gather(&input, table, &context).await? {
                     Gathered::Few(batches) => {
                         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-                        for batch in &batches {
-                            transaction.insert_rows(table.id, batch).map_err(external)?;
+                        for batch in batches {
+                            transaction.insert_rows(table.id, &batch).map_err(external)?;
+                            changes.wrote(table, WrittenRows::New(batch));
                         }
                         return count_batch(rows);
                     }
@@ -299,7 +300,11 @@ impl ExecutionPlan for InsertExec {
             bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
             blocks_written.add(blocks.len());
             let threads = context.session_config().target_partitions();
+            let files = blocks.iter().map(|block| Arc::clone(block.file())).collect();
             let table = commit(&changes, &target, blocks)?;
+            if let Target::Table(table) = &target {
+                changes.wrote(table, WrittenRows::Blocks(files));
+            }
             // The rows are in, whatever comes of this. What is left over answers as well, shows in `taut.partitions` and
             // `taut.indexes`, and is taken up by the next load, or by CREATE INDEX IF NOT EXISTS.
             if changes.transaction().is_none() {
@@ -448,7 +453,11 @@ async fn write_blocks(
     let threads = context.session_config().target_partitions();
     let context = in_order_of_files(&context);
     let writer = BlockWriter::new(changes, target.schema(), target.design(), threads);
-    let conform = Arc::new(Conform::new(&input.schema(), target.schema(), target.name())?);
+    let conform = match target {
+        Target::Table(table) => Conform::of_table(&input.schema(), table)?,
+        _ => Conform::new(&input.schema(), target.schema(), target.name())?,
+    };
+    let conform = Arc::new(conform);
     let (schema, progress) = (Arc::clone(target.schema()), progress.cloned());
     let rows = Arc::new(Rows { input, conform, schema, progress });
     let streams = || -> Result<Vec<Conformed>> {

@@ -8,8 +8,10 @@
 //!                               └─> rows to insert, and rows with new values: the output, which is inserted
 //! ```
 
+mod first;
+
 use std::fmt::{self, Formatter};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use datafusion::arrow::compute::{cast, filter_record_batch};
@@ -28,16 +30,17 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_store::{RowId, RowSet};
 
+use self::first::FirstRows;
 use crate::error::QueryError;
 use crate::statement::{Action, MutationKind, Outputs};
 
 /// The rows that a mutation takes away.
 #[derive(Debug, Default)]
 pub struct Changed {
-    /// All of them.
-    pub rows: RowSet,
-    /// How many of them no other row replaces.
-    pub deleted: u64,
+    /// Those that others replace.
+    pub replaced: RowSet,
+    /// Those that no other replaces.
+    pub deleted: RowSet,
 }
 
 /// The same while the mutation runs.
@@ -49,12 +52,16 @@ pub struct ChangedRowsExec {
     input: Arc<dyn ExecutionPlan>,
     outputs: Outputs,
     kind: MutationKind,
+    /// Keys, by the places of their columns in the output, of which each is inserted once.
+    keys: Vec<Vec<usize>>,
     changed: ChangedRows,
+    first: Arc<OnceLock<Mutex<FirstRows>>>,
     properties: Arc<PlanProperties>,
 }
 
 impl ChangedRowsExec {
-    /// The operator over the plan of a mutation's query.
+    /// The operator over the plan of a mutation's query. Of rows that have one of `keys` in common, columns by their places
+    /// in the table, the first alone is handed on.
     ///
     /// # Errors
     /// When the plan does not have the columns of the query.
@@ -62,6 +69,7 @@ impl ChangedRowsExec {
         input: Arc<dyn ExecutionPlan>,
         outputs: Outputs,
         kind: MutationKind,
+        keys: Vec<Vec<usize>>,
         changed: ChangedRows,
     ) -> Result<Self> {
         let places: Vec<usize> = outputs.columns.clone().collect();
@@ -73,7 +81,7 @@ impl ChangedRowsExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(Self { input, outputs, kind, changed, properties: Arc::new(properties) })
+        Ok(Self { input, outputs, kind, keys, changed, first: Arc::default(), properties: Arc::new(properties) })
     }
 }
 
@@ -83,6 +91,7 @@ struct Sorter {
     kind: MutationKind,
     changed: ChangedRows,
     schema: SchemaRef,
+    first: Arc<OnceLock<Mutex<FirstRows>>>,
 }
 
 impl Sorter {
@@ -109,14 +118,15 @@ impl Sorter {
                 Action::Nothing | Action::Insert => true,
                 Action::Update | Action::Delete => {
                     let row = row.ok_or_else(|| internal_datafusion_err!("a row to change without an id"))?;
-                    changed.rows.insert(row)
+                    let Changed { replaced, deleted } = &mut *changed;
+                    let (to, other) = if action == Action::Update { (replaced, deleted) } else { (deleted, replaced) };
+                    !other.contains(row) && to.insert(row)
                 }
             };
             if !is_first && matches!(self.kind, MutationKind::Merge | MutationKind::Insert) {
                 let error = QueryError::Cardinality { verb: self.kind.verb() };
                 return Err(DataFusionError::External(Box::new(error)));
             }
-            changed.deleted += u64::from(is_first && action == Action::Delete);
             let is_output = match action {
                 Action::Nothing => false,
                 Action::Insert | Action::Update => true,
@@ -130,7 +140,14 @@ impl Sorter {
             self.outputs.columns.clone().map(|place| Arc::clone(batch.column(place))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
-        Ok(filter_record_batch(&output, &BooleanArray::from(is_written))?)
+        let output = filter_record_batch(&output, &BooleanArray::from(is_written))?;
+        match self.first.get() {
+            Some(first) => {
+                let is_first = first.lock().of_batch(&output)?;
+                Ok(filter_record_batch(&output, &is_first)?)
+            }
+            None => Ok(output),
+        }
     }
 }
 
@@ -157,7 +174,7 @@ impl ExecutionPlan for ChangedRowsExec {
         match (children.pop(), children.pop()) {
             (Some(input), None) => {
                 let (outputs, changed) = (self.outputs.clone(), Arc::clone(&self.changed));
-                Ok(Arc::new(Self::try_new(input, outputs, self.kind, changed)?))
+                Ok(Arc::new(Self::try_new(input, outputs, self.kind, self.keys.clone(), changed)?))
             }
             _ => internal_err!("changed rows have one input"),
         }
@@ -173,7 +190,11 @@ impl ExecutionPlan for ChangedRowsExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
         let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
-        let sorter = Sorter { outputs, kind, changed, schema: Arc::clone(&schema) };
+        if !self.keys.is_empty() && self.first.get().is_none() {
+            // Another partition may be faster.
+            let _ = self.first.set(Mutex::new(FirstRows::of(&self.keys, &schema, &context)?));
+        }
+        let sorter = Sorter { outputs, kind, changed, schema: Arc::clone(&schema), first: Arc::clone(&self.first) };
         let rows = self.input.execute(partition, context)?.map(move |batch| sorter.batch(&batch?));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }

@@ -1,9 +1,11 @@
 //! A session: runs one statement after the other, each on the newest snapshot.
 
+mod constraints;
 mod ddl;
 mod fill;
 mod indexes;
 mod insert_values;
+mod keys;
 mod merged;
 mod mutate;
 mod queries;
@@ -226,6 +228,7 @@ impl QuerySession {
             Statement::Drop { kind: "index", names, if_exists } => self.drop_indexes(names, *if_exists).await,
             Statement::Drop { kind, names, if_exists } => self.drop_names(kind, names, *if_exists),
             Statement::AlterTable { name, options } => self.alter_table(name, options).await,
+            Statement::AlterConstraints { name, changes } => self.alter_constraints(name, changes).await,
             Statement::CopyFrom { name, columns, file, options } => {
                 let table = self.table(name)?;
                 let options = ReadOptions::from_pairs(options)?;
@@ -242,7 +245,7 @@ impl QuerySession {
             Statement::Mutation { mutation, names, .. } => {
                 self.mutate(&Mutate { mutation, names: names.as_ref(), parameters }).await
             }
-            Statement::Truncate { names } => self.truncate(names),
+            Statement::Truncate { names } => self.truncate(names).await,
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
             Statement::SetSynchronous(synchronous) => Ok(self.set_synchronous(*synchronous)),

@@ -16,6 +16,7 @@ impl QueryError {
             Self::Unsupported { .. } => "0A000",
             Self::NotFound { kind, .. } => match *kind {
                 "column" => "42703",
+                "constraint" => "42704",
                 "prepared statement" => "26000",
                 "file" => "58P01",
                 _ => "42P01",
@@ -30,11 +31,15 @@ impl QueryError {
             Self::Commit(error) => commit_state(error),
             Self::Transaction { sqlstate, .. } => sqlstate,
             Self::Cardinality { .. } => "21000",
+            Self::Conflict { .. } => "42P10",
             Self::Deadlock => "40P01",
             Self::Write(_) => "58030",
             Self::Read(_) | Self::Block(_) => "XX001",
             Self::Build(error) => build_state(error),
             Self::Null { .. } => "23502",
+            Self::Check { .. } => "23514",
+            Self::NotUnique { .. } => "23505",
+            Self::NotReferenced { .. } | Self::StillReferenced { .. } => "23503",
             Self::Cast { is_text: true, .. } => "22P02",
             Self::Cast { .. } => "22003",
             Self::Parameters { .. } => "08P01",
@@ -51,11 +56,14 @@ fn commit_state(error: &CommitError) -> &'static str {
         | CommitError::RowsChanged { .. }
         | CommitError::RowsLocked
         | CommitError::Serialization { .. }
+        | CommitError::ConstraintsChanged { .. }
         | CommitError::NoBlock { .. }
         | CommitError::NotOneRun { .. }
         | CommitError::NoTable { .. } => "40001",
         CommitError::NameTaken { .. } => "42P07",
         CommitError::NoView { .. } => "42P01",
+        CommitError::Referenced { .. } => "2BP01",
+        CommitError::Constraints { .. } => "42830",
         CommitError::ReadOnly => "25006",
         CommitError::TooLarge => "54000",
         _ => "58030",

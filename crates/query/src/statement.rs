@@ -4,6 +4,7 @@
 //! handed on as it was parsed.
 
 mod chain;
+mod constraints;
 mod ddl;
 mod mutation;
 mod names;
@@ -33,6 +34,7 @@ use crate::kept::Slot;
 use crate::parameters::{self, Parameters};
 
 pub use chain::is_long;
+pub use constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use mutation::{
     ACTION, Action, Conflict, ConflictTarget, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
     TargetColumn, WRITTEN,
@@ -74,6 +76,13 @@ pub enum Statement {
         name: String,
         /// Options of the design to change.
         options: Vec<(String, String)>,
+    },
+    /// `ALTER TABLE ... ADD CONSTRAINT`, `DROP CONSTRAINT`, `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`.
+    AlterConstraints {
+        /// The table.
+        name: String,
+        /// What changes, in order; all or nothing.
+        changes: Vec<ConstraintChange>,
     },
     /// `COPY ... FROM 'file'`.
     CopyFrom {
@@ -222,7 +231,12 @@ pub struct NewIndex {
 #[derive(Clone, Debug)]
 pub enum TableSource {
     /// They are declared.
-    Columns(Vec<Column>),
+    Columns {
+        /// The columns.
+        columns: Vec<Column>,
+        /// What else is declared of the table.
+        declared: Declared,
+    },
     /// They are those of a query, whose rows fill the table.
     Query(Box<Query>),
 }
@@ -465,7 +479,7 @@ mod tests {
 
     #[test]
     fn storage_statements_are_taken_with_their_options() {
-        let Statement::CreateTable { name, options, source: TableSource::Columns(columns), .. } = one(
+        let Statement::CreateTable { name, options, source: TableSource::Columns { columns, .. }, .. } = one(
             "create table \"T t\" (a int not null, b varchar) with (layout = row, sort_by = 'a, b desc', block_size=131072);",
         ) else {
             panic!("no CREATE TABLE")
@@ -559,7 +573,11 @@ mod tests {
             ("rollback and chain", "ROLLBACK AND CHAIN"),
             ("begin read only, read write", "READ WRITE"),
             ("set transaction snapshot 'a'", "SNAPSHOT"),
-            ("create table t (a int primary key)", "are not there yet"),
+            ("create table t (a int unique nulls not distinct)", "NULLS NOT DISTINCT"),
+            ("create table t (a int primary key deferrable)", "DEFERRABLE"),
+            ("create table t (a int references u on update cascade)", "ON UPDATE CASCADE"),
+            ("create table t (a int generated always as identity)", "on column \"a\""),
+            ("alter table t add constraint c check (a > 0) not valid", "NOT VALID"),
             ("create table t (a json)", "json"),
             ("create unique index i on t (a)", "unique index"),
             ("create index i on t using gin (a)", "USING csb"),

@@ -2,13 +2,14 @@
 
 mod statistics;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, Result, internal_datafusion_err, not_impl_err};
+use datafusion::common::{Column, Constraint, Constraints, DFSchema, Result, internal_datafusion_err, not_impl_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::execution_props::ExecutionProps;
@@ -17,9 +18,10 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
-use taut_store::{Store, Table};
-use taut_types::{ColumnStatistics, LogicalType, Predicate};
+use taut_store::{Store, Table, UniqueKey};
+use taut_types::{ColumnIndex, ColumnStatistics, LogicalType, Predicate};
 
+use crate::constraints::default_expression;
 use crate::load::InsertExec;
 use crate::rules::selectivity;
 use crate::scan::{ScanSource, map_columns, translate};
@@ -35,6 +37,10 @@ pub struct TautTable {
     /// that of the ids of rows.
     visible: Vec<usize>,
     visible_arrow: SchemaRef,
+    /// What the planner is told of keys: places among the visible columns.
+    keys: OnceLock<Option<Constraints>>,
+    /// Made when a statement inserts: by their names.
+    defaults: OnceLock<HashMap<String, Expr>>,
 }
 
 impl TautTable {
@@ -53,7 +59,8 @@ impl TautTable {
                 Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
             }
         };
-        Self { store, stored, rows, visible, visible_arrow }
+        let (keys, defaults) = (OnceLock::new(), OnceLock::new());
+        Self { store, stored, rows, visible, visible_arrow, keys, defaults }
     }
 
     /// The table of a store with all its columns, and the ids of its rows behind them: a column by the name of [`ROW`].
@@ -72,7 +79,8 @@ impl TautTable {
         visible_arrow: SchemaRef,
     ) -> Self {
         let rows = stored.rows();
-        Self { store, stored, rows, visible, visible_arrow }
+        let (keys, defaults) = (OnceLock::new(), OnceLock::new());
+        Self { store, stored, rows, visible, visible_arrow, keys, defaults }
     }
 
     /// The columns that a statement sees, by their places in the stored table, and in Arrow.
@@ -114,6 +122,17 @@ impl TautTable {
         Ok(ArrowSchema::new(places.iter().map(field).collect::<Result<Vec<_>>>()?))
     }
 
+    /// The keys of which a statement sees all columns, for the planner.
+    fn visible_keys(&self) -> Option<Constraints> {
+        let place = |column: &ColumnIndex| self.visible.iter().position(|visible| *visible == column.index());
+        let key = |key: &UniqueKey| {
+            let places = key.columns.iter().map(place).collect::<Option<Vec<_>>>()?;
+            Some(if key.is_primary { Constraint::PrimaryKey(places) } else { Constraint::Unique(places) })
+        };
+        let keys: Vec<Constraint> = self.stored.constraints.keys.iter().filter_map(key).collect();
+        (!keys.is_empty()).then(|| Constraints::new_unverified(keys))
+    }
+
     /// Rows of the table in this snapshot.
     pub fn rows(&self) -> u64 {
         self.rows
@@ -131,6 +150,10 @@ impl TautTable {
     /// those in blocks.
     pub fn distinct_of(&self, name: &str) -> Option<f64> {
         let (_, statistics) = self.statistics_of(name)?;
+        let is_key = |key: &UniqueKey| self.stored.schema.index_of(name).is_some_and(|column| key.columns == [column]);
+        if self.stored.constraints.keys.iter().any(is_key) {
+            return Some((self.rows as f64 - statistics.nulls as f64).max(0.0));
+        }
         let distinct = statistics.distinct_estimate() as f64;
         Some(distinct + distinct / (statistics.rows as f64).max(1.0) * self.stored.delta.rows() as f64)
     }
@@ -187,6 +210,22 @@ impl TableProvider for TautTable {
 
     fn table_type(&self) -> TableType {
         TableType::Base
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        self.keys.get_or_init(|| self.visible_keys()).as_ref()
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        let defaults = || {
+            let columns = self.stored.constraints.defaults.iter().filter_map(|(column, sql)| {
+                let column = self.stored.schema.column(*column);
+                // It was planned when it was declared.
+                Some((column.name.clone(), default_expression(sql, column.logical_type).ok()?))
+            });
+            columns.collect()
+        };
+        self.defaults.get_or_init(defaults).get(column)
     }
 
     /// Every condition that is offered is evaluated in the scan, exactly, but those on ids of rows.

@@ -137,6 +137,11 @@ impl NewBlock {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
     }
 
+    /// Its file.
+    pub fn file(&self) -> &Arc<BlockFile> {
+        &self.file
+    }
+
     /// What the catalog will know of it.
     pub fn entry(&self) -> &BlockEntry {
         self.file.entry()

@@ -253,6 +253,15 @@ impl Table {
         Self { blocks, runs, partitions: None, delta, sparse_index: Arc::default(), ..self.clone() }
     }
 
+    /// The same table with some of its blocks alone, and with all but them.
+    pub fn divided(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
+        let is_chosen = |block: &Arc<BlockFile>| blocks.iter().any(|chosen| chosen.id() == block.id());
+        let (chosen, rest) = self.blocks.iter().cloned().partition(is_chosen);
+        let mut chosen = self.with_blocks(chosen, false);
+        chosen.delta.remove_pages(|_| true);
+        (chosen, self.with_blocks(rest, false))
+    }
+
     /// Whether a block or page of that name belongs to it.
     pub(crate) fn has_unit(&self, unit: UnitId) -> bool {
         self.delta.page(unit).is_some()

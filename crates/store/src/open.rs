@@ -22,7 +22,7 @@ use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, ROOT,
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
-use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Table};
+use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// How a database is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -271,6 +271,11 @@ fn create_blocks(directory: &Directory) -> Result<(), FileError> {
 /// Builds the catalog of a file that was checked.
 fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
+    let delta = |constraints: &Constraints| {
+        let mut delta = Delta::default();
+        delta.set_keys(constraints.looked_up().iter().map(|columns| &**columns));
+        delta
+    };
     let tables = file.tables.into_iter().map(|table| Table {
         id: table.id,
         name: table.name.into_owned(),
@@ -280,7 +285,7 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         runs: Arc::new(table.runs.into_owned()),
         partitions: table.partitions.map(|partitions| Arc::new(partitions.into_owned())),
         statistics: Arc::new(table.statistics.into_owned()),
-        delta: Delta::default(),
+        delta: delta(&table.constraints),
         constraints: Arc::new(table.constraints.into_owned()),
         sparse_index: Arc::default(),
     });

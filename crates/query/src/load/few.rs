@@ -45,7 +45,7 @@ pub(super) async fn gather(
     table: &Table,
     context: &Arc<TaskContext>,
 ) -> Result<Gathered> {
-    let conform = Conform::new(&input.schema(), &table.schema, &table.name)?;
+    let conform = Conform::of_table(&input.schema(), table)?;
     let single: Arc<dyn ExecutionPlan> = match input.output_partitioning().partition_count() {
         1 => Arc::clone(input),
         _ => Arc::new(CoalescePartitionsExec::new(Arc::clone(input))),

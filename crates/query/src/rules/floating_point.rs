@@ -39,7 +39,7 @@ impl AnalyzerRule for FloatingPoint {
 }
 
 /// An expression whose decimal parts are double precision where they meet floating point.
-fn meeting(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub fn meeting(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
             let changed = widen(&mut [left.as_mut(), right.as_mut()], schema);

@@ -8,5 +8,5 @@ mod join_order;
 
 pub use aggregate::AggregateInScan;
 pub use estimate::selectivity;
-pub use floating_point::FloatingPoint;
+pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
 pub use join_order::JoinOrder;

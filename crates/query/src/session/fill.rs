@@ -16,10 +16,14 @@ use taut_types::{Schema, TableDesign};
 
 use super::{Done, QuerySession, count_of, pairs, start};
 use crate::batches::Batches;
+use crate::changes::Changes;
+use crate::constraints::default_expression;
 use crate::error::{QueryError, Result};
 use crate::files::{self, FileFormat, ReadOptions};
 use crate::load::{Target, TargetTable};
 use crate::parameters::Parameters;
+use crate::repartition::complete_partitions;
+use crate::rewrite::rebuild_indexes;
 use crate::statement::TableSource;
 
 impl QuerySession {
@@ -105,10 +109,10 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Done> {
         match source {
-            TableSource::Columns(columns) => {
+            TableSource::Columns { columns, declared } => {
                 let schema = Schema::new(columns.clone())?;
                 let design = TableDesign::from_options(pairs(options), &schema)?;
-                self.changes().commit(|edit| edit.create_table(name, schema, design).map(drop))?;
+                self.define_table(name, &schema, design, declared)?;
                 Ok(Done::of("CREATE TABLE"))
             }
             TableSource::Query(query) => {
@@ -143,11 +147,39 @@ impl QuerySession {
         rows_total: Option<u64>,
     ) -> Result<u64> {
         let progress = self.counter(&format!("load {name}"), rows_total);
+        let has_keys = match &target {
+            Target::Table(table) if !table.constraints.looked_up().is_empty() => Some(Arc::clone(table)),
+            _ => None,
+        };
         let provider = TargetTable { store: Arc::clone(self.store()), target };
         let source = provider_as_source(Arc::new(provider));
         let plan =
             LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
-        count_of(start(self.state(None), plan, progress).await?).await
+        let Some(table) = has_keys else {
+            return count_of(start(self.state(None), plan, progress).await?).await;
+        };
+        let filled = self.in_transaction(async |changes: Changes| {
+            let mut state = self.state(None);
+            state.config_mut().set_extension(Arc::new(changes));
+            count_of(start(state, plan, progress).await?).await
+        });
+        let rows = filled.await?;
+        self.complete(&table).await;
+        Ok(rows)
+    }
+
+    /// Gives a table that was loaded in a transaction of its own what loads leave over. The rows are in, whatever comes of
+    /// this; see the end of a load.
+    pub(super) async fn complete(&self, table: &Table) {
+        if self.is_in_transaction() {
+            return;
+        }
+        let changes = Changes::at_once(Arc::clone(&self.store));
+        let _ = complete_partitions(&changes, table.id, self.threads).await;
+        let newest = self.store.snapshot().table_of(table.id).map(|newest| newest.design.indexes.clone());
+        if let Some(indexes) = newest.filter(|indexes| *indexes != table.design.indexes) {
+            let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
+        }
     }
 
     pub(super) async fn load(
@@ -183,7 +215,7 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
 }
 
 /// Rows of a source as rows of a table. CSV holds columns by place; Parquet, JSON and batches by name, where a name that
-/// differs in case alone will do. A column that the source does not have is null.
+/// differs in case alone will do. A column that the source does not have has its default.
 fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: LogicalPlan) -> Result<LogicalPlan> {
     let found: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
     let place_of = |name: &str| {
@@ -198,11 +230,15 @@ fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: Log
             "leave it out, or select the columns: INSERT INTO t SELECT a, b FROM ...",
         ));
     }
+    let default_of = |name: &str| table.constraints.defaults.get(&table.schema.index_of(name)?);
     let mut expressions = Vec::with_capacity(table.schema.len());
     for column in table.schema.columns() {
         let place = if held.index_of(&column.name).is_some() { place_of(&column.name) } else { None };
         expressions.push(match place {
             Some(place) => Expr::Column(Column::from(rows.schema().qualified_field(place))).alias(&column.name),
+            None if let Some(sql) = default_of(&column.name) => {
+                default_expression(sql, column.logical_type)?.alias(&column.name)
+            }
             None if by_name && !column.nullable => {
                 return Err(QueryError::NotFound { kind: "column", name: format!("{} in {source}", column.name) });
             }

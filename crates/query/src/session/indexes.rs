@@ -54,6 +54,15 @@ impl QuerySession {
         let (mut notices, mut tables) = (Vec::new(), Vec::<Arc<Table>>::new());
         for name in names {
             match self.index(name) {
+                Some((table, index)) if table.constraints.keys.iter().any(|key| key.name == index.name) => {
+                    return Err(QueryError::unsupported(
+                        format!(
+                            "DROP INDEX {name}, which constraint {name:?} of table {:?} is looked up by,",
+                            table.name
+                        ),
+                        "ALTER TABLE ... DROP CONSTRAINT drops both",
+                    ));
+                }
                 Some((table, _)) if tables.iter().any(|known| known.id == table.id) => {}
                 Some((table, _)) => tables.push(table),
                 None if if_exists => notices.push(format!("index {name:?} does not exist; it was skipped")),
@@ -80,7 +89,7 @@ impl QuerySession {
     }
 
     /// Gives the blocks of a table the indexes of its design as it is now, but for some.
-    async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
+    pub(super) async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
         let snapshot = self.snapshot();
         let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
         let indexes = newest.design.indexes.iter().filter(|index| !without.contains(&index.name));

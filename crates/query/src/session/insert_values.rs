@@ -8,10 +8,12 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName, SetExpr, Statement as Ast, TableObject};
 use taut_store::Table;
+use taut_types::ColumnIndex;
 
 use super::QuerySession;
-use crate::changes::Changes;
+use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
+use crate::constraints::default_syntax;
 use crate::error::Result;
 use crate::kept::exact;
 use crate::parameters::{Parameters, Value};
@@ -43,11 +45,12 @@ impl QuerySession {
         let rows = RecordBatch::try_new(Arc::new(nullable), arrays).map_err(DataFusionError::from)?;
         self.check_may_write("INSERT")?;
         // Says where a null must not be.
-        let rows = Conform::new(&rows.schema(), &table.schema, &table.name)?.batch(&rows)?;
+        let rows = Conform::of_table(&rows.schema(), table)?.batch(&rows)?;
         let inserted = self.in_transaction(async |changes: Changes| {
             if let Some(transaction) = changes.transaction() {
                 transaction.insert_rows(table.id, &rows)?;
             }
+            changes.wrote(table, WrittenRows::New(rows.clone()));
             Ok(rows.num_rows() as u64)
         });
         Ok(Some(inserted.await?))
@@ -102,9 +105,12 @@ fn values_of(table: &Table, listed: &Listed<'_>, values: &[Value]) -> Option<Vec
     }
     let mut used = 0;
     let types: Vec<_> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
-    let null = |place: usize| ScalarValue::try_from(&types[place]).ok();
-    let nulls: Vec<ScalarValue> = (0..types.len()).map(null).collect::<Option<_>>()?;
-    let mut columns: Vec<Vec<ScalarValue>> = nulls.iter().map(|null| vec![null.clone(); rows.len()]).collect();
+    let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
+        Some(sql) if !places.contains(&place) => exact(&literal(&default_syntax(sql).ok()?)?, &types[place]),
+        _ => ScalarValue::try_from(&types[place]).ok(),
+    };
+    let defaults: Vec<ScalarValue> = (0..types.len()).map(default).collect::<Option<_>>()?;
+    let mut columns: Vec<Vec<ScalarValue>> = defaults.iter().map(|value| vec![value.clone(); rows.len()]).collect();
     for (number, row) in rows.iter().enumerate() {
         if row.content.len() != places.len() {
             return None;

@@ -1,5 +1,6 @@
 //! Statements that change rows: `UPDATE`, `DELETE`, `MERGE`, `TRUNCATE` and `INSERT ... RETURNING`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
@@ -10,19 +11,23 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
-use taut_store::Table;
+use taut_store::{CommitError, KeyMode, Table, TableId, UniqueKey};
+use taut_types::ColumnIndex;
 
 use super::transactions::is_conflict;
 use super::{Done, Outcome, QuerySession, count_of};
-use crate::changes::Changes;
+use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
+use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result};
 use crate::load::InsertExec;
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::Parameters;
-use crate::statement::{IsolationLevel, Mutation, MutationKind, Names, TARGET, TargetColumn, WRITTEN};
+use crate::statement::{
+    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, Names, TARGET, TargetColumn, WRITTEN,
+};
 use crate::table::TautTable;
 
 /// How often a statement is run again by itself that another transaction was faster than.
@@ -40,9 +45,21 @@ impl QuerySession {
     /// committed before each of its statements, is run again where another changed the same rows meanwhile.
     pub(super) async fn mutate(&self, mutate: &Mutate<'_>) -> Result<Outcome> {
         self.check_may_write(mutate.mutation.kind.verb())?;
+        let updates = mutate.mutation.conflict().is_some_and(Conflict::updates);
         for _ in 1..ATTEMPTS_MAX {
             match self.try_to_mutate(mutate).await {
                 Err(error) if is_conflict(&error) && self.runs_again()? => {}
+                // The row that it conflicts with was not there when it began.
+                Err(QueryError::NotUnique { is_concurrent: true, table, .. })
+                    if mutate.mutation.conflict().is_some() =>
+                {
+                    if !self.runs_again()? {
+                        return Err(CommitError::RowsChanged { table }.into());
+                    }
+                }
+                Err(QueryError::NotUnique { .. }) if updates => {
+                    return Err(QueryError::Cardinality { verb: mutate.mutation.kind.verb() });
+                }
                 done => return done,
             }
         }
@@ -70,28 +87,37 @@ impl QuerySession {
         let snapshot = changes.snapshot();
         let table = snapshot.table(&mutation.table);
         let table = table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })?;
-        if mutation.conflict().is_some() {
-            return Err(QueryError::unsupported(
-                "ON CONFLICT",
-                "it comes with PRIMARY KEY and UNIQUE constraints; MERGE INTO changes or inserts rows by a condition",
-            ));
-        }
-        let columns = table.schema.columns().iter();
-        let columns: Vec<TargetColumn<'_>> = columns
-            .map(|column| TargetColumn { name: &column.name, default: None, logical_type: Some(column.logical_type) })
+        let defaults = defaults_of(table)?;
+        let columns: Vec<TargetColumn<'_>> = (0..table.schema.len())
+            .map(|place| {
+                let column = table.schema.column(ColumnIndex::from(place));
+                let default = defaults.get(&ColumnIndex::from(place));
+                TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
+            })
             .collect();
-        let query = mutation.query(&columns, &[])?;
-        let changed = ChangedRows::default();
+        let keys = conflict_keys(mutation, table)?;
+        let query = mutation.query(&columns, &named(table, &keys))?;
+        let changes = &match mutation.assigned(&columns)? {
+            Some(assigned) => changes.assigning(assigned.into_iter().map(ColumnIndex::from).collect()),
+            None => changes.clone(),
+        };
         let state = self.target_state(changes, table, *names);
+        let changed = ChangedRows::default();
         let plan = plan_of(&state, query.query, parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
-        let rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, Arc::clone(&changed))?;
+        let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
+        let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
+        let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };
+        let rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
         let rows: Arc<dyn ExecutionPlan> = Arc::new(rows);
         let written = match (mutation.kind, &mutation.returning) {
             (_, Some(_)) => {
                 let batches: Vec<RecordBatch> =
                     execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
-                let conform = Conform::new(&rows.schema(), &table.schema, &table.name)?;
+                let conform = match mutation.kind {
+                    MutationKind::Delete => Conform::new(&rows.schema(), &table.schema, &table.name)?,
+                    _ => Conform::of_table(&rows.schema(), table)?,
+                };
                 let batches =
                     batches.iter().map(|batch| conform.batch(batch)).collect::<datafusion::common::Result<_>>()?;
                 Some(MemTable::try_new(table.schema.arrow(), vec![batches])?)
@@ -114,18 +140,21 @@ impl QuerySession {
                 inserted = count_of(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
             }
         }
-        let Changed { rows: changed, deleted } = std::mem::take(&mut *changed.lock());
-        if !changed.is_empty()
-            && let Some(transaction) = changes.transaction()
-        {
-            transaction.delete_rows(table.id, &changed).await?;
+        let Changed { replaced, deleted } = std::mem::take(&mut *changed.lock());
+        if let Some(transaction) = changes.transaction() {
+            for rows in [&replaced, &deleted].into_iter().filter(|rows| !rows.is_empty()) {
+                transaction.delete_rows(table.id, rows).await?;
+            }
         }
+        let deleted_rows = deleted.len();
+        changes.wrote(table, WrittenRows::Replaced(replaced));
+        changes.wrote(table, WrittenRows::Deleted(deleted));
         match (written, mutation.returning_query()) {
             (Some(written), Some(returning)) => {
                 let batches = self.returned(changes, written, returning, parameters).await?;
                 Ok(Outcome::Rows(batches))
             }
-            _ => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted))),
+            _ => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted_rows))),
         }
     }
 
@@ -163,17 +192,69 @@ impl QuerySession {
     }
 
     /// Removes all rows of tables.
-    pub(super) fn truncate(&self, names: &[String]) -> Result<Outcome> {
+    pub(super) async fn truncate(&self, names: &[String]) -> Result<Outcome> {
         self.check_may_write("TRUNCATE")?;
-        let snapshot = self.snapshot();
-        let table = |name: &String| match snapshot.table(name) {
-            Some(table) => Ok(table.id),
-            None => Err(QueryError::NotFound { kind: "table", name: name.clone() }),
-        };
-        let tables = names.iter().map(table).collect::<Result<Vec<_>>>()?;
-        self.changes().commit(|edit| tables.iter().try_for_each(|table| edit.truncate(*table)))?;
+        let truncated = self.in_transaction(async |changes: Changes| {
+            let snapshot = changes.snapshot();
+            let table = |name: &String| match snapshot.table(name) {
+                Some(table) => Ok(Arc::clone(table)),
+                None => Err(QueryError::NotFound { kind: "table", name: name.clone() }),
+            };
+            let tables = names.iter().map(table).collect::<Result<Vec<_>>>()?;
+            for table in &tables {
+                let remains = |child: &&TableId| !tables.iter().any(|truncated| truncated.id == **child);
+                if let Some(child) = table.constraints.referenced_by.iter().find(remains) {
+                    let by = snapshot.table_of(*child).map(|child| child.name.clone()).unwrap_or_default();
+                    return Err(QueryError::unsupported(
+                        format!("TRUNCATE of table {:?}, which a foreign key of table {by:?} references,", table.name),
+                        "TRUNCATE of both together, and DELETE, are",
+                    ));
+                }
+                if let Some(transaction) = changes.transaction()
+                    && !table.constraints.keys.is_empty()
+                {
+                    transaction.lock_all_keys(table.id, KeyMode::Exclusive).await?;
+                }
+            }
+            changes.commit(|edit| tables.iter().try_for_each(|table| edit.truncate(table.id)))?;
+            Ok(())
+        });
+        truncated.await?;
         Ok(Outcome::Done(Done::of("TRUNCATE TABLE")))
     }
+}
+
+/// The defaults of a table as syntax.
+fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
+    table.constraints.defaults.iter().map(|(column, sql)| Ok((*column, default_syntax(sql)?))).collect()
+}
+
+/// The keys of a table that `ON CONFLICT` means.
+fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a UniqueKey>> {
+    let keys = &table.constraints.keys;
+    let Some(conflict) = mutation.conflict() else { return Ok(Vec::new()) };
+    let found = match &conflict.target {
+        None => return Ok(keys.iter().collect()),
+        Some(ConflictTarget::Columns(names)) => keys.iter().find(|key| {
+            let column = |column: &ColumnIndex| names.contains(&table.schema.column(*column).name);
+            let distinct: BTreeSet<&String> = names.iter().collect();
+            key.columns.len() == distinct.len() && key.columns.iter().all(column)
+        }),
+        Some(ConflictTarget::Constraint(name)) => keys.iter().find(|key| key.name == *name),
+    };
+    let known = || keys.iter().map(|key| format!("{:?} on ({})", key.name, named(table, &[key]).concat().join(", ")));
+    let allowed = match keys.as_slice() {
+        [] => "it has no PRIMARY KEY or UNIQUE constraint".to_owned(),
+        _ => format!("its keys are {}", known().collect::<Vec<_>>().join(" and ")),
+    };
+    let what = || format!("ON CONFLICT with what is no key of table {:?}", table.name);
+    Ok(vec![found.ok_or_else(|| QueryError::Conflict { what: what(), allowed })?])
+}
+
+/// The names of the columns of keys.
+fn named(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
+    let name = |column: &ColumnIndex| table.schema.column(*column).name.clone();
+    keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
 }
 
 async fn plan_of(state: &SessionState, query: Box<Query>, parameters: &Parameters) -> Result<LogicalPlan> {

@@ -23,8 +23,6 @@ use crate::kept::{Basis, Found, KeptPlan, Slot};
 use crate::parameters::{Parameters, Value};
 use crate::prepared::Prepared;
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
-use crate::repartition::complete_partitions;
-use crate::rewrite::rebuild_indexes;
 use crate::scan;
 use crate::statement::{self, Names, Statement};
 
@@ -295,14 +293,8 @@ impl QuerySession {
             count_of(start(state, plan, progress).await?).await
         });
         let rows = inserted.await?;
-        if let (Some(table), None) = (table, self.transaction()) {
-            // The rows are in, whatever comes of this; see the end of a load.
-            let changes = Changes::at_once(Arc::clone(&self.store));
-            let _ = complete_partitions(&changes, table.id, self.threads).await;
-            let newest = self.store.snapshot().table_of(table.id).map(|newest| newest.design.indexes.clone());
-            if let Some(indexes) = newest.filter(|indexes| *indexes != table.design.indexes) {
-                let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
-            }
+        if let Some(table) = table {
+            self.complete(&table).await;
         }
         Ok(Outcome::Done(Done::with_rows(verb, rows)))
     }

@@ -173,7 +173,11 @@ impl QuerySession {
             None => (Arc::new(self.store.begin()), true),
         };
         let mut undo = Undo { transaction: &transaction, mark: Some(transaction.mark()) };
-        let done = run(Changes::of(Arc::clone(&self.store), Arc::clone(&transaction))).await;
+        let changes = Changes::of(Arc::clone(&self.store), Arc::clone(&transaction));
+        let done = match run(changes.clone()).await {
+            Ok(value) => self.check_keys(&changes).await.map(|()| value),
+            Err(error) => Err(error),
+        };
         match done {
             Ok(value) if is_own => {
                 undo.mark = None;

@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use taut_types::IndexKind;
 
+use super::constraints::{change_of, constraint_of};
 use super::{NewIndex, Statement, TableSource, local_name, normalize};
 use crate::columns::columns_of;
 use crate::error::{QueryError, Result};
@@ -28,12 +29,6 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
         return Err(QueryError::unsupported(what, "CREATE TABLE t (columns) WITH (options) and AS query are"));
     }
-    if let Some(constraint) = create.constraints.first() {
-        return Err(QueryError::unsupported(
-            format!("table constraint {constraint}"),
-            "constraints other than NOT NULL are not there yet",
-        ));
-    }
     let options = match create.table_options {
         CreateTableOptions::None => Vec::new(),
         CreateTableOptions::With(options) => options.into_iter().map(option_pair).collect::<Result<_>>()?,
@@ -47,7 +42,16 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         (Some(_), false) => {
             return Err(QueryError::unsupported("a list of columns before AS", "name the columns in the query"));
         }
-        (None, _) => TableSource::Columns(columns_of(&create.columns, &mut notices)?),
+        (None, _) => {
+            let (mut columns, mut declared) = columns_of(&create.columns, &mut notices)?;
+            for constraint in create.constraints {
+                declared.constraints.push(constraint_of(constraint)?);
+            }
+            for column in &mut columns {
+                column.nullable &= !declared.is_primary(&column.name);
+            }
+            TableSource::Columns { columns, declared }
+        }
     };
     let name = local_name(&create.name)?;
     Ok(Statement::CreateTable { name, if_not_exists: create.if_not_exists, source, options, notices })
@@ -112,8 +116,12 @@ pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
 }
 
 pub(super) fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>) -> Result<Statement> {
-    let mut options = Vec::new();
+    let (mut options, mut changes) = (Vec::new(), Vec::new());
     for operation in operations {
+        if let Some(change) = change_of(&operation)? {
+            changes.push(change);
+            continue;
+        }
         match operation {
             AlterTableOperation::SetOptionsParens { options: given } => {
                 for option in given {
@@ -123,12 +131,21 @@ pub(super) fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>
             other => {
                 return Err(QueryError::unsupported(
                     format!("ALTER TABLE ... {other}"),
-                    "ALTER TABLE t SET (name = 'value', ...) changes the design of a table",
+                    "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD and DROP CONSTRAINT and \
+                     ALTER COLUMN a SET and DROP DEFAULT what its rows must obey",
                 ));
             }
         }
     }
-    Ok(Statement::AlterTable { name: local_name(&name)?, options })
+    let name = local_name(&name)?;
+    match (changes.is_empty(), options.is_empty()) {
+        (true, _) => Ok(Statement::AlterTable { name, options }),
+        (false, true) => Ok(Statement::AlterConstraints { name, changes }),
+        (false, false) => Err(QueryError::unsupported(
+            "a change of the design and of constraints in one statement",
+            "one ALTER TABLE for each is",
+        )),
+    }
 }
 
 pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]) -> Result<Statement> {

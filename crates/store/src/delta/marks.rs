@@ -65,6 +65,11 @@ impl RowSet {
         is_new
     }
 
+    /// Whether a row is in it.
+    pub fn contains(&self, row: RowId) -> bool {
+        self.segment(row.unit(), row.segment()).is_some_and(|rows| rows.contains(u32::from(row.row())))
+    }
+
     /// Adds all rows of another set.
     pub fn extend(&mut self, other: &Self) {
         for (place, rows) in &other.segments {

@@ -113,7 +113,7 @@ impl Insert {
         &self,
         target: &Target,
         columns: &[TargetColumn<'_>],
-        conflict_columns: &[String],
+        conflict_keys: &[Vec<String>],
     ) -> Result<MutationQuery> {
         let (source, values) = self.source(target, columns)?;
         let Some(conflict) = &self.conflict else { return Ok(inserting(columns, source, values)) };
@@ -121,21 +121,24 @@ impl Insert {
         let values = columns.iter().zip(values).map(|(column, value)| item(column.cast(value), column.name));
         let rows = derived(select(values.collect(), vec![alone(source)], None), EXCLUDED, &[]);
         let excluded = |column: &TargetColumn<'_>| super::build::column(EXCLUDED, column.name);
-        let matches = conflict_columns.iter().map(|name| equal(target.column(name), column(EXCLUDED, name)));
-        let Some(matches) = all_of(matches) else {
-            if conflict.updates() {
+        let matches =
+            |names: &Vec<String>| all_of(names.iter().map(|name| equal(target.column(name), column(EXCLUDED, name))));
+        let matches: Vec<Expr> = conflict_keys.iter().filter_map(matches).collect();
+        let is_new = is_null(target.row());
+        let (from, action, values, selection) = match (&conflict.action, matches.as_slice()) {
+            (OnConflictAction::DoNothing, keys) => {
+                // One after the other: joins by a choice of keys would compare each row with each.
+                let is_new = keys.iter().map(|matches| not_exists(target, matches.clone()));
+                let values = columns.iter().map(excluded).collect();
+                let query = inserting(columns, rows, values);
+                return Ok(MutationQuery { query: filtered(query.query, all_of(is_new)), ..query });
+            }
+            (OnConflictAction::DoUpdate(_), []) => {
                 let allowed = "a key of the table, over columns that ON CONFLICT names, is";
                 return Err(QueryError::unsupported("ON CONFLICT DO UPDATE without a key", allowed));
             }
-            return Ok(inserting(columns, rows, columns.iter().map(excluded).collect()));
-        };
-        let from = joined(rows, JoinOperator::Left(JoinConstraint::On(matches)), target.relation());
-        let is_new = is_null(target.row());
-        let (action, values, selection) = match &conflict.action {
-            OnConflictAction::DoNothing => {
-                (Action::Insert.code(), columns.iter().map(excluded).collect::<Vec<_>>(), Some(is_new))
-            }
-            OnConflictAction::DoUpdate(update) => {
+            (OnConflictAction::DoUpdate(update), [matches, ..]) => {
+                let from = joined(rows, JoinOperator::Left(JoinConstraint::On(matches.clone())), target.relation());
                 let action = case(vec![(is_new.clone(), Action::Insert.code())], Action::Update.code());
                 let set = values_of(&update.assignments, target, columns)?;
                 let value = |(column, set): (&TargetColumn<'_>, Option<Expr>)| {
@@ -143,12 +146,12 @@ impl Insert {
                     let set = set.map(|set| column.cast(qualified(&set, columns, &target.alias)));
                     case(vec![(is_new.clone(), excluded(column))], set.unwrap_or(old))
                 };
-                let values = columns.iter().zip(set).map(value).collect();
+                let values: Vec<Expr> = columns.iter().zip(set).map(value).collect();
                 let condition = update.selection.as_ref().map(|condition| {
                     let condition = nested(qualified(condition, columns, &target.alias));
                     any_of([is_new.clone(), condition])
                 });
-                (action, values, condition.flatten())
+                (from, action, values, condition.flatten())
             }
         };
         let mut projection = vec![item(target.row(), ROW), item(action, ACTION)];
@@ -191,6 +194,21 @@ impl Insert {
         };
         Ok((source, columns.iter().enumerate().map(value).collect()))
     }
+}
+
+/// Whether no row of the table meets a condition.
+fn not_exists(target: &Target, condition: Expr) -> Expr {
+    let one = item(Action::Insert.code(), ACTION);
+    let subquery = select(vec![one], vec![alone(target.relation())], Some(condition));
+    Expr::Exists { subquery, negated: true }
+}
+
+/// A plain query with a condition.
+fn filtered(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> {
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.selection = condition;
+    }
+    query
 }
 
 /// The query of an insert that nothing stands against.

@@ -186,15 +186,27 @@ impl Mutation {
         }
     }
 
+    /// The columns of the table, by their places, to which it may give other values; `None` for all.
+    ///
+    /// # Errors
+    /// As [`Mutation::query`].
+    pub fn assigned(&self, columns: &[TargetColumn<'_>]) -> Result<Option<Vec<usize>>> {
+        let target = Target { table: self.table.clone(), alias: self.alias.clone() };
+        match &self.parts {
+            Parts::Update(update) => update.assigned(&target, columns).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// The query that gives the rows, for a table with these columns. Rows to insert conflict with those that are equal
-    /// in the conflict columns, which matter to `ON CONFLICT` only; without any, no row conflicts.
+    /// in the columns of any of the keys, which matter to `ON CONFLICT` only; without any, no row conflicts.
     ///
     /// # Errors
     /// When the statement names columns that the table has not, or one twice, or more or fewer values than columns.
-    pub fn query(&self, columns: &[TargetColumn<'_>], conflict_columns: &[String]) -> Result<MutationQuery> {
+    pub fn query(&self, columns: &[TargetColumn<'_>], conflict_keys: &[Vec<String>]) -> Result<MutationQuery> {
         let target = Target { table: self.table.clone(), alias: self.alias.clone() };
         let mut query = match &self.parts {
-            Parts::Insert(insert) => insert.query(&target, columns, conflict_columns)?,
+            Parts::Insert(insert) => insert.query(&target, columns, conflict_keys)?,
             Parts::Update(update) => update.query(&target, columns)?,
             Parts::Delete(delete) => delete.query(&target, columns, self.returning.is_some()),
             Parts::Merge(merge) => merge.query(&target, columns)?,

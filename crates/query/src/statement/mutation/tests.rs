@@ -29,7 +29,7 @@ fn planned(sql: &str, types: [Option<LogicalType>; 3]) -> Result<MutationQuery> 
         TargetColumn { name: "b", default: Some(&seven), logical_type: b },
         TargetColumn { name: "c", default: None, logical_type: c },
     ];
-    mutation(sql)?.query(&columns, &["a".to_owned()])
+    mutation(sql)?.query(&columns, &[vec!["a".to_owned()]])
 }
 
 /// The text of a query, without quotes where they do not matter.

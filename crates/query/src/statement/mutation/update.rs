@@ -41,6 +41,12 @@ pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
 }
 
 impl Update {
+    /// The places of the columns that it sets.
+    pub fn assigned(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
+        let values = values_of(&self.assignments, target, columns)?;
+        Ok(values.iter().enumerate().filter_map(|(place, value)| value.as_ref().map(|_| place)).collect())
+    }
+
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {
         let values = values_of(&self.assignments, target, columns)?;
         let values = columns

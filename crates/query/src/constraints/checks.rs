@@ -1,0 +1,71 @@
+//! The conditions that each row by itself must meet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::common::{DataFusionError, Result as EngineResult};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use taut_store::Table;
+
+use super::expressions::condition;
+use crate::error::{QueryError, Result};
+
+/// The `CHECK` constraints of a table, ready to be evaluated.
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
+    table: String,
+    conditions: Vec<(String, Arc<dyn PhysicalExpr>)>,
+}
+
+impl Checks {
+    /// Those of a table.
+    ///
+    /// # Errors
+    /// When a condition cannot be planned any more.
+    pub fn of(table: &Table) -> Result<Self> {
+        let conditions = table.constraints.checks.iter();
+        let conditions = conditions.map(|check| Ok((check.name.clone(), condition(&check.condition, &table.schema)?)));
+        Ok(Self { table: table.name.clone(), conditions: conditions.collect::<Result<_>>()? })
+    }
+
+    /// Whether rows of a table meet all conditions: none is false.
+    ///
+    /// # Errors
+    /// When one is, for some row, or cannot be evaluated.
+    pub fn check(&self, rows: &RecordBatch) -> EngineResult<()> {
+        for (name, condition) in &self.conditions {
+            let met = condition.evaluate(rows)?.into_array(rows.num_rows())?;
+            let met = met.as_boolean();
+            if met.true_count() + met.null_count() == rows.num_rows() {
+                continue;
+            }
+            let Some(row) = met.iter().position(|met| met == Some(false)) else { continue };
+            let error = QueryError::Check {
+                table: self.table.clone(),
+                constraint: name.clone(),
+                row: shown(condition, rows, row)?,
+            };
+            return Err(DataFusionError::External(Box::new(error)));
+        }
+        Ok(())
+    }
+}
+
+/// The values that a condition looks at.
+fn shown(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, row: usize) -> EngineResult<String> {
+    let places: BTreeSet<usize> = collect_columns(condition).iter().map(|column| column.index()).collect();
+    let schema = rows.schema();
+    let value = |place: &usize| {
+        let value = rows.column(*place);
+        let text = match value.is_null(row) {
+            true => "null".to_owned(),
+            false => array_value_to_string(value, row)?,
+        };
+        Ok(format!("{} = {text}", schema.field(*place).name()))
+    };
+    Ok(places.iter().map(value).collect::<EngineResult<Vec<_>>>()?.join(", "))
+}

@@ -1,0 +1,183 @@
+//! From what a statement declares to what the catalog keeps.
+
+use std::collections::BTreeSet;
+
+use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
+use taut_types::{ColumnIndex, Schema};
+
+use super::expressions::{condition, default_expression};
+use crate::error::{QueryError, Result};
+use crate::statement::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+
+/// A table whose constraints are declared.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    id: TableId,
+    name: &'a str,
+    schema: &'a Schema,
+}
+
+/// The constraints of a new table.
+///
+/// # Errors
+/// When one names what there is not, or does not fit.
+pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &Catalog) -> Result<Constraints> {
+    let (id, name, schema) = table;
+    let subject = Subject { id, name, schema };
+    let mut constraints = Constraints::default();
+    // Keys come first: a foreign key may reference one of its own table.
+    let is_foreign = |constraint: &&DeclaredConstraint| matches!(constraint.rule, DeclaredRule::ForeignKey { .. });
+    let (foreign, own): (Vec<_>, Vec<_>) = declared.constraints.iter().partition(is_foreign);
+    own.into_iter().chain(foreign).try_for_each(|constraint| add(&mut constraints, constraint, subject, catalog))?;
+    for (column, value) in &declared.defaults {
+        set_default(&mut constraints, column, &value.to_string(), subject)?;
+    }
+    Ok(constraints)
+}
+
+/// The constraints of a table after some changes, and what the user should know.
+///
+/// # Errors
+/// When one names what there is not, or does not fit.
+pub fn changed(
+    changes: &[ConstraintChange],
+    table: &taut_store::Table,
+    catalog: &Catalog,
+) -> Result<(Constraints, Vec<String>)> {
+    let subject = Subject { id: table.id, name: &table.name, schema: &table.schema };
+    let (mut constraints, mut notices) = (table.constraints.as_ref().clone(), Vec::new());
+    for change in changes {
+        match change {
+            ConstraintChange::Add(constraint) => add(&mut constraints, constraint, subject, catalog)?,
+            ConstraintChange::Drop { name, if_exists } => {
+                let known = constraints.names().any(|known| known == name);
+                if !known && !if_exists {
+                    return Err(QueryError::NotFound { kind: "constraint", name: format!("{}.{name}", table.name) });
+                }
+                if !known {
+                    notices.push(format!("constraint {name:?} of table {:?} does not exist", table.name));
+                }
+                constraints.keys.retain(|key| key.name != *name);
+                constraints.checks.retain(|check| check.name != *name);
+                constraints.foreign_keys.retain(|key| key.name != *name);
+            }
+            ConstraintChange::Default { column, value: Some(value) } => {
+                set_default(&mut constraints, column, &value.to_string(), subject)?;
+            }
+            ConstraintChange::Default { column, value: None } => {
+                constraints.defaults.remove(&subject.column(column)?);
+            }
+        }
+    }
+    Ok((constraints, notices))
+}
+
+fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject: Subject<'_>) -> Result<()> {
+    let column = subject.column(column)?;
+    default_expression(value, subject.schema.column(column).logical_type)?;
+    constraints.defaults.insert(column, value.to_owned());
+    Ok(())
+}
+
+fn add(
+    constraints: &mut Constraints,
+    constraint: &DeclaredConstraint,
+    subject: Subject<'_>,
+    catalog: &Catalog,
+) -> Result<()> {
+    match &constraint.rule {
+        DeclaredRule::Key { columns, is_primary } => {
+            if *is_primary && let Some(before) = constraints.primary_key() {
+                return Err(QueryError::Duplicate { kind: "primary key", name: before.name.clone() });
+            }
+            let places = subject.columns(columns)?;
+            if *is_primary && let Some(column) = places.iter().find(|place| subject.schema.column(**place).nullable) {
+                let column = &subject.schema.column(*column).name;
+                return Err(QueryError::unsupported(
+                    format!("a primary key over column {column:?} of table {:?}, which may hold nulls", subject.name),
+                    "columns that were declared NOT NULL, and UNIQUE over others, are",
+                ));
+            }
+            let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
+            let name = named(constraints, constraint, subject, &suffix)?;
+            constraints.keys.push(UniqueKey { name, columns: places, is_primary: *is_primary });
+        }
+        DeclaredRule::Check { condition: expression } => {
+            let text = expression.to_string();
+            condition(&text, subject.schema)?;
+            let name = named(constraints, constraint, subject, "check")?;
+            constraints.checks.push(Check { name, condition: text });
+        }
+        DeclaredRule::ForeignKey { columns, table, referenced, on_delete } => {
+            let name = named(constraints, constraint, subject, &format!("{}_fkey", columns.join("_")))?;
+            let own = subject.columns(columns)?;
+            let (parent, of_parent) = match catalog.table(table) {
+                _ if table == subject.name => (subject, &*constraints),
+                Some(parent) => {
+                    (Subject { id: parent.id, name: &parent.name, schema: &parent.schema }, &*parent.constraints)
+                }
+                None => return Err(QueryError::NotFound { kind: "table", name: table.clone() }),
+            };
+            let referenced = match (referenced.as_slice(), of_parent.primary_key()) {
+                ([], Some(key)) => key.columns.clone(),
+                ([], None) => return Err(QueryError::NotFound { kind: "primary key of table", name: table.clone() }),
+                (names, _) => parent.columns(names)?,
+            };
+            let key = ForeignKey { name, columns: own, table: parent.id, referenced, on_delete: *on_delete };
+            if !key.references(subject.schema, parent.schema, of_parent) {
+                return Err(QueryError::unsupported(
+                    format!("foreign key {:?} of table {:?}", key.name, subject.name),
+                    format!(
+                        "the columns of a PRIMARY KEY or UNIQUE constraint of table {table:?}, of the same types, are"
+                    ),
+                ));
+            }
+            constraints.foreign_keys.push(key);
+            if parent.id == subject.id {
+                constraints.referenced_by.insert(subject.id);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of a constraint, which no other of its table has; made up where none is given.
+fn named(
+    constraints: &Constraints,
+    constraint: &DeclaredConstraint,
+    subject: Subject<'_>,
+    suffix: &str,
+) -> Result<String> {
+    let taken: BTreeSet<&str> = constraints.names().collect();
+    match &constraint.name {
+        Some(name) if taken.contains(name.as_str()) => {
+            Err(QueryError::Duplicate { kind: "constraint", name: name.clone() })
+        }
+        Some(name) => Ok(name.clone()),
+        None => {
+            let base = format!("{}_{suffix}", subject.name);
+            let mut numbered = (1..).map(|number| format!("{base}{number}"));
+            let free = |name: &String| !taken.contains(name.as_str());
+            Ok(Some(base.clone()).filter(free).or_else(|| numbered.find(free)).unwrap_or(base))
+        }
+    }
+}
+
+impl Subject<'_> {
+    fn column(&self, name: &str) -> Result<ColumnIndex> {
+        let found = self.schema.index_of(name);
+        found.ok_or_else(|| QueryError::NotFound { kind: "column", name: format!("{}.{name}", self.name) })
+    }
+
+    fn columns(&self, names: &[String]) -> Result<Vec<ColumnIndex>> {
+        let mut columns = Vec::with_capacity(names.len());
+        for name in names {
+            let column = self.column(name)?;
+            if columns.contains(&column) {
+                return Err(QueryError::Duplicate { kind: "column", name: name.clone() });
+            }
+            columns.push(column);
+        }
+        Ok(columns)
+    }
+}

@@ -1,0 +1,102 @@
+//! Expressions that the catalog keeps as text: conditions of checks, and defaults.
+//!
+//! They are planned by themselves, with the settings of no session, so that they mean the same for everybody.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use taut_types::{LogicalType, Schema};
+
+use crate::error::{QueryError, Result};
+use crate::rules::floating_point_meets;
+use crate::settings::Engine;
+
+/// Nothing is run in it.
+static STATE: LazyLock<datafusion::common::Result<SessionState>> =
+    LazyLock::new(|| Ok(Engine::new(1, 1 << 20)?.context().state()));
+
+/// A condition over the columns of a table.
+///
+/// # Errors
+/// When it is none, or one that not only the row decides.
+pub fn condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
+    let schema = DFSchema::try_from(schema.arrow())?;
+    let expression = planned(sql, &schema)?;
+    if expression.get_type(&schema)? != DataType::Boolean {
+        return Err(QueryError::unsupported(format!("CHECK ({sql})"), "a condition is true, false or null"));
+    }
+    check(&expression, "CHECK", sql)?;
+    if expression.is_volatile() {
+        return Err(QueryError::unsupported(
+            format!("CHECK ({sql})"),
+            "a condition gives the same whenever it is evaluated",
+        ));
+    }
+    let meets = expression.transform_up(|expression| Ok(floating_point_meets(expression, &schema)))?.data;
+    Ok(state()?.create_physical_expr(meets, &schema)?)
+}
+
+/// The value of a column that a row does not give, in its type.
+///
+/// # Errors
+/// When it is none, or does not fit.
+pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> {
+    let nothing = DFSchema::empty();
+    let expression = planned(sql, &nothing)?;
+    check(&expression, "DEFAULT", sql)?;
+    let arrow = logical_type.arrow();
+    let from = expression.get_type(&nothing)?;
+    let is_moment = from.is_numeric() && arrow.is_temporal();
+    if is_moment || !datafusion::arrow::compute::can_cast_types(&from, &arrow) {
+        let allowed = format!("the column is {}", logical_type.sql_name());
+        return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
+    }
+    Ok(cast(expression, arrow))
+}
+
+/// The same as syntax, to be put into a statement.
+///
+/// # Errors
+/// When it is no expression.
+pub fn default_syntax(sql: &str) -> Result<ast::Expr> {
+    Ok(Parser::new(&PostgreSqlDialect {}).try_with_sql(sql)?.parse_expr()?)
+}
+
+fn planned(sql: &str, schema: &DFSchema) -> Result<Expr> {
+    Ok(state()?.create_logical_expr(sql, schema)?)
+}
+
+fn state() -> Result<&'static SessionState> {
+    STATE.as_ref().map_err(|error| QueryError::Engine(DataFusionError::Internal(error.to_string())))
+}
+
+/// Refuses what is not computed from one row, and parameters, which nobody could give values.
+fn check(expression: &Expr, what: &str, sql: &str) -> Result<()> {
+    let mut refused = None;
+    expression.apply(|part| {
+        refused = match part {
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => {
+                Some("a subquery")
+            }
+            Expr::AggregateFunction(_) => Some("an aggregation"),
+            Expr::WindowFunction(_) => Some("a window function"),
+            Expr::Placeholder(_) => Some("a parameter"),
+            _ => None,
+        };
+        Ok(if refused.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    match refused {
+        Some(refused) => {
+            Err(QueryError::unsupported(format!("{refused} in {what} {sql}"), "operators and functions of one row are"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,15 @@
+//! What rows must obey: constraints as they are declared, and their conditions and defaults as expressions.
+//!
+//! ```text
+//! CREATE TABLE, ALTER TABLE ── declare ──> Constraints in the catalog
+//! rows of a statement ── checks: NOT NULL, CHECK, batch by batch ──> the table
+//! end of the statement ── session/constraints: keys and foreign keys, of what was written
+//! ```
+
+mod checks;
+mod declare;
+mod expressions;
+
+pub use checks::Checks;
+pub use declare::{changed, declared};
+pub use expressions::{default_expression, default_syntax};

@@ -1,0 +1,288 @@
+//! Constraints of tables: declared, changed, and compared with many rows by queries.
+
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::physical_plan::execute_stream;
+use futures::TryStreamExt;
+use taut_store::{
+    BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
+    UniqueKey,
+};
+use taut_types::{ColumnIndex, IndexDesign, IndexKind, Schema, TableDesign};
+
+use super::keys::{not_referenced, shown};
+use super::{Done, Outcome, QuerySession};
+use crate::changes::Changes;
+use crate::constraints::{changed, declared};
+use crate::error::{QueryError, Result};
+use crate::statement::{ConstraintChange, Declared};
+use crate::table::TautTable;
+
+/// The rows that a query looks at, those that they are compared with, and the table that is referenced.
+const ROWS: &str = "taut rows";
+const OTHERS: &str = "taut others";
+const PARENT: &str = "taut parent";
+
+impl QuerySession {
+    /// Creates a table with what is declared of it.
+    pub(super) fn define_table(
+        &self,
+        name: &str,
+        schema: &Schema,
+        mut design: TableDesign,
+        declaration: &Declared,
+    ) -> Result<()> {
+        self.changes().commit(|edit| {
+            let table = edit.create_table(name, schema.clone(), design.clone())?;
+            let constraints = declared(declaration, (table, name, schema), edit.catalog())?;
+            if constraints.is_empty() {
+                return Ok(());
+            }
+            let before = design.indexes.len();
+            add_indexes(&mut design, &constraints, edit.catalog())?;
+            if design.indexes.len() > before {
+                edit.set_design(table, design)?;
+            }
+            set_constraints(edit, table, constraints)
+        })
+    }
+
+    /// Changes the constraints of a table, whose rows obey new ones already.
+    pub(super) async fn alter_constraints(&self, name: &str, changes: &[ConstraintChange]) -> Result<Outcome> {
+        let altered = self.in_transaction(async |to: Changes| {
+            let snapshot = to.snapshot();
+            let table = snapshot.table(name).ok_or_else(|| not_found(name))?;
+            let (constraints, notices) = changed(changes, table, &snapshot)?;
+            self.check_all(&snapshot, table, &constraints).await?;
+            to.commit(|edit| {
+                let mut design = table.design.as_ref().clone();
+                let dropped = |index: &IndexDesign| {
+                    let is_of = |constraints: &Constraints| constraints.keys.iter().any(|key| key.name == index.name);
+                    is_of(&table.constraints) && !is_of(&constraints)
+                };
+                design.indexes.retain(|index| !dropped(index));
+                add_indexes(&mut design, &constraints, edit.catalog())?;
+                if design != *table.design {
+                    edit.set_design(table.id, design)?;
+                }
+                set_constraints(edit, table.id, constraints)
+            })?;
+            Ok((table.id, notices))
+        });
+        let (table, notices) = altered.await?;
+        self.rebuild(table, &format!("index {name}"), &[]).await?;
+        Ok(Outcome::Done(Done { notices, ..Done::of("ALTER TABLE") }))
+    }
+
+    /// Whether all rows of a table obey the constraints that it does not have yet.
+    async fn check_all(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, constraints: &Constraints) -> Result<()> {
+        let rows = (ROWS, Arc::clone(table));
+        for check in constraints.checks.iter().filter(|check| !table.constraints.checks.contains(check)) {
+            let sql = format!("SELECT * FROM \"{ROWS}\" WHERE NOT ({}) LIMIT 1", check.condition);
+            if let Some(row) = self.first(snapshot, vec![rows.clone()], &sql).await? {
+                let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
+                return Err(QueryError::Check {
+                    table: table.name.clone(),
+                    constraint: check.name.clone(),
+                    row: shown(table, &all, row.columns(), 0)?,
+                });
+            }
+        }
+        for key in constraints.keys.iter().filter(|key| !table.constraints.keys.contains(key)) {
+            self.check_distinct(snapshot, table, table, key).await?;
+        }
+        for key in constraints.foreign_keys.iter().filter(|key| !table.constraints.foreign_keys.contains(key)) {
+            self.check_found(snapshot, table, table, key).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the keys of rows in new blocks are those of no other row.
+    pub(super) async fn check_unique_blocks(
+        &self,
+        transaction: &Transaction,
+        table: &Table,
+        key: &UniqueKey,
+        blocks: &[Arc<BlockFile>],
+    ) -> Result<()> {
+        transaction.lock_all_keys(table.id, KeyMode::Exclusive).await?;
+        let preview = transaction.preview()?;
+        let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+        let (new, others) = newest.divided(blocks);
+        let (new, others) = (Arc::new(new), Arc::new(others));
+        self.check_distinct(&preview, table, &new, key).await?;
+        if others.rows() == 0 {
+            return Ok(());
+        }
+        let names = names_of(&table.schema, &key.columns);
+        let equal: Vec<String> = names.iter().map(|name| format!("r.{name} = o.{name}")).collect();
+        let columns: Vec<String> = names.iter().map(|name| format!("r.{name}")).collect();
+        let sql = format!(
+            "SELECT {} FROM \"{ROWS}\" r JOIN \"{OTHERS}\" o ON {} LIMIT 1",
+            columns.join(", "),
+            equal.join(" AND ")
+        );
+        match self.first(&preview, vec![(ROWS, new), (OTHERS, others)], &sql).await? {
+            Some(row) => not_unique(table, key, &row),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the keys of rows in new blocks are in the table that a foreign key references.
+    pub(super) async fn check_referenced_blocks(
+        &self,
+        transaction: &Transaction,
+        table: &Table,
+        key: &ForeignKey,
+        blocks: &[Arc<BlockFile>],
+    ) -> Result<()> {
+        transaction.lock_all_keys(key.table, KeyMode::Shared).await?;
+        let preview = transaction.preview()?;
+        let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+        let (new, _) = newest.divided(blocks);
+        self.check_found(&preview, table, &Arc::new(new), key).await
+    }
+
+    async fn check_distinct(
+        &self,
+        catalog: &Arc<Catalog>,
+        table: &Table,
+        rows: &Arc<Table>,
+        key: &UniqueKey,
+    ) -> Result<()> {
+        let names = names_of(&table.schema, &key.columns);
+        let (columns, known) = (names.join(", "), known(&names));
+        let sql =
+            format!("SELECT {columns} FROM \"{ROWS}\" WHERE {known} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1");
+        match self.first(catalog, vec![(ROWS, Arc::clone(rows))], &sql).await? {
+            Some(row) => not_unique(table, key, &row),
+            None => Ok(()),
+        }
+    }
+
+    async fn check_found(
+        &self,
+        catalog: &Arc<Catalog>,
+        table: &Table,
+        rows: &Arc<Table>,
+        key: &ForeignKey,
+    ) -> Result<()> {
+        let parent = catalog.table_of(key.table).ok_or(CommitError::NoTable { table: key.table })?;
+        let (own, referenced) = (names_of(&table.schema, &key.columns), names_of(&parent.schema, &key.referenced));
+        let equal: Vec<String> =
+            own.iter().zip(&referenced).map(|(own, referenced)| format!("r.{own} = p.{referenced}")).collect();
+        let sql = format!(
+            "SELECT {} FROM \"{ROWS}\" r WHERE {} AND NOT EXISTS (SELECT 1 FROM \"{PARENT}\" p WHERE {}) LIMIT 1",
+            own.join(", "),
+            known(&own),
+            equal.join(" AND ")
+        );
+        match self.first(catalog, vec![(ROWS, Arc::clone(rows)), (PARENT, Arc::clone(parent))], &sql).await? {
+            Some(row) => Err(not_referenced(catalog, table, key, shown(table, &key.columns, row.columns(), 0)?)),
+            None => Ok(()),
+        }
+    }
+
+    /// The first row of a query over some versions of tables.
+    async fn first(
+        &self,
+        snapshot: &Arc<Catalog>,
+        relations: Vec<(&'static str, Arc<Table>)>,
+        sql: &str,
+    ) -> Result<Option<RecordBatch>> {
+        let mut catalog = self.catalog(Arc::clone(snapshot), None);
+        for (name, table) in relations {
+            let table = TautTable::new(Arc::clone(self.store()), table, None);
+            catalog.relations.push((name, Arc::new(table) as Arc<dyn TableProvider>));
+        }
+        let state = catalog.state(self.context.state());
+        let plan = state.create_logical_plan(sql).await?;
+        let plan = state.create_physical_plan(&plan).await?;
+        let mut rows = execute_stream(plan, state.task_ctx())?;
+        while let Some(batch) = rows.try_next().await? {
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch.slice(0, 1)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Sets the constraints of a table, and tells the tables that it references.
+fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constraints) -> Result<()> {
+    let before = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
+    let parents = |constraints: &Constraints| -> Vec<TableId> {
+        constraints.foreign_keys.iter().map(|key| key.table).filter(|parent| *parent != table).collect()
+    };
+    let (old, new) = (parents(&before), parents(&constraints));
+    let mut own = constraints;
+    if !own.foreign_keys.iter().any(|key| key.table == table) {
+        own.referenced_by.remove(&table);
+    }
+    edit.set_constraints(table, own)?;
+    let tell = |edit: &mut CatalogEdit, parent: TableId, is_referenced: bool| {
+        let known = edit.catalog().table_of(parent).ok_or(CommitError::NoTable { table: parent })?;
+        let mut of_parent = known.constraints.as_ref().clone();
+        let is_told = match is_referenced {
+            true => of_parent.referenced_by.insert(table),
+            false => of_parent.referenced_by.remove(&table),
+        };
+        if is_told { edit.set_constraints(parent, of_parent) } else { Ok(()) }
+    };
+    for parent in old.iter().filter(|parent| !new.contains(parent)) {
+        tell(edit, *parent, false)?;
+    }
+    for parent in new {
+        tell(edit, parent, true)?;
+    }
+    Ok(())
+}
+
+/// Gives a design an index for each key by which it could not find rows: of one column a filter that rules out segments
+/// without the key, of several a tree on the first two. Rows that are sorted by the first column are found without.
+fn add_indexes(design: &mut TableDesign, constraints: &Constraints, catalog: &Catalog) -> Result<()> {
+    for key in &constraints.keys {
+        let leads = |columns: &[ColumnIndex]| columns.first() == key.columns.first();
+        let is_sorted = design.sort_by.first().is_some_and(|sort| Some(&sort.column) == key.columns.first());
+        let (kind, columns) = match key.columns.as_slice() {
+            [column] => (IndexKind::Bloom, vec![*column]),
+            columns => (IndexKind::CsbTree, columns.iter().take(IndexKind::CsbTree.columns_max()).copied().collect()),
+        };
+        if is_sorted || design.indexes.iter().any(|index| index.name == key.name || leads(&index.columns)) {
+            continue;
+        }
+        let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == key.name);
+        if catalog.table(&key.name).is_some() || catalog.view(&key.name).is_some() || catalog.tables().any(is_index) {
+            return Err(QueryError::Exists { kind: "table, view or index", name: key.name.clone() });
+        }
+        design.indexes.push(IndexDesign { name: key.name.clone(), kind, columns });
+    }
+    Ok(())
+}
+
+fn not_unique(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
+    Err(QueryError::NotUnique {
+        table: table.name.clone(),
+        constraint: key.name.clone(),
+        key: shown(table, &key.columns, row.columns(), 0)?,
+        is_concurrent: false,
+    })
+}
+
+fn not_found(name: &str) -> QueryError {
+    QueryError::NotFound { kind: "table", name: name.to_owned() }
+}
+
+fn names_of(schema: &Schema, columns: &[ColumnIndex]) -> Vec<String> {
+    columns.iter().map(|column| quoted(&schema.column(*column).name)).collect()
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn known(names: &[String]) -> String {
+    names.iter().map(|name| format!("{name} IS NOT NULL")).collect::<Vec<_>>().join(" AND ")
+}

@@ -1,0 +1,302 @@
+//! Keys and foreign keys, which are looked at when a statement has written its rows.
+//!
+//! ```text
+//! rows written ── lock their keys until the transaction ends
+//!              ── look them up in the database as it would be if the transaction committed now
+//!              ── rows of others that are about to go: wait for the end of those, look again
+//! ```
+//!
+//! As everybody locks a key before it is looked up, of two who write it at once one sees the row of the other. Keys of few
+//! rows are looked up through indexes; those of rows that were loaded as blocks are compared by queries, with all keys of
+//! the table locked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, UInt32Array, new_null_array};
+use datafusion::arrow::compute::take;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::common::DataFusionError;
+use taut_store::{
+    Catalog, CommitError, ForeignKey, KeyMode, KeySearch, ReferentialAction, RowId, RowSet, Table, TableId,
+    Transaction, UniqueKey, key_hashes,
+};
+use taut_types::ColumnIndex;
+
+use super::QuerySession;
+use crate::changes::{Changes, Written, WrittenRows};
+use crate::conform::Conform;
+use crate::error::{QueryError, Result};
+use crate::live::read_rows;
+
+/// Keys that are looked up at once.
+const KEYS_AT_ONCE: usize = 4_096;
+
+impl QuerySession {
+    /// Looks at the keys of what a statement wrote, and does what foreign keys ask for.
+    ///
+    /// # Errors
+    /// When a key is there twice, or a foreign key leads to none; the statement is then to be undone.
+    pub(super) async fn check_keys(&self, changes: &Changes) -> Result<()> {
+        let Some(transaction) = changes.transaction() else { return Ok(()) };
+        loop {
+            let written = changes.take_written();
+            if written.is_empty() {
+                return Ok(());
+            }
+            for Written { table, rows } in &written {
+                match rows {
+                    WrittenRows::Deleted(rows) => self.release(changes, transaction, table, rows, false).await?,
+                    WrittenRows::Replaced(rows) => self.release(changes, transaction, table, rows, true).await?,
+                    WrittenRows::New(_) | WrittenRows::Blocks(_) => {}
+                }
+            }
+            for Written { table, rows } in &written {
+                for key in &table.constraints.keys {
+                    match rows {
+                        WrittenRows::New(rows) => check_unique(transaction, table, key, rows).await?,
+                        WrittenRows::Blocks(blocks) => {
+                            self.check_unique_blocks(transaction, table, key, blocks).await?
+                        }
+                        WrittenRows::Deleted(_) | WrittenRows::Replaced(_) => {}
+                    }
+                }
+            }
+            for Written { table, rows } in &written {
+                for key in &table.constraints.foreign_keys {
+                    match rows {
+                        WrittenRows::New(rows) => check_referenced(transaction, table, key, rows).await?,
+                        WrittenRows::Blocks(blocks) => {
+                            self.check_referenced_blocks(transaction, table, key, blocks).await?;
+                        }
+                        WrittenRows::Deleted(_) | WrittenRows::Replaced(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what foreign keys ask for where the rows go that they reference.
+    async fn release(
+        &self,
+        changes: &Changes,
+        transaction: &Arc<Transaction>,
+        table: &Arc<Table>,
+        rows: &RowSet,
+        is_replaced: bool,
+    ) -> Result<()> {
+        for child in &table.constraints.referenced_by {
+            let snapshot = transaction.snapshot();
+            let Some(child) = snapshot.table_of(*child) else { continue };
+            for key in child.constraints.foreign_keys.iter().filter(|key| key.table == table.id) {
+                for batch in read_rows(table, rows, &key.referenced)? {
+                    self.release_keys(
+                        changes,
+                        transaction,
+                        Released { table, child, key, is_replaced },
+                        batch.columns(),
+                    )
+                    .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn release_keys(
+        &self,
+        changes: &Changes,
+        transaction: &Arc<Transaction>,
+        released: Released<'_>,
+        keys: &[ArrayRef],
+    ) -> Result<()> {
+        let Released { table, child, key, is_replaced } = released;
+        for keys in chunks(keys) {
+            transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
+            loop {
+                let preview = transaction.preview()?;
+                let Some(referencing) = preview.table_of(child.id) else { break };
+                // A key that another row has by now is still there.
+                let mut found = match preview.table_of(table.id) {
+                    Some(newest) => numbers(find(newest, &key.referenced, &keys)?),
+                    None => BTreeSet::new(),
+                };
+                let rows = find(referencing, &key.columns, &keys)?;
+                found = rows.iter().map(|(number, _)| *number).filter(|number| !found.contains(number)).collect();
+                let rows: Vec<RowId> =
+                    rows.into_iter().filter(|(number, _)| found.contains(number)).map(|(_, row)| row).collect();
+                let Some(first) = found.first() else { break };
+                if wait_for(transaction, child.id, &rows).await? {
+                    continue;
+                }
+                let action = if is_replaced { ReferentialAction::NoAction } else { key.on_delete };
+                if action == ReferentialAction::NoAction {
+                    return Err(QueryError::StillReferenced {
+                        table: table.name.clone(),
+                        key: shown(table, &key.referenced, &keys, *first)?,
+                        by: child.name.clone(),
+                        constraint: key.name.clone(),
+                    });
+                }
+                let rows: RowSet = rows.into_iter().collect();
+                if action == ReferentialAction::SetNull {
+                    set_null(changes, transaction, child, key, &rows)?;
+                }
+                transaction.delete_rows(child.id, &rows).await?;
+                changes.wrote(
+                    child,
+                    match action {
+                        ReferentialAction::SetNull => WrittenRows::Replaced(rows),
+                        _ => WrittenRows::Deleted(rows),
+                    },
+                );
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keys of a table that rows of another reference.
+#[derive(Clone, Copy)]
+struct Released<'a> {
+    table: &'a Arc<Table>,
+    child: &'a Arc<Table>,
+    key: &'a ForeignKey,
+    is_replaced: bool,
+}
+
+/// Inserts the rows again whose referenced rows go, with nulls in place of the key.
+fn set_null(
+    changes: &Changes,
+    transaction: &Arc<Transaction>,
+    child: &Arc<Table>,
+    key: &ForeignKey,
+    rows: &RowSet,
+) -> Result<()> {
+    let snapshot = transaction.snapshot();
+    let current = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
+    let all: Vec<ColumnIndex> = (0..child.schema.len()).map(ColumnIndex::from).collect();
+    for batch in read_rows(current, rows, &all)? {
+        let mut columns = batch.columns().to_vec();
+        for column in &key.columns {
+            let column = column.index();
+            columns[column] = new_null_array(columns[column].data_type(), batch.num_rows());
+        }
+        let nullable = datafusion::arrow::datatypes::Schema::new(
+            batch.schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+        );
+        let batch = RecordBatch::try_new(Arc::new(nullable), columns).map_err(DataFusionError::from)?;
+        let batch = Conform::of_table(&batch.schema(), child)?.batch(&batch)?;
+        transaction.insert_rows(child.id, &batch)?;
+        changes.wrote(child, WrittenRows::New(batch));
+    }
+    Ok(())
+}
+
+/// Whether each key of some new rows belongs to one row.
+async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey, rows: &RecordBatch) -> Result<()> {
+    for keys in chunks(&columns_of(rows, &key.columns)) {
+        transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
+        loop {
+            let preview = transaction.preview()?;
+            let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+            let mut rows_of_keys: BTreeMap<u32, Vec<RowId>> = BTreeMap::new();
+            for (number, row) in find(newest, &key.columns, &keys)? {
+                rows_of_keys.entry(number).or_default().push(row);
+            }
+            rows_of_keys.retain(|_, rows| rows.len() > 1);
+            let Some(first) = rows_of_keys.keys().next().copied() else { break };
+            let several: Vec<RowId> = rows_of_keys.into_values().flatten().collect();
+            if wait_for(transaction, table.id, &several).await? {
+                continue;
+            }
+            let mine = transaction.snapshot();
+            let mine = mine.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+            let wanted: Vec<ArrayRef> = keys.iter().map(|column| column.slice(first as usize, 1)).collect();
+            return Err(QueryError::NotUnique {
+                table: table.name.clone(),
+                constraint: key.name.clone(),
+                key: shown(table, &key.columns, &keys, first)?,
+                is_concurrent: find(mine, &key.columns, &wanted)?.len() < 2,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the table that a foreign key references has the key of each of some new rows.
+async fn check_referenced(
+    transaction: &Transaction,
+    table: &Table,
+    key: &ForeignKey,
+    rows: &RecordBatch,
+) -> Result<()> {
+    for keys in chunks(&columns_of(rows, &key.columns)) {
+        transaction.lock_keys(key.table, &hashes(&keys), KeyMode::Shared).await?;
+        let preview = transaction.preview()?;
+        let parent = preview.table_of(key.table).ok_or(CommitError::NoTable { table: key.table })?;
+        let found = numbers(find(parent, &key.referenced, &keys)?);
+        let wanted = key_hashes(&keys).into_iter().zip(0_u32..).filter_map(|(hash, number)| hash.map(|_| number));
+        if let Some(missing) = wanted.into_iter().find(|number| !found.contains(number)) {
+            return Err(not_referenced(&preview, table, key, shown(table, &key.columns, &keys, missing)?));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey, shown: String) -> QueryError {
+    QueryError::NotReferenced {
+        table: table.name.clone(),
+        constraint: key.name.clone(),
+        key: shown,
+        referenced: catalog.table_of(key.table).map(|parent| parent.name.clone()).unwrap_or_default(),
+    }
+}
+
+/// Waits until nobody else has any of some rows to himself; tells whether somebody had.
+async fn wait_for(transaction: &Transaction, table: TableId, rows: &[RowId]) -> Result<bool> {
+    for row in rows {
+        if transaction.wait_for_row(table, *row).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn columns_of(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
+    columns.iter().map(|column| Arc::clone(rows.column(column.index()))).collect()
+}
+
+/// The rows of a table that have keys, with the numbers of these.
+fn find(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>> {
+    let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+    Ok(KeySearch::new(table, &columns).find(keys)?)
+}
+
+fn numbers(found: Vec<(u32, RowId)>) -> BTreeSet<u32> {
+    found.into_iter().map(|(number, _)| number).collect()
+}
+
+fn hashes(keys: &[ArrayRef]) -> Vec<u64> {
+    key_hashes(keys).into_iter().flatten().collect()
+}
+
+/// Keys in pieces.
+fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
+    let rows = keys.first().map_or(0, |column| column.len());
+    (0..rows).step_by(KEYS_AT_ONCE).map(move |first| {
+        let count = KEYS_AT_ONCE.min(rows - first);
+        keys.iter().map(|column| column.slice(first, count)).collect()
+    })
+}
+
+/// A key for a message: `(a, b) = (1, x)`.
+pub(super) fn shown(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], number: u32) -> Result<String> {
+    let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
+    let row = UInt32Array::from(vec![number]);
+    let value = |column: &ArrayRef| Ok(array_value_to_string(&take(column, &row, None)?, 0)?);
+    let values = keys.iter().map(value).collect::<datafusion::arrow::error::Result<Vec<_>>>();
+    Ok(format!("({}) = ({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
+}

@@ -1,0 +1,223 @@
+//! Constraints and defaults, as `CREATE TABLE` and `ALTER TABLE` declare them: by names, which nobody has looked up yet.
+
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTableOperation, CheckConstraint, ColumnOption, ConstraintCharacteristics,
+    DeferrableInitial, DropBehavior, Expr, ForeignKeyConstraint, Ident, IndexColumn, NullsDistinctOption, OrderByExpr,
+    OrderByOptions, PrimaryKeyConstraint, ReferentialAction as AstAction, TableConstraint, UniqueConstraint,
+};
+use taut_store::ReferentialAction;
+
+use super::{local_name, normalize};
+use crate::error::{QueryError, Result};
+
+/// What a statement declares of a table beside its columns and their types.
+#[derive(Clone, Debug, Default)]
+pub struct Declared {
+    /// In the order of the statement.
+    pub constraints: Vec<DeclaredConstraint>,
+    /// Columns with the expressions of their defaults.
+    pub defaults: Vec<(String, Expr)>,
+}
+
+/// A constraint.
+#[derive(Clone, Debug)]
+pub struct DeclaredConstraint {
+    /// Its name, where it is given.
+    pub name: Option<String>,
+    /// What it asks.
+    pub rule: DeclaredRule,
+}
+
+/// What a constraint asks of rows.
+#[derive(Clone, Debug)]
+pub enum DeclaredRule {
+    /// `PRIMARY KEY` or `UNIQUE`.
+    Key {
+        /// The columns.
+        columns: Vec<String>,
+        /// Which of the two.
+        is_primary: bool,
+    },
+    /// `CHECK`.
+    Check {
+        /// The condition.
+        condition: Expr,
+    },
+    /// `FOREIGN KEY`.
+    ForeignKey {
+        /// The columns.
+        columns: Vec<String>,
+        /// The table that is referenced.
+        table: String,
+        /// Its columns; none for those of its primary key.
+        referenced: Vec<String>,
+        /// What becomes of rows whose referenced row is deleted.
+        on_delete: ReferentialAction,
+    },
+}
+
+/// A change of the constraints of a table.
+#[derive(Clone, Debug)]
+pub enum ConstraintChange {
+    /// `ADD CONSTRAINT`
+    Add(DeclaredConstraint),
+    /// `DROP CONSTRAINT`
+    Drop {
+        /// Its name.
+        name: String,
+        /// Whether it is no error that there is none.
+        if_exists: bool,
+    },
+    /// `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`
+    Default {
+        /// The column.
+        column: String,
+        /// The expression; `None` for null.
+        value: Option<Expr>,
+    },
+}
+
+impl Declared {
+    /// Takes an option of a column; `None` for one that is none of constraints or defaults.
+    pub fn take(&mut self, column: &str, name: Option<&Ident>, option: &ColumnOption) -> Result<Option<()>> {
+        let columns = || vec![column.to_owned()];
+        let rule = match option {
+            ColumnOption::Default(value) => {
+                self.defaults.push((column.to_owned(), value.clone()));
+                return Ok(Some(()));
+            }
+            ColumnOption::PrimaryKey(key) => {
+                plain(&key.characteristics)?;
+                DeclaredRule::Key { columns: columns(), is_primary: true }
+            }
+            ColumnOption::Unique(key) => {
+                unique(key)?;
+                DeclaredRule::Key { columns: columns(), is_primary: false }
+            }
+            ColumnOption::Check(check) => check_rule(check)?,
+            ColumnOption::ForeignKey(key) => foreign_key(key, columns())?,
+            _ => return Ok(None),
+        };
+        self.constraints.push(DeclaredConstraint { name: name.map(normalize), rule });
+        Ok(Some(()))
+    }
+
+    /// Whether a column is part of the primary key.
+    pub fn is_primary(&self, column: &str) -> bool {
+        self.constraints.iter().any(|constraint| match &constraint.rule {
+            DeclaredRule::Key { columns, is_primary: true } => columns.iter().any(|name| name == column),
+            _ => false,
+        })
+    }
+}
+
+/// A constraint of a table.
+pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> {
+    let (name, rule) = match &constraint {
+        TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
+            plain(characteristics)?;
+            (name, DeclaredRule::Key { columns: names_of(columns)?, is_primary: true })
+        }
+        TableConstraint::Unique(key) => {
+            unique(key)?;
+            (&key.name, DeclaredRule::Key { columns: names_of(&key.columns)?, is_primary: false })
+        }
+        TableConstraint::Check(check) => (&check.name, check_rule(check)?),
+        TableConstraint::ForeignKey(key) => (&key.name, foreign_key(key, key.columns.iter().map(normalize).collect())?),
+        other => {
+            let allowed = "PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY are";
+            return Err(QueryError::unsupported(format!("table constraint {other}"), allowed));
+        }
+    };
+    Ok(DeclaredConstraint { name: name.as_ref().map(normalize), rule })
+}
+
+/// A change of constraints or defaults; `None` for another change of a table.
+pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintChange>> {
+    Ok(Some(match operation {
+        AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
+            ConstraintChange::Add(constraint_of(constraint.clone())?)
+        }
+        AlterTableOperation::AddConstraint { .. } => {
+            return Err(QueryError::unsupported("NOT VALID", "a constraint holds for all rows of its table"));
+        }
+        AlterTableOperation::DropConstraint { if_exists, name, drop_behavior: None | Some(DropBehavior::Restrict) } => {
+            ConstraintChange::Drop { name: normalize(name), if_exists: *if_exists }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::SetDefault { value } } => {
+            ConstraintChange::Default { column: normalize(column_name), value: Some(value.clone()) }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::DropDefault } => {
+            ConstraintChange::Default { column: normalize(column_name), value: None }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn names_of(columns: &[IndexColumn]) -> Result<Vec<String>> {
+    let name = |column: &IndexColumn| match &column.column {
+        OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
+            if column.operator_class.is_none() && *options == OrderByOptions::default() =>
+        {
+            Ok(normalize(name))
+        }
+        _ => Err(QueryError::unsupported(format!("{column} in a key"), "names of columns are")),
+    };
+    columns.iter().map(name).collect()
+}
+
+fn unique(key: &UniqueConstraint) -> Result<()> {
+    plain(&key.characteristics)?;
+    match key.nulls_distinct {
+        NullsDistinctOption::NotDistinct => {
+            Err(QueryError::unsupported("UNIQUE NULLS NOT DISTINCT", "rows with a null in a key are all distinct"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_rule(check: &CheckConstraint) -> Result<DeclaredRule> {
+    match check.enforced {
+        Some(false) => Err(not_enforced()),
+        _ => Ok(DeclaredRule::Check { condition: check.expr.as_ref().clone() }),
+    }
+}
+
+fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<DeclaredRule> {
+    plain(&key.characteristics)?;
+    let allowed = "FOREIGN KEY (a) REFERENCES t (b) ON DELETE NO ACTION, RESTRICT, CASCADE or SET NULL is";
+    if let Some(kind) = &key.match_kind
+        && kind.to_string() != "MATCH SIMPLE"
+    {
+        return Err(QueryError::unsupported(kind.to_string(), allowed));
+    }
+    let on_delete = match key.on_delete {
+        None | Some(AstAction::NoAction | AstAction::Restrict) => ReferentialAction::NoAction,
+        Some(AstAction::Cascade) => ReferentialAction::Cascade,
+        Some(AstAction::SetNull) => ReferentialAction::SetNull,
+        Some(AstAction::SetDefault) => return Err(QueryError::unsupported("ON DELETE SET DEFAULT", allowed)),
+    };
+    if let Some(action @ (AstAction::Cascade | AstAction::SetNull | AstAction::SetDefault)) = &key.on_update {
+        return Err(QueryError::unsupported(format!("ON UPDATE {action}"), "ON UPDATE NO ACTION and RESTRICT are"));
+    }
+    let referenced = key.referred_columns.iter().map(normalize).collect();
+    Ok(DeclaredRule::ForeignKey { columns, table: local_name(&key.foreign_table)?, referenced, on_delete })
+}
+
+/// Refuses constraints that hold at another time than the end of a statement, or not at all.
+fn plain(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
+    match characteristics {
+        Some(ConstraintCharacteristics { enforced: Some(false), .. }) => Err(not_enforced()),
+        Some(ConstraintCharacteristics { deferrable: Some(true), .. }) => {
+            Err(QueryError::unsupported("DEFERRABLE", "constraints hold at the end of each statement"))
+        }
+        Some(ConstraintCharacteristics { initially: Some(DeferrableInitial::Deferred), .. }) => {
+            Err(QueryError::unsupported("INITIALLY DEFERRED", "constraints hold at the end of each statement"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_enforced() -> QueryError {
+    QueryError::unsupported("NOT ENFORCED", "a constraint holds for all rows of its table")
+}
