@@ -17,10 +17,11 @@ use std::sync::{Arc, OnceLock};
 
 use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize, Serializer};
+use taut_block::SegmentReader;
 use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
-use crate::BlockFile;
 use crate::delta::{Delta, DeltaPage, UnitId};
+use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
 pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
@@ -260,6 +261,16 @@ impl Table {
         let mut chosen = self.with_blocks(chosen, false);
         chosen.delta.remove_pages(|_| true);
         (chosen, self.with_blocks(rest, false))
+    }
+
+    /// Opens a segment of one of its blocks, whose deleted rows no filter selects.
+    pub fn open_segment<'b>(&self, block: &'b OpenBlock, segment: usize) -> SegmentReader<'b> {
+        let mut reader = block.block().open_segment(block, segment);
+        let deleted = self.delta.deleted_of_block(block.file().id());
+        if let Some(rows) = deleted.and_then(|deleted| deleted.segment(segment)) {
+            reader.exclude(rows);
+        }
+        reader
     }
 
     /// Whether a block or page of that name belongs to it.

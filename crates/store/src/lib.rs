@@ -25,6 +25,7 @@ mod delta;
 mod directory;
 pub mod disk;
 mod error;
+mod find;
 mod keys;
 mod locks;
 mod log;
@@ -41,6 +42,7 @@ pub use catalog::{
 };
 pub use delta::{DeletedRows, Delta, DeltaPage, RowId, RowSet, UnitId};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};
+pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use open::{CutLog, OpenOptions, Recovery};
 pub use store::{Store, Synchronous, Upkeep};

@@ -4,6 +4,8 @@
 //! one set of encodings, zone maps and tests serves them all. Floating point maps by IEEE 754 total order
 //! (-NaN < -infinity < ... < -0.0 < 0.0 < ... < infinity < NaN), which is also how Arrow compares.
 
+use std::ops::RangeInclusive;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
@@ -39,6 +41,14 @@ impl Key {
             Self::Bytes(bytes) => Some(bytes),
         }
     }
+}
+
+/// The numbers that equal one of a type as SQL compares: itself, but for floating point both zeros are equal.
+pub fn equal_numbers(number: i128, logical: LogicalType) -> RangeInclusive<i128> {
+    /// In total order -0.0 comes right before 0.0.
+    const ZEROS: RangeInclusive<i128> = -1..=0;
+    let is_floating = matches!(logical, LogicalType::Real | LogicalType::Double);
+    if is_floating && ZEROS.contains(&number) { ZEROS } else { number..=number }
 }
 
 /// Maps a double onto 64-bit integers, keeping total order; [`f64_from_key`] leads back.

@@ -29,7 +29,7 @@ pub use design::{
     IndexDesign, IndexKind, Layout, LevelColumns, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
     TableDesign,
 };
-pub use key::{Key, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
+pub use key::{Key, equal_numbers, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
 pub use logical_type::{LogicalType, UnsupportedType};
 pub use partitioning::Partitioning;
 pub use predicate::{ColumnTest, Predicate, RowTest, Test};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::ArrowError;
 
-use crate::{ColumnIndex, Key};
+use crate::{ColumnIndex, Key, LogicalType, equal_numbers};
 
 /// What one value must satisfy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,23 @@ impl ColumnTest {
     /// A test that is not negated.
     pub fn new(column: ColumnIndex, test: Test) -> Self {
         Self { column, test, negated: false }
+    }
+
+    /// Whether a value of a type equals one of these, of the same type.
+    pub fn one_of(column: ColumnIndex, logical_type: LogicalType, values: impl IntoIterator<Item = Key>) -> Self {
+        let (mut numbers, mut strings) = (Vec::new(), Vec::new());
+        for value in values {
+            match value {
+                Key::Number(number) => numbers.extend(equal_numbers(number, logical_type)),
+                Key::Bytes(bytes) => strings.push(bytes),
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        strings.sort_unstable();
+        strings.dedup();
+        let is_bytes = logical_type.is_bytes();
+        Self::new(column, if is_bytes { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) })
     }
 
     /// Whether a value passes: the definition that every fast path must agree with.

@@ -174,13 +174,13 @@ mod tests {
 
     #[test]
     fn every_version_has_the_entries_of_its_rows() {
-        for seed in 0..12 {
+        for seed in 0..8 {
             let (mut random, mut next) = (Random(seed), 0);
             let mut first = Delta::default();
             append(&mut first, &mut next, random.rows(100), true);
             first.set_keys(KEYS);
             let mut versions = vec![first];
-            for step in 0..60 {
+            for step in 0..40 {
                 // Mostly the newest version changes, at times an older one on its own.
                 let of = if random.below(4) > 0 { versions.len() - 1 } else { random.below(versions.len()) };
                 let (mut delta, context) = (versions[of].clone(), format!("seed {seed}, step {step}"));
@@ -211,7 +211,7 @@ mod tests {
                 check(&delta, &context);
                 versions.push(delta);
             }
-            versions.iter().for_each(|delta| check(delta, &format!("seed {seed}, at last")));
+            versions.iter().step_by(5).for_each(|delta| check(delta, &format!("seed {seed}, at last")));
         }
     }
 

@@ -1,0 +1,244 @@
+//! Rows of a table by the values of some of its columns, for many keys at once.
+//!
+//! ```text
+//! pages    entries of the delta (delta/keys.rs), or else the columns of all pages
+//! blocks   tests that all asked keys pass: the sparse index, bounds, Bloom filters and csb indexes lead to few rows
+//! both     what is left is compared with the asked keys by a hash table of these
+//! ```
+//!
+//! A segment is read once for all keys, unless some of them are not a number: what equals these is another test.
+
+mod tests_of;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, UInt32Array};
+use arrow_select::take::take;
+use hashbrown::HashTable;
+use taut_block::ScanReport;
+use taut_types::{ColumnIndex, Predicate};
+
+use crate::delta::{DeltaPage, KeyEntries, RowId, UnitId};
+use crate::error::ReadError;
+use crate::keys::KeyValues;
+use crate::{BlockFile, BlockId, OpenBlock, ReadCounters, Table};
+
+use tests_of::tests_of;
+
+/// A search of the rows of a table that have one of some keys and are not deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySearch<'a> {
+    table: &'a Table,
+    columns: &'a [usize],
+    known: Option<&'a Table>,
+    limit: usize,
+}
+
+impl<'a> KeySearch<'a> {
+    /// A search for keys of columns, by their places in the table.
+    pub fn new(table: &'a Table, columns: &'a [usize]) -> Self {
+        Self { table, columns, known: None, limit: usize::MAX }
+    }
+
+    /// Passes over all rows that another version of the table has too, deleted there or not.
+    #[must_use]
+    pub fn but_rows_of(self, known: &'a Table) -> Self {
+        Self { known: Some(known), ..self }
+    }
+
+    /// Ends as soon as so many rows are found; which ones is left open.
+    #[must_use]
+    pub fn at_most(self, rows: usize) -> Self {
+        Self { limit: rows, ..self }
+    }
+
+    /// The rows that have the asked keys: for each the place of a key, and the row; ascending. Keys that equal each
+    /// other have the same rows, and a key with a null has none.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    ///
+    /// # Panics
+    /// When the keys are not columns of equal length in the Arrow types of those of the table.
+    pub fn find(&self, keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>, ReadError> {
+        let order = self.order();
+        let (columns, keys): (Vec<usize>, Vec<ArrayRef>) =
+            order.iter().map(|place| (self.columns[*place], Arc::clone(&keys[*place]))).unzip();
+        let mut found = Found::new(&keys, self.limit);
+        match self.table.delta.key_entries(&columns) {
+            Some(entries) => self.find_by_entries(entries, &mut found),
+            None => self.find_in_pages(&columns, &mut found),
+        }
+        self.find_in_blocks(&columns, &keys, &mut found)?;
+        let mut rows = found.rows;
+        rows.sort_unstable();
+        rows.dedup();
+        rows.truncate(self.limit);
+        Ok(rows)
+    }
+
+    /// The columns in the order of a key that the delta knows, where it knows one of these columns.
+    fn order(&self) -> Vec<usize> {
+        let place = |column: &usize| self.columns.iter().position(|known| known == column);
+        let mut orders = self.table.delta.keys().filter(|key| key.len() == self.columns.len());
+        let known = orders.find_map(|key| key.iter().map(place).collect::<Option<Vec<_>>>());
+        known.unwrap_or_else(|| (0..self.columns.len()).collect())
+    }
+
+    /// Rows of a page, from its first, that another version has too.
+    fn known_rows(&self, page: UnitId) -> usize {
+        self.known.and_then(|known| known.delta.page(page)).map_or(0, DeltaPage::rows)
+    }
+
+    fn find_by_entries(&self, entries: &KeyEntries, found: &mut Found) {
+        let hashes: HashSet<u64> = found.asked.hashes().collect();
+        let mut pages: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        for row in hashes.into_iter().flat_map(|hash| entries.rows(hash)) {
+            if !self.table.delta.is_deleted(row) {
+                pages.entry(row.unit()).or_default().push(row.row().into());
+            }
+        }
+        for (unit, rows) in pages {
+            let Some(page) = self.table.delta.page(unit) else { continue };
+            let known = self.known_rows(unit) as u32;
+            let rows: UInt32Array = rows.into_iter().filter(|row| *row >= known).collect();
+            if rows.is_empty() || found.is_full() {
+                continue;
+            }
+            let columns = page.columns(entries.columns());
+            // The rows of a page are rows of each of its columns.
+            let columns: Vec<ArrayRef> = columns.iter().filter_map(|column| take(column, &rows, None).ok()).collect();
+            found.add(&columns, |at| Some(RowId::new(unit, 0, rows.value(at) as u16)));
+        }
+    }
+
+    fn find_in_pages(&self, columns: &[usize], found: &mut Found) {
+        for page in self.table.delta.pages() {
+            let known = self.known_rows(page.id());
+            if known >= page.rows() || found.is_full() {
+                continue;
+            }
+            let columns = page.columns(columns);
+            let columns: Vec<ArrayRef> =
+                columns.iter().map(|column| column.slice(known, page.rows() - known)).collect();
+            let row = |at: usize| RowId::new(page.id(), 0, (known + at) as u16);
+            found.add(&columns, |at| Some(row(at)).filter(|row| !self.table.delta.is_deleted(*row)));
+        }
+    }
+
+    fn find_in_blocks(&self, columns: &[usize], keys: &[ArrayRef], found: &mut Found) -> Result<(), ReadError> {
+        let known: HashSet<BlockId> = match self.known {
+            Some(known) if Arc::ptr_eq(&known.blocks, &self.table.blocks) => return Ok(()),
+            Some(known) => known.blocks.iter().map(|block| block.id()).collect(),
+            None => HashSet::new(),
+        };
+        if self.table.blocks.is_empty() {
+            return Ok(());
+        }
+        let counters = ReadCounters::new();
+        for column_tests in tests_of(&self.table.schema, columns, keys) {
+            let predicate = Predicate { column_tests, row_tests: Vec::new() };
+            for place in self.table.blocks_that_may_match(&predicate.column_tests) {
+                let file = &self.table.blocks[place];
+                if found.is_full() {
+                    return Ok(());
+                }
+                if !known.contains(&file.id()) {
+                    self.find_in_block(file, &counters, columns, &predicate, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn find_in_block(
+        &self,
+        file: &Arc<BlockFile>,
+        counters: &Arc<ReadCounters>,
+        columns: &[usize],
+        predicate: &Predicate,
+        found: &mut Found,
+    ) -> Result<(), ReadError> {
+        let open = file.open(counters)?;
+        let may_match = open.block().may_match(&open, &predicate.column_tests);
+        if !may_match.map_err(|error| open.locate(error))? {
+            return Ok(());
+        }
+        let columns: Vec<ColumnIndex> = columns.iter().map(|column| ColumnIndex::from(*column)).collect();
+        let mut report = ScanReport::default();
+        for segment in 0..open.block().segments() {
+            let mut reader = self.table.open_segment(&open, segment);
+            let selection = reader.filter(predicate, &mut report).map_err(|error| open.locate(error))?;
+            if selection.is_empty() {
+                continue;
+            }
+            let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report);
+            let arrays = arrays.map_err(|error| open.locate(error))?;
+            found.add(&arrays, |at| row_of(&open, segment, selection.position(at)));
+            if found.is_full() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a row of a block.
+fn row_of(block: &OpenBlock, segment: usize, row: u32) -> Option<RowId> {
+    let (unit, segment) = (UnitId::of(block.file().id())?, u16::try_from(segment).ok()?);
+    // A segment has at most 65,536 rows.
+    Some(RowId::new(unit, segment, row as u16))
+}
+
+/// The keys that are asked for.
+struct Asked {
+    values: KeyValues,
+    /// Those without nulls, by their hashes.
+    by_hash: HashTable<u32>,
+}
+
+impl Asked {
+    fn hashes(&self) -> impl Iterator<Item = u64> {
+        (0..self.values.len()).filter_map(|key| self.values.hash(key))
+    }
+}
+
+/// What was found so far.
+struct Found {
+    asked: Asked,
+    rows: Vec<(u32, RowId)>,
+    limit: usize,
+}
+
+impl Found {
+    fn new(keys: &[ArrayRef], limit: usize) -> Self {
+        let values = KeyValues::of(keys);
+        let mut by_hash = HashTable::with_capacity(values.len());
+        for key in 0..values.len() {
+            if let Some(hash) = values.hash(key) {
+                by_hash.insert_unique(hash, key as u32, |key| values.hash(*key as usize).unwrap_or_default());
+            }
+        }
+        Self { asked: Asked { values, by_hash }, rows: Vec::new(), limit }
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.limit
+    }
+
+    /// Adds the rows of some columns that have an asked key; `name` names a row, unless it does not count.
+    fn add(&mut self, columns: &[ArrayRef], name: impl Fn(usize) -> Option<RowId>) {
+        let (values, asked) = (KeyValues::of(columns), &self.asked);
+        for row in 0..values.len() {
+            let Some(hash) = values.hash(row) else { continue };
+            let mut same = asked.by_hash.iter_hash(hash).copied();
+            let mut same = same.by_ref().filter(|key| values.equals(row, &asked.values, *key as usize)).peekable();
+            if same.peek().is_some()
+                && let Some(name) = name(row)
+            {
+                self.rows.extend(same.map(|key| (key, name)));
+            }
+        }
+    }
+}

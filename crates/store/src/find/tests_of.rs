@@ -1,0 +1,92 @@
+//! Tests for blocks that some keys pass, and few others: the values of each column as a list, or by their bounds.
+
+use std::ops::{Bound, RangeInclusive};
+
+use arrow_array::{Array, ArrayRef};
+use taut_types::{
+    ColumnIndex, ColumnTest, Key, LogicalType, Schema, Test, equal_numbers, f32_to_key, f64_to_key, key_at,
+};
+
+/// So many values of a column at most are listed; of more, the bounds are tested.
+const LISTED_MAX: usize = 16_384;
+
+/// Conjunctions of tests on columns, by their places in the table: each key without nulls passes one of them.
+pub(super) fn tests_of(schema: &Schema, columns: &[usize], keys: &[ArrayRef]) -> Vec<Vec<ColumnTest>> {
+    let columns = columns.iter().map(|column| ColumnIndex::from(*column));
+    let columns: Vec<KeyColumn> = columns
+        .zip(keys)
+        .map(|(column, array)| KeyColumn { column, logical_type: schema.column(column).logical_type, array })
+        .collect();
+    let rows = keys.first().map_or(0, |array| array.len());
+    let whole = (0..rows).filter(|row| keys.iter().all(|array| array.is_valid(*row)));
+    let (others, numbers): (Vec<usize>, _) = whole.partition(|row| columns.iter().any(|column| column.is_nan(*row)));
+    let groups = [numbers, others].into_iter().filter(|rows| !rows.is_empty());
+    groups.map(|rows| columns.iter().filter_map(|column| column.test(&rows)).collect()).collect()
+}
+
+/// One column of the keys.
+struct KeyColumn<'a> {
+    column: ColumnIndex,
+    logical_type: LogicalType,
+    array: &'a ArrayRef,
+}
+
+impl KeyColumn<'_> {
+    fn is_nan(&self, row: usize) -> bool {
+        let Some(numbers) = numbers(self.logical_type) else { return false };
+        self.key(row).and_then(|key| key.number()).is_some_and(|number| !numbers.contains(&number))
+    }
+
+    fn key(&self, row: usize) -> Option<Key> {
+        key_at(self.array, self.logical_type, row)
+    }
+
+    /// A test that the values of some rows pass; `None` where only some of them are numbers.
+    fn test(&self, rows: &[usize]) -> Option<ColumnTest> {
+        if let Some(numbers) = numbers(self.logical_type) {
+            let not_numbers = rows.iter().filter(|row| self.is_nan(**row)).count();
+            if not_numbers == rows.len() {
+                // Many keys are of what is not a number, and all of them equal each other.
+                let (low, high) = numbers.into_inner();
+                return Some(ColumnTest { column: self.column, test: Test::Range { low, high }, negated: true });
+            }
+            if not_numbers > 0 {
+                return None;
+            }
+        }
+        let keys = rows.iter().filter_map(|row| self.key(*row));
+        let is_listed = rows.len() <= LISTED_MAX && (rows.len() > 1 || self.logical_type.is_bytes());
+        match is_listed {
+            true => Some(ColumnTest::one_of(self.column, self.logical_type, keys)),
+            false => Some(ColumnTest::new(self.column, self.bounds(keys)?)),
+        }
+    }
+
+    fn bounds(&self, mut keys: impl Iterator<Item = Key>) -> Option<Test> {
+        let first = keys.next()?;
+        let bounds = keys.fold((first.clone(), first), |(min, max), key| match () {
+            () if key < min => (key, max),
+            () if key > max => (min, key),
+            () => (min, max),
+        });
+        Some(match bounds {
+            (Key::Number(min), Key::Number(max)) => {
+                let low = *equal_numbers(min, self.logical_type).start();
+                Test::Range { low, high: *equal_numbers(max, self.logical_type).end() }
+            }
+            (Key::Bytes(min), Key::Bytes(max)) => {
+                Test::BytesRange { low: Bound::Included(min), high: Bound::Included(max) }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// The keys of what is a number, where a type has values that are none.
+fn numbers(logical_type: LogicalType) -> Option<RangeInclusive<i128>> {
+    match logical_type {
+        LogicalType::Real => Some(f32_to_key(f32::NEG_INFINITY).into()..=f32_to_key(f32::INFINITY).into()),
+        LogicalType::Double => Some(f64_to_key(f64::NEG_INFINITY).into()..=f64_to_key(f64::INFINITY).into()),
+        _ => None,
+    }
+}
