@@ -44,6 +44,7 @@ pub use delta::{DeletedRows, Delta, DeltaPage, RowId, RowSet, UnitId};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};
 pub use find::KeySearch;
 pub use keys::key_hashes;
+pub use locks::KeyMode;
 pub use open::{CutLog, OpenOptions, Recovery};
 pub use store::{Store, Synchronous, Upkeep};
 pub use transaction::{Mark, Transaction};

@@ -3,6 +3,8 @@
 //! A row is locked by the transaction that changes it, until that ends. Whoever comes later waits for that end, which
 //! [`Ended`] tells, and is refused where the waiting would go round in a circle.
 
+mod keys;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +15,10 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::TableId;
-use crate::delta::{RowSet, UnitId};
+use crate::delta::{RowId, RowSet, UnitId};
+
+pub use keys::KeyMode;
+use keys::TableKeys;
 
 /// Names a transaction while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +33,7 @@ pub(crate) struct Locks {
 #[derive(Debug, Default)]
 struct State {
     rows: HashMap<(TableId, UnitId, u16), Vec<(TransactionId, RoaringBitmap)>>,
+    keys: HashMap<TableId, TableKeys>,
     running: HashMap<TransactionId, Running>,
     waits_for: HashMap<TransactionId, TransactionId>,
 }
@@ -37,6 +43,8 @@ struct Running {
     end: Arc<End>,
     /// Where it has rows.
     places: Vec<(TableId, UnitId, u16)>,
+    /// Where it has keys.
+    keys: Vec<TableId>,
 }
 
 /// Why rows are not locked.
@@ -60,17 +68,7 @@ impl Locks {
             let Some(holders) = state.rows.get(&(table, unit, segment)) else { continue };
             let holder = holders.iter().find(|(holder, held)| *holder != transaction && !held.is_disjoint(wanted));
             let Some(holder) = holder.map(|(holder, _)| *holder) else { continue };
-            let mut next = Some(holder);
-            while let Some(waiting) = next {
-                if waiting == transaction {
-                    return Err(Busy::Deadlock);
-                }
-                next = state.waits_for.get(&waiting).copied();
-            }
-            // Its locks go when it ends.
-            let Some(end) = state.running.get(&holder).map(|holder| Arc::clone(&holder.end)) else { continue };
-            state.waits_for.insert(transaction, holder);
-            return Err(Busy::Wait(Ended(end)));
+            state.wait(transaction, &[holder])?;
         }
         state.waits_for.remove(&transaction);
         for (unit, segment, wanted) in rows.segments() {
@@ -84,6 +82,15 @@ impl Locks {
             }
         }
         Ok(())
+    }
+
+    /// Finds a row that no other transaction has locked.
+    pub fn find_free(&self, transaction: TransactionId, table: TableId, row: RowId) -> Result<(), Busy> {
+        let state = &mut *self.state.lock();
+        let holders = state.rows.get(&(table, row.unit(), row.segment())).into_iter().flatten();
+        let others = holders.filter(|(holder, held)| *holder != transaction && held.contains(row.row().into()));
+        let others: Vec<TransactionId> = others.map(|(holder, _)| *holder).collect();
+        state.wait(transaction, &others)
     }
 
     /// Says that a transaction waits no more.
@@ -111,9 +118,37 @@ impl Locks {
                 }
             }
         }
+        for table in ended.keys {
+            if state.keys.get_mut(&table).is_some_and(|keys| keys.end(transaction)) {
+                state.keys.remove(&table);
+            }
+        }
         let mut end = ended.end.0.lock();
         end.0 = true;
         end.1.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Has a transaction wait for others, one after the other; none of them must wait for it. There is nobody to wait for
+    /// where none of them runs.
+    fn wait(&mut self, transaction: TransactionId, holders: &[TransactionId]) -> Result<(), Busy> {
+        self.waits_for.remove(&transaction);
+        for holder in holders {
+            let mut next = Some(*holder);
+            while let Some(waiting) = next {
+                if waiting == transaction {
+                    return Err(Busy::Deadlock);
+                }
+                next = self.waits_for.get(&waiting).copied();
+            }
+        }
+        // The locks of one go when it ends.
+        let running = holders.iter().find_map(|holder| Some((*holder, self.running.get(holder)?)));
+        let Some((holder, running)) = running else { return Ok(()) };
+        let ended = Ended(Arc::clone(&running.end));
+        self.waits_for.insert(transaction, holder);
+        Err(Busy::Wait(ended))
     }
 }
 

@@ -5,6 +5,8 @@
 //! and nothing has happened, where another transaction has deleted or replaced a row that it deleted, or changed a table
 //! so that it cannot be done.
 
+mod keys;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

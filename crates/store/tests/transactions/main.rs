@@ -5,6 +5,7 @@
 mod common;
 mod conflicts;
 mod gate;
+mod keys;
 mod model;
 mod random;
 mod threads;

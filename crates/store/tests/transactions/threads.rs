@@ -25,7 +25,8 @@ impl Wake for Wakes {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+/// The value of a future, waited for.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
     let mut future = std::pin::pin!(future);

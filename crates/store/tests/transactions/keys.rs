@@ -1,0 +1,159 @@
+//! Threads that write rows whose values are to be distinct, as the locks of keys say how.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use arrow_array::{ArrayRef, Int64Array};
+use taut_store::disk::SimulatedDisk;
+use taut_store::{
+    Catalog, KeyMode, KeySearch, RowId, RowSet, Store, Synchronous, TableId, Transaction, TransactionError, key_hashes,
+};
+
+use crate::common::{Random, append, batch, create_table, named_rows_of, open, ready, rows_of, write};
+use crate::threads::block_on;
+
+fn key(value: i64) -> [ArrayRef; 1] {
+    [Arc::new(Int64Array::from(vec![value]))]
+}
+
+fn hash(value: i64) -> u64 {
+    key_hashes(&key(value))[0].unwrap()
+}
+
+/// The rows of `t` with a value that a version has, and another one has not.
+fn find(version: &Catalog, table: TableId, but_of: Option<&Catalog>, value: i64) -> Vec<RowId> {
+    let (table, but_of) = (version.table_of(table).unwrap(), but_of.map(|other| other.table_of(table).unwrap()));
+    let search = KeySearch::new(table, &[0]);
+    let search = but_of.map_or(search, |other| search.but_rows_of(other));
+    search.find(&key(value)).unwrap().into_iter().map(|(_, row)| row).collect()
+}
+
+/// Inserts a value unless there is a row with it; tells whether it did.
+fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Result<bool, TransactionError> {
+    block_on(transaction.lock_keys(table, &[hash(value)], KeyMode::Exclusive))?;
+    loop {
+        if !find(&transaction.snapshot(), table, Some(&transaction.base()), value).is_empty() {
+            return Ok(false);
+        }
+        let of_others = find(&transaction.newest(), table, None, value);
+        match of_others.into_iter().find(|row| !transaction.has_deleted(table, *row)) {
+            Some(row) if block_on(transaction.wait_for_row(table, row))? => {}
+            Some(_) => return Ok(false),
+            None => break,
+        }
+    }
+    transaction.insert_rows(table, &batch(&[value]))?;
+    // Others may look now: the row is not committed.
+    (0..8).for_each(|_| std::thread::yield_now());
+    Ok(true)
+}
+
+/// Deletes the rows of a value, and tells how many.
+fn delete(transaction: &Transaction, table: TableId, value: i64) -> Result<usize, TransactionError> {
+    let rows: RowSet = find(&transaction.snapshot(), table, None, value).into_iter().collect();
+    block_on(transaction.delete_rows(table, &rows))?;
+    Ok(rows.len() as usize)
+}
+
+/// What a transaction does to the count of rows.
+fn work(transaction: &Transaction, table: TableId, random: &mut Random) -> Result<isize, TransactionError> {
+    let mut added = 0;
+    for _ in 0..1 + random.below(4) {
+        let value = random.below(30) as i64;
+        if random.below(3) == 0 {
+            added -= delete(transaction, table, value)? as isize;
+        }
+        if random.below(3) > 0 {
+            added += isize::from(insert_distinct(transaction, table, value)?);
+        }
+    }
+    Ok(added)
+}
+
+fn new_store(values: &[i64]) -> (Store, TableId) {
+    let store = open(&SimulatedDisk::new()).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, values, "column").unwrap()]).unwrap();
+    let table = store.snapshot().table("t").unwrap().id;
+    (store, table)
+}
+
+/// How many rows there are, no two of which have one value.
+fn distinct_values(store: &Store) -> usize {
+    let values = rows_of(store.snapshot().table("t").unwrap()).unwrap();
+    let distinct: BTreeSet<i64> = values.iter().copied().collect();
+    assert_eq!(distinct.len(), values.len(), "{values:?}");
+    values.len()
+}
+
+#[test]
+fn values_stay_distinct_whoever_writes_them() {
+    let (store, table) = new_store(&(0..10).collect::<Vec<_>>());
+    let (done, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let thread = |thread: u64| {
+        let (mut random, mut added) = (Random(thread), 0);
+        for _ in 0..60 {
+            let transaction = store.begin();
+            let changed = work(&transaction, table, &mut random);
+            match changed.and_then(|changed| Ok((changed, transaction.commit(Synchronous::Off)?))) {
+                Ok((changed, ())) => {
+                    added += changed;
+                    distinct_values(&store);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                // A circle, or a row that another one deleted first.
+                Err(_) => drop(refused.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+        added
+    };
+    let added: isize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6).map(|number| scope.spawn(move || thread(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(distinct_values(&store) as isize, 10 + added);
+    assert!(done.load(Ordering::Relaxed) > 60, "{refused:?} were refused");
+}
+
+#[test]
+fn a_transaction_knows_what_it_deleted_and_what_others_did() {
+    let (store, table) = new_store(&[1, 2, 3]);
+    let names: Vec<RowId> =
+        named_rows_of(store.snapshot().table("t").unwrap()).unwrap().into_iter().map(|(row, _)| row).collect();
+    let (mine, other) = (store.begin(), store.begin());
+    ready(other.delete_rows(table, &[names[2]].into_iter().collect())).unwrap();
+    other.commit(Synchronous::Off).unwrap();
+    mine.insert_rows(table, &batch(&[4])).unwrap();
+    let own = find(&mine.snapshot(), table, Some(&mine.base()), 4)[0];
+    assert!(!mine.has_deleted(table, own));
+    ready(mine.delete_rows(table, &[names[0], own].into_iter().collect())).unwrap();
+    let deleted = [names[0], names[1], names[2], own].map(|row| mine.has_deleted(table, row));
+    assert_eq!(deleted, [true, false, false, true]);
+    assert_eq!(find(&mine.newest(), table, None, 3), []);
+    assert_eq!(find(&mine.snapshot(), table, None, 3), [names[2]]);
+    // Nobody has a row of its own locked but itself, and no row that nobody changes.
+    assert!(!ready(mine.wait_for_row(table, names[0])).unwrap());
+    let third = store.begin();
+    assert!(!ready(third.wait_for_row(table, names[1])).unwrap());
+    mine.change::<_, taut_store::CommitError>(|edit| edit.truncate(table)).unwrap();
+    assert!(mine.has_deleted(table, names[1]) && !third.has_deleted(table, names[1]));
+}
+
+#[test]
+fn who_waits_for_a_row_goes_on_when_its_holder_ends() {
+    let (store, table) = new_store(&[1]);
+    let row = named_rows_of(store.snapshot().table("t").unwrap()).unwrap()[0].0;
+    let (holder, waiting) = (store.begin(), store.begin());
+    ready(holder.delete_rows(table, &[row].into_iter().collect())).unwrap();
+    ready(waiting.lock_all_keys(table, KeyMode::Exclusive)).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut free = std::pin::pin!(waiting.wait_for_row(table, row));
+    assert!(free.as_mut().poll(&mut context).is_pending());
+    let circle = ready(holder.lock_keys(table, &[hash(1)], KeyMode::Shared));
+    assert!(matches!(circle, Err(TransactionError::Deadlock)), "{circle:?}");
+    holder.commit(Synchronous::Off).unwrap();
+    assert!(matches!(free.as_mut().poll(&mut context), Poll::Ready(Ok(true))));
+    assert_eq!(find(&waiting.newest(), table, None, 1), []);
+}
