@@ -137,7 +137,7 @@ impl<'a> KeySearch<'a> {
             return Ok(());
         }
         let counters = ReadCounters::new();
-        for column_tests in tests_of(&self.table.schema, columns, keys) {
+        for column_tests in tests_of(self.table, columns, keys) {
             let predicate = Predicate { column_tests, row_tests: Vec::new() };
             for place in self.table.blocks_that_may_match(&predicate.column_tests) {
                 let file = &self.table.blocks[place];
@@ -169,6 +169,8 @@ impl<'a> KeySearch<'a> {
         let mut report = ScanReport::default();
         for segment in 0..open.block().segments() {
             let mut reader = self.table.open_segment(&open, segment);
+            // Few rows have a key, and testing a list of values takes longer than blocks expect.
+            reader.always_use_indexes();
             let selection = reader.filter(predicate, &mut report).map_err(|error| open.locate(error))?;
             if selection.is_empty() {
                 continue;

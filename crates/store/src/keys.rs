@@ -45,7 +45,7 @@ impl KeyValues {
     /// Those of columns, as [`key_hashes`] takes them.
     pub fn of(columns: &[ArrayRef]) -> Self {
         let nulls = columns.iter().fold(None, |all, column| NullBuffer::union(all.as_ref(), column.nulls()));
-        let mut hashes = vec![0; columns.first().map_or(0, |column| column.len())];
+        let mut hashes = vec![SEED; columns.first().map_or(0, |column| column.len())];
         let columns: Vec<Values> = columns.iter().map(Values::of).collect();
         columns.iter().for_each(|values| values.hash(&mut hashes));
         Self { columns, nulls, hashes }
@@ -102,19 +102,28 @@ impl Values {
 
     /// Makes a column part of the hashes of rows.
     fn hash(&self, hashes: &mut [u64]) {
-        let add = |hash: &mut u64, bytes: &[u8]| *hash = XxHash3_64::oneshot_with_seed(*hash, bytes);
         match self {
             Self::Narrow(values) => {
-                hashes.iter_mut().zip(values).for_each(|(hash, value)| add(hash, &value.to_le_bytes()));
+                hashes.iter_mut().zip(values).for_each(|(hash, value)| *hash = mix(*hash ^ *value as u64));
             }
-            Self::Wide(values) => {
-                hashes.iter_mut().zip(values).for_each(|(hash, value)| add(hash, &value.to_le_bytes()));
-            }
-            Self::Bytes(values) => {
-                hashes.iter_mut().enumerate().for_each(|(row, hash)| add(hash, values.value(row)));
-            }
+            Self::Wide(values) => hashes.iter_mut().zip(values).for_each(|(hash, value)| {
+                *hash = mix(mix(*hash ^ *value as u64) ^ (*value >> u64::BITS) as u64);
+            }),
+            Self::Bytes(values) => hashes.iter_mut().enumerate().for_each(|(row, hash)| {
+                *hash = XxHash3_64::oneshot_with_seed(*hash, values.value(row));
+            }),
         }
     }
+}
+
+/// What a hash begins with: any number but zero, which is mixed to itself.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The last step of splitmix64 (Steele et al. 2014): no two numbers are mixed to one.
+fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 /// The bits of a number, which are those of all that equal it.

@@ -3,19 +3,26 @@
 use std::ops::{Bound, RangeInclusive};
 
 use arrow_array::{Array, ArrayRef};
-use taut_types::{
-    ColumnIndex, ColumnTest, Key, LogicalType, Schema, Test, equal_numbers, f32_to_key, f64_to_key, key_at,
-};
+use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Test, equal_numbers, f32_to_key, f64_to_key, key_at};
 
-/// So many values of a column at most are listed; of more, the bounds are tested.
+use crate::Table;
+
+/// So many values of a column at most are listed. Of more the bounds are tested: to read all values and look for them
+/// among the keys then takes less than to look for each in a list.
 const LISTED_MAX: usize = 16_384;
+/// The same of a column by which rows are sorted: most values of a list then lie outside of a block or zone.
+const SORTED_LISTED_MAX: usize = 262_144;
 
 /// Conjunctions of tests on columns, by their places in the table: each key without nulls passes one of them.
-pub(super) fn tests_of(schema: &Schema, columns: &[usize], keys: &[ArrayRef]) -> Vec<Vec<ColumnTest>> {
+pub(super) fn tests_of(table: &Table, columns: &[usize], keys: &[ArrayRef]) -> Vec<Vec<ColumnTest>> {
     let columns = columns.iter().map(|column| ColumnIndex::from(*column));
     let columns: Vec<KeyColumn> = columns
         .zip(keys)
-        .map(|(column, array)| KeyColumn { column, logical_type: schema.column(column).logical_type, array })
+        .map(|(column, array)| {
+            let is_sorted = table.design.sort_by.first().is_some_and(|first| first.column == column);
+            let listed_max = if is_sorted { SORTED_LISTED_MAX } else { LISTED_MAX };
+            KeyColumn { column, logical_type: table.schema.column(column).logical_type, array, listed_max }
+        })
         .collect();
     let rows = keys.first().map_or(0, |array| array.len());
     let whole = (0..rows).filter(|row| keys.iter().all(|array| array.is_valid(*row)));
@@ -29,6 +36,7 @@ struct KeyColumn<'a> {
     column: ColumnIndex,
     logical_type: LogicalType,
     array: &'a ArrayRef,
+    listed_max: usize,
 }
 
 impl KeyColumn<'_> {
@@ -55,7 +63,7 @@ impl KeyColumn<'_> {
             }
         }
         let keys = rows.iter().filter_map(|row| self.key(*row));
-        let is_listed = rows.len() <= LISTED_MAX && (rows.len() > 1 || self.logical_type.is_bytes());
+        let is_listed = rows.len() <= self.listed_max && (rows.len() > 1 || self.logical_type.is_bytes());
         match is_listed {
             true => Some(ColumnTest::one_of(self.column, self.logical_type, keys)),
             false => Some(ColumnTest::new(self.column, self.bounds(keys)?)),
