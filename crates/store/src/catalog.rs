@@ -21,6 +21,7 @@ use taut_block::SegmentReader;
 use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
 use crate::delta::{Delta, DeltaPage, RowId, UnitId};
+use crate::moves::MovesSince;
 use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
@@ -53,6 +54,8 @@ pub struct Catalog {
     pub(crate) version: u64,
     /// The version in which a name last came to mean another table or view; not stored.
     pub(crate) definitions: u64,
+    /// The rows that were moved since this version; not stored.
+    pub(crate) moves: MovesSince,
     /// Tables and views by name. Versions of a catalog share what they have in common.
     pub(crate) tables: RedBlackTreeMapSync<String, Arc<Table>>,
     pub(crate) views: RedBlackTreeMapSync<String, View>,
@@ -82,6 +85,8 @@ pub struct Table {
     pub constraints: Arc<Constraints>,
     /// Rows in no block, and deleted rows.
     pub delta: Delta,
+    /// Counts the commits that changed its rows, and not those that only moved them; not stored.
+    pub(crate) contents: u64,
     /// Made when it is first asked for.
     pub(crate) sparse_index: Arc<OnceLock<SparseIndex>>,
 }
@@ -156,6 +161,7 @@ impl Catalog {
             database,
             version: 0,
             definitions: 0,
+            moves: MovesSince::default(),
             tables: RedBlackTreeMapSync::default(),
             views: RedBlackTreeMapSync::default(),
         }
@@ -235,6 +241,7 @@ impl Table {
             partitions: None,
             constraints: Arc::default(),
             delta: Delta::default(),
+            contents: 0,
             sparse_index: Arc::default(),
         }
     }

@@ -29,6 +29,7 @@ mod find;
 mod keys;
 mod locks;
 mod log;
+mod moves;
 mod open;
 mod store;
 mod transaction;
@@ -45,6 +46,7 @@ pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, Transac
 pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use locks::KeyMode;
+pub use moves::Moves;
 pub use open::{CutLog, OpenOptions, Recovery};
 pub use store::{Store, Synchronous, Upkeep};
 pub use transaction::{Mark, Transaction};

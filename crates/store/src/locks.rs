@@ -16,6 +16,7 @@ use roaring::RoaringBitmap;
 
 use crate::TableId;
 use crate::delta::{RowId, RowSet, UnitId};
+use crate::moves::{Moves, MovesSince};
 
 pub use keys::KeyMode;
 use keys::TableKeys;
@@ -61,9 +62,17 @@ impl Locks {
         self.state.lock().running.insert(transaction, Running::default());
     }
 
-    /// Locks rows of a table, all or none.
-    pub fn lock(&self, transaction: TransactionId, table: TableId, rows: &RowSet) -> Result<(), Busy> {
+    /// Locks rows of a table, all or none, by the names that they have in a version of it and by those that they got
+    /// since: another transaction may know them by any of these.
+    pub fn lock(
+        &self,
+        transaction: TransactionId,
+        table: TableId,
+        rows: &RowSet,
+        since: &MovesSince,
+    ) -> Result<(), Busy> {
         let state = &mut *self.state.lock();
+        let rows = since.all_names(table, rows);
         for (unit, segment, wanted) in rows.segments() {
             let Some(holders) = state.rows.get(&(table, unit, segment)) else { continue };
             let holder = holders.iter().find(|(holder, held)| *holder != transaction && !held.is_disjoint(wanted));
@@ -71,16 +80,7 @@ impl Locks {
             state.wait(transaction, &[holder])?;
         }
         state.waits_for.remove(&transaction);
-        for (unit, segment, wanted) in rows.segments() {
-            let holders = state.rows.entry((table, unit, segment)).or_default();
-            match holders.iter_mut().find(|(holder, _)| *holder == transaction) {
-                Some((_, held)) => *held |= wanted,
-                None => {
-                    holders.push((transaction, wanted.clone()));
-                    state.running.entry(transaction).or_default().places.push((table, unit, segment));
-                }
-            }
-        }
+        state.hold(transaction, table, &rows);
         Ok(())
     }
 
@@ -91,6 +91,21 @@ impl Locks {
         let others = holders.filter(|(holder, held)| *holder != transaction && held.contains(row.row().into()));
         let others: Vec<TransactionId> = others.map(|(holder, _)| *holder).collect();
         state.wait(transaction, &others)
+    }
+
+    /// Says that rows were moved, and has those who hold them hold them by their new names too. Nobody locks a row
+    /// meanwhile: who does before or after knows it by a name that its holder has.
+    pub fn carry(&self, moves: &[(TableId, Arc<Moves>)], say: impl FnOnce()) {
+        let state = &mut *self.state.lock();
+        say();
+        for (table, moves) in moves {
+            let held = state.rows.iter().filter(|((of, ..), _)| of == table);
+            let held = held.flat_map(|((_, unit, segment), holders)| {
+                holders.iter().filter_map(|(holder, rows)| Some((*holder, moves.follow(*unit, *segment, rows)?)))
+            });
+            let carried: Vec<(TransactionId, RowSet)> = held.collect();
+            carried.iter().for_each(|(holder, rows)| state.hold(*holder, *table, rows));
+        }
     }
 
     /// Says that a transaction waits no more.
@@ -150,6 +165,19 @@ impl State {
         self.waits_for.insert(transaction, holder);
         Err(Busy::Wait(ended))
     }
+
+    fn hold(&mut self, transaction: TransactionId, table: TableId, rows: &RowSet) {
+        for (unit, segment, wanted) in rows.segments() {
+            let holders = self.rows.entry((table, unit, segment)).or_default();
+            match holders.iter_mut().find(|(holder, _)| *holder == transaction) {
+                Some((_, held)) => *held |= wanted,
+                None => {
+                    holders.push((transaction, wanted.clone()));
+                    self.running.entry(transaction).or_default().places.push((table, unit, segment));
+                }
+            }
+        }
+    }
 }
 
 /// Whether a transaction has ended, and who wants to know.
@@ -186,21 +214,21 @@ mod tests {
 
     #[test]
     fn a_row_has_one_holder_and_circles_are_refused() {
-        let (locks, table) = (Locks::default(), TableId(1));
+        let (locks, table, since) = (Locks::default(), TableId(1), MovesSince::default());
         let [one, two, three] = [1, 2, 3].map(TransactionId);
         [one, two, three].into_iter().for_each(|transaction| locks.begin(transaction));
-        assert!(locks.lock(one, table, &rows(&[1, 2])).is_ok());
-        assert!(locks.lock(one, table, &rows(&[2, 3])).is_ok());
-        assert!(locks.lock(two, TableId(2), &rows(&[1])).is_ok());
-        assert!(locks.lock(two, table, &rows(&[4])).is_ok());
-        let Err(Busy::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3])) else { panic!("a lock") };
-        assert!(matches!(locks.lock(two, table, &rows(&[1])), Err(Busy::Wait(_))));
-        assert!(matches!(locks.lock(one, table, &rows(&[4])), Err(Busy::Deadlock)));
+        assert!(locks.lock(one, table, &rows(&[1, 2]), &since).is_ok());
+        assert!(locks.lock(one, table, &rows(&[2, 3]), &since).is_ok());
+        assert!(locks.lock(two, TableId(2), &rows(&[1]), &since).is_ok());
+        assert!(locks.lock(two, table, &rows(&[4]), &since).is_ok());
+        let Err(Busy::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3]), &since) else { panic!("a lock") };
+        assert!(matches!(locks.lock(two, table, &rows(&[1]), &since), Err(Busy::Wait(_))));
+        assert!(matches!(locks.lock(one, table, &rows(&[4]), &since), Err(Busy::Deadlock)));
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Pending);
         locks.end(one);
         assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Ready(()));
-        assert!(locks.lock(two, table, &rows(&[1])).is_ok());
-        assert!(locks.lock(three, table, &rows(&[0, 3])).is_ok());
+        assert!(locks.lock(two, table, &rows(&[1]), &since).is_ok());
+        assert!(locks.lock(three, table, &rows(&[0, 3]), &since).is_ok());
     }
 }

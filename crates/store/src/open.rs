@@ -22,6 +22,7 @@ use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, ROOT,
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
+use crate::moves::MovesSince;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// How a database is opened.
@@ -287,6 +288,7 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         statistics: Arc::new(table.statistics.into_owned()),
         delta: delta(&table.constraints),
         constraints: Arc::new(table.constraints.into_owned()),
+        contents: 0,
         sparse_index: Arc::default(),
     });
     let views: RedBlackTreeMapSync<_, _> =
@@ -295,6 +297,7 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         database: file.database,
         version: file.version,
         definitions: 0,
+        moves: MovesSince::default(),
         tables: tables.map(|table| (table.name.clone(), Arc::new(table))).collect(),
         views,
     }

@@ -15,7 +15,7 @@
 //! A crash leaves a catalog, and a log whose whole records lead from it to the last commit that survived
 //! (docs/adr/0017-commits-go-to-a-log.md).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,8 +32,9 @@ use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
 use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
+use crate::moves::MovesSince;
 use crate::open::{OpenOptions, Opened, Recovery, open};
-use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, Transaction};
+use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
 /// What is certain of a commit when it returns. A commit that adds, replaces or removes blocks is always `Full`.
@@ -251,7 +252,7 @@ impl Store {
         let before = Arc::clone(&commits.newest);
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
-        let Changed { catalog: mut after, changes, added, removed } = edit.finish();
+        let Changed { catalog: mut after, changes, added, removed, moves } = edit.finish();
         if changes.is_empty() {
             return Ok(value);
         }
@@ -260,8 +261,15 @@ impl Store {
         if !after.defines_like(&before) {
             after.definitions = inner.directory.allocate_definitions();
         }
+        if !moves.is_empty() {
+            after.moves = MovesSince::default();
+        }
         let after = Arc::new(after);
         let (log, position) = self.append(&mut commits, &changes, &after, !added.is_empty())?;
+        if !moves.is_empty() {
+            let moves: Arc<[_]> = moves.into();
+            inner.locks.carry(&moves, || before.moves.lead_to(&after.moves, Arc::clone(&moves)));
+        }
         commits.newest = Arc::clone(&after);
         commits.pending.push_back(Pending { catalog: after, added, removed });
         // Readers see the commits before this one with it, and files go with those that move blocks.
@@ -319,13 +327,15 @@ impl Store {
         }
     }
 
-    /// Refuses to replace rows that a transaction has locked: it could not commit.
+    /// Refuses to replace rows that a transaction has locked, where it is not known where they go: it could not commit.
     fn check_locks(&self, changes: &[Change], transaction: Option<TransactionId>) -> Result<(), CommitError> {
         for change in changes {
-            let Change::ReplaceRows { table, old, .. } = change else { continue };
-            let blocks: Vec<UnitId> = old.blocks.iter().filter_map(|block| UnitId::of(*block)).collect();
-            let is_old = |unit| blocks.contains(&unit) || old.pages.iter().any(|(page, _)| *page == unit);
-            if self.inner.locks.has_any(*table, transaction, is_old) {
+            let Change::ReplaceRows { table, old, order, .. } = change else { continue };
+            if old.moves.is_some() || *order == RowOrder::Same {
+                continue;
+            }
+            let units: BTreeSet<UnitId> = old.units().collect();
+            if self.inner.locks.has_any(*table, transaction, |unit| units.contains(&unit)) {
                 return Err(CommitError::RowsLocked);
             }
         }

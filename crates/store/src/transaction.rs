@@ -14,11 +14,13 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 
 use crate::catalog::change::Change;
 use crate::delta::{DeletedRows, DeltaPage, RowSet, UnitId};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{Busy, TransactionId};
+use crate::moves::MovesSince;
 use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
 
 /// A transaction that runs. Dropping it rolls it back.
@@ -92,32 +94,35 @@ impl Work {
         for (table, rows) in &self.rows {
             let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
             let theirs = work.edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            check_rows(mine, theirs, rows)?;
+            let foreign = foreign_rows(mine, theirs, rows, &self.base.moves)?;
             let pages: Vec<&DeltaPage> = rows.pages.iter().filter_map(|page| mine.delta.page(*page)).collect();
             work.edit.change_rows(*table, |delta| pages.iter().for_each(|page| delta.adopt(page)))?;
-            let deleted = rows.deleted.segments().filter(|(unit, ..)| mine.has_unit(*unit));
+            let mut deleted = rows.deleted.clone();
+            deleted.retain(|unit| rows.pages.contains(&unit) && mine.has_unit(unit));
+            deleted.extend(&foreign);
             work.edit.change_rows(*table, |delta| {
-                deleted.for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
+                deleted.segments().for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
             })?;
+            work.rows.insert(*table, TableRows { pages: rows.pages.clone(), deleted });
         }
-        work.rows = self.rows.clone();
         work.publish();
         Ok(work)
     }
 }
 
-/// Whether the rows that a transaction deleted in its version of a table can be deleted in another version.
-fn check_rows(mine: &Table, theirs: &Table, rows: &TableRows) -> Result<(), CommitError> {
-    for (unit, segment, deleted) in rows.deleted.segments() {
-        if rows.pages.contains(&unit) || !mine.has_unit(unit) {
-            continue;
-        }
-        let before = theirs.delta.deleted(unit).and_then(|deleted| deleted.segment(usize::from(segment)));
-        if !theirs.has_unit(unit) || before.is_some_and(|before| !before.is_disjoint(deleted)) {
-            return Err(CommitError::RowsChanged { table: mine.name.clone() });
-        }
+/// The rows of pages that are not its own, and of blocks, which a transaction deleted in its version of a table, by their
+/// names in another version, in which they can be deleted.
+fn foreign_rows(mine: &Table, theirs: &Table, rows: &TableRows, since: &MovesSince) -> Result<RowSet, CommitError> {
+    let mut foreign = rows.deleted.clone();
+    foreign.retain(|unit| !rows.pages.contains(&unit) && mine.has_unit(unit));
+    let is_deleted = |(unit, segment, rows): (UnitId, u16, &RoaringBitmap)| {
+        let deleted = theirs.delta.deleted(unit).and_then(|deleted| deleted.segment(usize::from(segment)));
+        deleted.is_some_and(|deleted| !deleted.is_disjoint(rows))
+    };
+    match since.names_in(theirs, foreign) {
+        Some(foreign) if !foreign.segments().any(is_deleted) => Ok(foreign),
+        _ => Err(CommitError::RowsChanged { table: mine.name.clone() }),
     }
-    Ok(())
 }
 
 impl Transaction {
@@ -251,8 +256,9 @@ impl Transaction {
             foreign.retain(|unit| !is_own(unit));
             foreign
         };
+        let base = Arc::clone(&self.state.lock().work.base);
         loop {
-            match self.store.locks().lock(self.id, table, &foreign) {
+            match self.store.locks().lock(self.id, table, &foreign, &base.moves) {
                 Ok(()) => break,
                 Err(Busy::Deadlock) => return Err(TransactionError::Deadlock),
                 Err(Busy::Wait(ended)) => {
@@ -265,7 +271,7 @@ impl Transaction {
         let work = &mut self.state.lock().work;
         let mine = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
         if let Some(theirs) = newest.table_of(table) {
-            check_rows(mine, theirs, &TableRows { pages: vec![], deleted: foreign })?;
+            foreign_rows(mine, theirs, &TableRows { pages: vec![], deleted: foreign }, &base.moves)?;
         }
         work.edit.change_rows(table, |delta| {
             rows.segments().for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
@@ -347,7 +353,7 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
         }
         // The rows that there were obeyed them, and no row came since.
         Change::SetConstraints { .. } => {
-            return match std::ptr::eq(before, now) {
+            return match before.contents == now.contents {
                 true => Ok(()),
                 false => Err(CommitError::ConstraintsChanged { table: now.name.clone() }),
             };
@@ -360,12 +366,12 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
     }
 }
 
-/// Whether nobody has changed the tables that a transaction has read. Each commit that changes a table makes another
-/// value of it.
+/// Whether nobody has changed the rows of the tables that a transaction has read, or what they are called.
 fn check_reads(read: &BTreeSet<TableId>, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
     for table in read {
         let Some(before) = base.table_of(*table) else { continue };
-        if !newest.table_of(*table).is_some_and(|now| Arc::ptr_eq(before, now)) {
+        let now = newest.table_of(*table);
+        if !now.is_some_and(|now| now.contents == before.contents && now.name == before.name) {
             return Err(CommitError::Serialization { table: before.name.clone() });
         }
     }
@@ -404,11 +410,9 @@ impl Work {
         for (table, rows) in &self.rows {
             let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
             let theirs = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            check_rows(mine, theirs, rows)?;
-            for (unit, segment, deleted) in rows.deleted.segments() {
-                if !rows.pages.contains(&unit) && mine.has_unit(unit) {
-                    edit.make(Change::DeleteRows { table: *table, unit, segment, rows: deleted.clone() })?;
-                }
+            let foreign = foreign_rows(mine, theirs, rows, &self.base.moves)?;
+            for (unit, segment, deleted) in foreign.segments() {
+                edit.make(Change::DeleteRows { table: *table, unit, segment, rows: deleted.clone() })?;
             }
             for page in rows.pages.iter().filter_map(|page| mine.delta.page(*page)) {
                 let batch = live_rows(mine, page)?;

@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::{
-    Contents, Failure, Random, append, assert_tidy, change_in, contents, create_table, design, from_environment,
-    named_rows_of, open, schema, write,
+    Contents, Failure, Random, append, assert_tidy, change_in, contents, create_table, design, everything,
+    from_environment, named_rows_of, open, schema, write,
 };
 use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{CommitError, OldRows, RowOrder, Store, Synchronous, Table, UnitId};
+use taut_store::{CommitError, RowOrder, Store, Synchronous, Table, UnitId};
 
 /// Crash points of each test, over all of its seeds; more of them for nightly runs.
 const CRASH_POINTS: u64 = 150;
@@ -88,10 +88,7 @@ fn change(
 
 /// Moves all rows of a table to a sealed block, without those that are deleted.
 fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
-    let blocks: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
-    let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
-    let left_out = table.delta.all_deleted().map(|(unit, rows)| (unit, Arc::clone(rows))).collect();
-    let old = OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out) };
+    let old = everything(table);
     let values: Vec<i64> = named_rows_of(table)?.into_iter().map(|(_, value)| value).collect();
     let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "column")?] };
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)

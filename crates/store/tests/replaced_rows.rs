@@ -64,6 +64,7 @@ fn everything(table: &Table, nulls: u64) -> OldRows {
         pages: table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect(),
         nulls: vec![nulls],
         left_out: Some(table.delta.all_deleted().map(|(unit, rows)| (unit, Arc::clone(rows))).collect()),
+        moves: None,
     }
 }
 

@@ -6,9 +6,11 @@ use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use taut_types::{Partitioning, Schema, TableDesign};
 
-use super::{BlockId, Constraints, RowOrder, TableId};
+use super::{BlockId, Constraints, RowOrder, Table, TableId};
 use crate::NewBlock;
-use crate::delta::{DeletedRows, UnitId};
+use crate::delta::{DeletedRows, RowSet, UnitId};
+use crate::error::CommitError;
+use crate::moves::Moves;
 
 /// One change of a catalog.
 #[derive(Clone, Debug)]
@@ -60,6 +62,9 @@ pub struct OldRows {
     pub nulls: Vec<u64>,
     /// The deleted rows that were left out. In a change from the log, that was checked once.
     pub left_out: Option<Vec<(UnitId, Arc<DeletedRows>)>>,
+    /// Where each of the other rows goes. Where this is said, others may delete and lock these rows meanwhile: what they
+    /// do happens to the new ones.
+    pub moves: Option<Arc<Moves>>,
 }
 
 impl OldRows {
@@ -67,4 +72,62 @@ impl OldRows {
     pub fn of_blocks(blocks: &[BlockId]) -> Self {
         Self { blocks: blocks.to_vec(), left_out: Some(Vec::new()), ..Self::default() }
     }
+
+    /// The names of the blocks and pages.
+    pub(crate) fn units(&self) -> impl Iterator<Item = UnitId> {
+        let blocks = self.blocks.iter().filter_map(|block| UnitId::of(*block));
+        blocks.chain(self.pages.iter().map(|(page, _)| *page))
+    }
+
+    /// How many rows were left out; `None` in a change from the log.
+    pub(crate) fn left_out_rows(&self) -> Option<u64> {
+        let left_out = self.left_out.as_ref()?;
+        Some(self.units().filter_map(|unit| seen_of(left_out, unit)).map(|rows| rows.count()).sum())
+    }
+
+    /// How many rows went somewhere that were not left out; `None` where it is not known where they went.
+    pub(crate) fn moved_rows(&self) -> Option<u64> {
+        let moves = self.moves.as_ref()?;
+        let left_out = self.left_out.iter().flatten();
+        let strays = left_out.flat_map(|(unit, rows)| {
+            let rows = rows.segments();
+            rows.filter_map(|(segment, rows)| Some(moves.follow(*unit, segment, rows)?.len()))
+        });
+        Some(moves.rows().saturating_sub(strays.sum()))
+    }
+
+    /// The new names of the rows that were deleted in a table since those that were left out.
+    ///
+    /// # Errors
+    /// When rows were deleted and it is not known where they go.
+    pub(crate) fn deleted_since(&self, table: &Table) -> Result<RowSet, CommitError> {
+        let changed = || CommitError::RowsChanged { table: table.name.clone() };
+        let mut since = RowSet::default();
+        let Some(left_out) = &self.left_out else { return Ok(since) };
+        for unit in self.units() {
+            let deleted = table.delta.deleted(unit);
+            let seen = seen_of(left_out, unit);
+            if seen == deleted {
+                continue;
+            }
+            let (moves, deleted) = (self.moves.as_ref().ok_or_else(changed)?, deleted.ok_or_else(changed)?);
+            if seen.is_some_and(|seen| !deleted.contains_all(seen)) {
+                return Err(changed());
+            }
+            for (segment, rows) in deleted.segments() {
+                let seen = seen.and_then(|seen| seen.segment(usize::from(segment)));
+                let rows = seen.map_or_else(|| rows.as_ref().clone(), |seen| rows.as_ref() - seen.as_ref());
+                let moved = moves.follow(unit, segment, &rows).unwrap_or_default();
+                if moved.len() != rows.len() {
+                    return Err(changed());
+                }
+                since.extend(&moved);
+            }
+        }
+        Ok(since)
+    }
+}
+
+fn seen_of(left_out: &[(UnitId, Arc<DeletedRows>)], unit: UnitId) -> Option<&Arc<DeletedRows>> {
+    left_out.iter().find(|(seen, _)| *seen == unit).map(|(_, rows)| rows)
 }

@@ -10,9 +10,10 @@ use super::change::{Change, OldRows};
 use super::check::check_design;
 use super::table_blocks::{append, columns_differ, is_of_design, partitions_of, replace};
 use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
-use crate::delta::{Delta, Misplaced, UnitId};
+use crate::delta::{Delta, Misplaced, RowSet, UnitId};
 use crate::directory::Directory;
 use crate::error::CommitError;
+use crate::moves::Moves;
 use crate::{BlockFile, NewBlock};
 
 /// A catalog being changed. It starts from the newest one, so that whatever a caller found in an older one is
@@ -24,6 +25,7 @@ pub struct CatalogEdit {
     changes: Vec<Change>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
+    moves: Vec<(TableId, Arc<Moves>)>,
 }
 
 /// What an edit leads to: another catalog, which names blocks that the one before did not, and the other way round.
@@ -34,6 +36,8 @@ pub(crate) struct Changed {
     pub changes: Vec<Change>,
     pub added: Vec<Arc<BlockFile>>,
     pub removed: Vec<Arc<BlockFile>>,
+    /// Where rows went, as far as that is known.
+    pub moves: Vec<(TableId, Arc<Moves>)>,
 }
 
 /// How the rows of new blocks lie, compared with those of the blocks that they replace.
@@ -50,14 +54,15 @@ pub enum RowOrder {
 
 impl CatalogEdit {
     pub(crate) fn new(catalog: &Catalog, directory: &Arc<Directory>) -> Self {
-        let (changes, added, removed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { catalog: catalog.clone(), directory: Arc::clone(directory), changes, added, removed }
+        let (catalog, directory) = (catalog.clone(), Arc::clone(directory));
+        Self { catalog, directory, changes: vec![], added: vec![], removed: vec![], moves: vec![] }
     }
 
     /// Ends the edit.
     pub(crate) fn finish(mut self) -> Changed {
         self.catalog.version += 1;
-        Changed { catalog: self.catalog, changes: self.changes, added: self.added, removed: self.removed }
+        let Self { catalog, changes, added, removed, moves, .. } = self;
+        Changed { catalog, changes, added, removed, moves }
     }
 
     /// The catalog with the changes so far.
@@ -147,14 +152,15 @@ impl CatalogEdit {
         self.replace_rows(table, OldRows::of_blocks(old), new, order)
     }
 
-    /// Puts blocks with the same rows, but those that are deleted, in the place of other blocks and of pages.
+    /// Puts blocks with the same rows, but those that are deleted, in the place of other blocks and of pages. Where it is
+    /// said where each row goes, rows that were deleted since they were read are deleted in the new blocks.
     ///
     /// The new blocks lie where the first of the old ones was. To keep their order, the old ones must be neighbours
     /// in one run.
     ///
     /// # Errors
-    /// When the table or an old block is gone, other rows of it were deleted meanwhile, the new blocks do not have its
-    /// columns, or have not as many rows.
+    /// When the table or an old block is gone, a page has got more rows, other rows were deleted meanwhile and it is not
+    /// known where they go, or the new blocks do not have its columns, or have not as many rows.
     pub fn replace_rows(
         &mut self,
         table: TableId,
@@ -213,8 +219,23 @@ impl CatalogEdit {
     /// # Errors
     /// When it cannot be made; nothing has changed then.
     pub(crate) fn make(&mut self, change: Change) -> Result<(), CommitError> {
+        let Change::ReplaceRows { table, old, order, .. } = &change else {
+            self.apply(&change)?;
+            self.changes.push(change);
+            return Ok(());
+        };
+        let table = *table;
+        let deleted = match order {
+            RowOrder::Same => RowSet::default(),
+            _ => old.deleted_since(self.find(table)?)?,
+        };
         self.apply(&change)?;
         self.changes.push(change);
+        for (unit, segment, rows) in deleted.segments() {
+            // They were deleted before: no row changes now.
+            self.change_rows(table, |delta| delta.delete(unit, segment, rows))?;
+            self.changes.push(Change::DeleteRows { table, unit, segment, rows: rows.clone() });
+        }
         Ok(())
     }
 
@@ -286,8 +307,8 @@ impl CatalogEdit {
                         let partitioning = partitions.partitioning.clone();
                         Arc::new(TablePartitions { partitioning, of_blocks: vec![] })
                     });
-                    let constraints = Arc::clone(&table.constraints);
-                    *table = Table { partitions, constraints, delta: table.delta.emptied(), ..empty };
+                    let (constraints, delta) = (Arc::clone(&table.constraints), table.delta.emptied());
+                    *table = Table { partitions, constraints, delta, contents: table.contents + 1, ..empty };
                     Ok(())
                 })?;
                 self.removed.extend(removed.iter().map(Arc::clone));
@@ -303,7 +324,10 @@ impl CatalogEdit {
             }
             Change::AppendBlocks { table, blocks } => {
                 self.check_blocks(blocks)?;
-                self.change_table(*table, |table| append(table, blocks))?;
+                self.change_table(*table, |table| {
+                    table.contents += 1;
+                    append(table, blocks)
+                })?;
                 self.added.extend(blocks.iter().map(|block| Arc::clone(&block.file)));
                 Ok(())
             }
@@ -311,6 +335,11 @@ impl CatalogEdit {
                 self.check_blocks(new)?;
                 let removed = self.change_table(*table, |table| replace(table, old, new, *order))?;
                 self.added.extend(new.iter().map(|block| Arc::clone(&block.file)));
+                let moves = match order {
+                    RowOrder::Same => Some(Arc::new(same_places(&removed, new))),
+                    _ => old.moves.clone(),
+                };
+                self.moves.extend(moves.map(|moves| (*table, moves)));
                 self.removed.extend(removed);
                 Ok(())
             }
@@ -352,6 +381,7 @@ impl CatalogEdit {
                 false => Err(CommitError::NoView { name: name.clone() }),
             },
             Change::InsertRows { table, page, first, rows } => self.change_table(*table, |table| {
+                table.contents += 1;
                 let appended = table.delta.append(&table.schema, (*page, *first), rows);
                 appended.map_err(|Misplaced| CommitError::Misplaced { table: table.name.clone() })
             }),
@@ -359,6 +389,7 @@ impl CatalogEdit {
                 if !table.has_unit(*unit) {
                     return Err(CommitError::RowsChanged { table: table.name.clone() });
                 }
+                table.contents += 1;
                 table.delta.delete(*unit, *segment, rows);
                 Ok(())
             }),
@@ -404,4 +435,10 @@ impl CatalogEdit {
         let foreign = blocks.iter().find(|block| !Arc::ptr_eq(block.file.directory(), &self.directory));
         foreign.map_or(Ok(()), |block| Err(CommitError::ForeignBlock { block: block.file.id() }))
     }
+}
+
+/// The moves of the rows of blocks to blocks that have them at the same places.
+fn same_places(old: &[Arc<BlockFile>], new: &[NewBlock]) -> Moves {
+    let units = old.iter().zip(new).map(|(old, new)| (UnitId::of(old.id()), UnitId::of(new.file.id())));
+    Moves::of_blocks(units.filter_map(|(old, new)| old.zip(new)))
 }

@@ -234,7 +234,7 @@ impl Read<'_> {
             ChangeFile::AppendBlocks { table, blocks: new } => Change::AppendBlocks { table, blocks: blocks(new) },
             ChangeFile::ReplaceRows { table, blocks: old, pages, nulls, new, order } => {
                 let (old, pages, nulls) = (old.into_owned(), pages.into_owned(), nulls.into_owned());
-                let old = OldRows { blocks: old, pages, nulls, left_out: None };
+                let old = OldRows { blocks: old, pages, nulls, left_out: None, moves: None };
                 Change::ReplaceRows { table, old, new: blocks(new), order }
             }
             ChangeFile::SetDesign { table, design } => {

@@ -106,7 +106,6 @@ fn leave_out(
 ) -> Result<(), CommitError> {
     let changed = || CommitError::RowsChanged { table: table.name.clone() };
     let blocks: Vec<UnitId> = removed.iter().filter_map(|block| UnitId::of(block.id())).collect();
-    let mut units = blocks.clone();
     let mut expected: u64 = rows_of(removed.iter().map(|block| block.entry()));
     for (page, rows) in &old.pages {
         let found = table.delta.page(*page).ok_or_else(changed)?;
@@ -114,22 +113,20 @@ fn leave_out(
             return Err(changed());
         }
         expected += u64::from(*rows);
-        units.push(*page);
     }
-    let mut left_out = 0;
-    for unit in &units {
-        let deleted = table.delta.deleted(*unit);
-        left_out += deleted.map_or(0, |deleted| deleted.count());
-        if let Some(seen) = &old.left_out
-            && seen.iter().find(|(seen, _)| seen == unit).map(|(_, rows)| rows) != deleted
-        {
-            return Err(changed());
-        }
-    }
+    let deleted: u64 = old.units().filter_map(|unit| table.delta.deleted(unit)).map(|rows| rows.count()).sum();
     let found = rows_of(new.iter().map(NewBlock::entry));
-    expected -= left_out;
+    // The log does not say how many of the deleted rows were left out, and how many then deleted in the new blocks.
+    let left_out = old.left_out_rows().unwrap_or(expected.saturating_sub(found).min(deleted));
+    expected = expected.saturating_sub(left_out);
+    let differ = |found| Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
     if expected != found {
-        return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
+        return differ(found);
+    }
+    if let Some(moved) = old.moved_rows()
+        && moved != found
+    {
+        return differ(moved);
     }
     if left_out > 0 || !old.pages.is_empty() {
         if old.nulls.len() != table.schema.len() {

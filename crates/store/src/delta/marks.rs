@@ -70,14 +70,17 @@ impl RowSet {
         self.segment(row.unit(), row.segment()).is_some_and(|rows| rows.contains(u32::from(row.row())))
     }
 
+    /// Adds rows of a segment.
+    pub(crate) fn add(&mut self, unit: UnitId, segment: u16, rows: &RoaringBitmap) {
+        let known = self.segments.entry((unit, segment)).or_default();
+        let before = known.len();
+        *known |= rows;
+        self.count += known.len() - before;
+    }
+
     /// Adds all rows of another set.
     pub fn extend(&mut self, other: &Self) {
-        for (place, rows) in &other.segments {
-            let known = self.segments.entry(*place).or_default();
-            let before = known.len();
-            *known |= rows;
-            self.count += known.len() - before;
-        }
+        other.segments().for_each(|(unit, segment, rows)| self.add(unit, segment, rows));
     }
 
     /// The rows of each segment.

@@ -12,8 +12,8 @@ use roaring::RoaringBitmap;
 use taut_block::{BlockBuilder, BlockImage, ScanReport};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
-    BlockId, CommitError, NewBlock, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId, RowOrder, RowSet, Store,
-    Synchronous, Table, Transaction, UnitId, verify,
+    BlockId, CommitError, Moves, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId, RowOrder,
+    RowSet, Store, Synchronous, Table, TableId, Transaction, UnitId, verify,
 };
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
 
@@ -163,6 +163,43 @@ pub fn drop_table(store: &Store, name: &str) -> Result<(), Failure> {
 pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
     let options = OpenOptions { create: true, cache_bytes: Some(1 << 20), ..OpenOptions::default() };
     Store::open_on(Arc::new(disk.clone()), options)
+}
+
+/// All blocks and pages of a table of one column without nulls.
+pub fn everything(table: &Table) -> OldRows {
+    let blocks = table.blocks.iter().map(|block| block.id()).collect();
+    let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
+    let left_out = table.delta.all_deleted().map(|(unit, rows)| (unit, rows.clone())).collect();
+    OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out), moves: None }
+}
+
+/// A move of all rows of a table to a new block, whose rows are read and written, but not exchanged.
+pub struct Move {
+    pub table: TableId,
+    pub old: OldRows,
+    pub new: Vec<NewBlock>,
+    /// The rows by their old names, in the order of the block.
+    pub rows: Vec<RowId>,
+}
+
+impl Move {
+    /// Reads the rows that a table has now, and writes them in another order.
+    pub fn read(store: &Store, table: &Table, random: &mut Random) -> Result<Self, Failure> {
+        let mut rows = named_rows_of(table)?;
+        for last in (1..rows.len()).rev() {
+            rows.swap(random.below(last + 1), last);
+        }
+        let (rows, values): (Vec<RowId>, Vec<i64>) = rows.into_iter().unzip();
+        let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "packed_row")?] };
+        let mut moves = Moves::default();
+        new.iter().try_for_each(|block| moves.push(block, rows.iter().copied()))?;
+        let old = OldRows { moves: Some(Arc::new(moves)), ..everything(table) };
+        Ok(Self { table: table.id, old, new, rows })
+    }
+
+    pub fn commit(self, store: &Store) -> Result<(), CommitError> {
+        store.commit(|edit| edit.replace_rows(self.table, self.old, self.new, RowOrder::Sorted))
+    }
 }
 
 /// Asserts that nothing but the database of the store lies on the disk, undamaged.

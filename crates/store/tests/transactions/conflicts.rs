@@ -1,21 +1,17 @@
 //! Two transactions that change the same rows, and changes that another one makes impossible.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 
 use taut_store::disk::SimulatedDisk;
-use taut_store::{
-    BlockId, CommitError, OldRows, RowOrder, RowSet, Store, Synchronous, TableId, Transaction, TransactionError,
-};
+use taut_store::{BlockId, CommitError, OldRows, RowOrder, Store, Synchronous, TableId, TransactionError};
 
 use crate::common::{
-    append, assert_tidy, batch, change_in, change_rows, contents, create_table, design, named_rows_of, open, ready,
+    append, assert_tidy, batch, change_in, change_rows, contents, create_table, design, everything, open, ready,
     schema, write,
 };
-
-type Deleting<'a> = Pin<Box<dyn Future<Output = Result<(), TransactionError>> + Send + 'a>>;
+use crate::rows::{Deleting, delete, is_changed, poll, rows_with};
 
 /// Counts how often it is told to go on.
 #[derive(Default)]
@@ -42,24 +38,6 @@ fn sample() -> (SimulatedDisk, Store, TableId) {
     change_rows(&store, "t", &[3, 4], &[]).unwrap();
     let table = store.snapshot().table("t").unwrap().id;
     (disk, store, table)
-}
-
-fn rows_with(transaction: &Transaction, table: TableId, values: &[i64]) -> RowSet {
-    let snapshot = transaction.snapshot();
-    let rows = named_rows_of(snapshot.table_of(table).unwrap()).unwrap();
-    rows.into_iter().filter(|(_, value)| values.contains(value)).map(|(row, _)| row).collect()
-}
-
-fn delete(transaction: &Transaction, table: TableId, values: &[i64]) -> Result<(), TransactionError> {
-    ready(transaction.delete_rows(table, &rows_with(transaction, table, values)))
-}
-
-fn poll(deleting: &mut Deleting<'_>, waker: &Waker) -> Poll<Result<(), TransactionError>> {
-    deleting.as_mut().poll(&mut Context::from_waker(waker))
-}
-
-fn is_changed(error: &TransactionError) -> bool {
-    matches!(error, TransactionError::Commit(CommitError::RowsChanged { table }) if table == "t")
 }
 
 #[test]
@@ -188,12 +166,12 @@ fn a_transaction_whose_table_was_dropped_fails_and_leaves_nothing() {
 }
 
 #[test]
-fn moved_rows_and_changed_rows_exclude_each_other() {
+fn changed_rows_and_rows_that_went_nobody_knows_where_exclude_each_other() {
     let (_, store, table) = sample();
     let old: Vec<BlockId> = store.snapshot().table_of(table).unwrap().blocks.iter().map(|block| block.id()).collect();
     let rewrite = || {
         let new = vec![write(&store, &[1, 2], "row").unwrap()];
-        store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::Same))
+        store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::Kept))
     };
     let one = store.begin();
     delete(&one, table, &[1]).unwrap();
@@ -214,11 +192,7 @@ fn rows_that_a_transaction_deleted_cannot_be_moved_by_itself() {
         let (_, store, table) = sample();
         let one = store.begin();
         delete(&one, table, &[1]).unwrap();
-        let snapshot = one.snapshot();
-        let stored = snapshot.table_of(table).unwrap();
-        let left_out = stored.delta.all_deleted().map(|(unit, rows)| (unit, rows.clone())).collect();
-        let blocks = stored.blocks.iter().map(|block| block.id()).collect();
-        let old = OldRows { blocks, pages: vec![], nulls: vec![0], left_out: Some(left_out) };
+        let old = OldRows { pages: vec![], ..everything(one.snapshot().table_of(table).unwrap()) };
         let values: &[i64] = if order == RowOrder::Same { &[1, 2] } else { &[2] };
         let new = vec![write(&store, values, "row").unwrap()];
         let result = one.change::<_, CommitError>(|edit| edit.replace_rows(table, old, new, order));

@@ -5,11 +5,11 @@ use std::task::{Context, Poll, Waker};
 
 use taut_store::disk::SimulatedDisk;
 use taut_store::{
-    Catalog, CommitError, OldRows, RowId, RowOrder, RowSet, Store, Synchronous, Table, TableId, Transaction,
-    TransactionError, UnitId, verify,
+    BlockId, Catalog, CommitError, RowId, RowOrder, RowSet, Store, Synchronous, TableId, Transaction, TransactionError,
+    UnitId, verify,
 };
 
-use crate::common::{Random, batch, design, from_environment, named_rows_of, open, schema, write};
+use crate::common::{Move, Random, batch, design, everything, from_environment, named_rows_of, open, schema, write};
 use crate::model::{Change, Database, Refusal, Work};
 
 /// Runs, each by its own seed; more of them for nightly runs.
@@ -22,6 +22,7 @@ struct Open {
     transaction: Transaction,
     work: Work,
     savepoints: Vec<(String, Work)>,
+    /// By all names that the rows have had since.
     locked: BTreeSet<(u64, RowId)>,
 }
 
@@ -34,6 +35,10 @@ struct World {
     committed: Vec<Database>,
     open: Vec<Open>,
     next_value: i64,
+    /// Rows that are read and written elsewhere, and not exchanged yet.
+    moving: Option<Move>,
+    /// Where rows went that were moved, by table and name.
+    moved: BTreeMap<(u64, RowId), RowId>,
     /// What is certain of the last commit.
     last: Synchronous,
     context: String,
@@ -76,6 +81,8 @@ impl World {
             committed: vec![Database::new()],
             open: Vec::new(),
             next_value: 0,
+            moving: None,
+            moved: BTreeMap::new(),
             last: Synchronous::Full,
             context: String::new(),
             seen: BTreeMap::new(),
@@ -137,7 +144,8 @@ impl World {
                 self.store().checkpoint().unwrap();
                 self.last = Synchronous::Full;
             }
-            (95..98, _) => self.rewrite(),
+            (95, _) => self.rewrite(),
+            (96..99, _) => self.move_rows(),
             _ => self.reopen(),
         }
     }
@@ -191,9 +199,9 @@ impl World {
             .filter(|(_, value)| !work.is_own(table, **value))
             .map(|(row, value)| (*row, *value))
             .collect();
-        let others = self.open.iter().enumerate().filter(|(other, _)| *other != number);
-        let waits =
-            others.into_iter().any(|(_, open)| foreign.iter().any(|(row, _)| open.locked.contains(&(table, *row))));
+        let names: Vec<(u64, RowId)> = foreign.iter().flat_map(|(row, _)| self.names(table, *row)).collect();
+        let mut others = self.open.iter().enumerate().filter(|(other, _)| *other != number);
+        let waits = others.any(|(_, open)| names.iter().any(|name| open.locked.contains(name)));
         let is_changed = self.newest().get(&table).is_some_and(|(_, newest)| {
             foreign.iter().any(|(_, value)| newest.get(value) != work.view[&table].1.get(value))
         });
@@ -209,7 +217,7 @@ impl World {
             return;
         }
         let open = &mut self.open[number];
-        open.locked.extend(foreign.iter().map(|(row, _)| (table, *row)));
+        open.locked.extend(names);
         match result {
             Poll::Ready(Ok(())) if !is_changed => {
                 open.work.delete(table, &wanted.values().copied().collect::<Vec<_>>());
@@ -220,6 +228,12 @@ impl World {
             }
             result => panic!("{context}: {result:?}, changed: {is_changed}"),
         }
+    }
+
+    /// The name of a row, and all that it got since.
+    fn names(&self, table: u64, row: RowId) -> Vec<(u64, RowId)> {
+        let next = |row: &RowId| self.moved.get(&(table, *row)).copied();
+        std::iter::successors(Some(row), next).map(|row| (table, row)).collect()
     }
 
     fn savepoint(&mut self, number: usize) {
@@ -317,6 +331,51 @@ impl World {
         self.saw("rewritten");
     }
 
+    /// Reads and writes the rows of a table, or exchanges those that were read some steps ago, whatever happened since.
+    fn move_rows(&mut self) {
+        let tables: Vec<u64> = self.newest().keys().copied().collect();
+        let snapshot = self.store().snapshot();
+        let Some(moving) = self.moving.take() else {
+            if !tables.is_empty() {
+                let table = TableId(self.random.pick(&tables));
+                let store = self.store.as_ref().unwrap();
+                self.moving = Some(Move::read(store, snapshot.table_of(table).unwrap(), &mut self.random).unwrap());
+            }
+            return;
+        };
+        let id = moving.table;
+        let is_there = snapshot.table_of(id).is_some_and(|table| {
+            let blocks: BTreeSet<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
+            let rows = |page| table.delta.page(page).map(|page| page.rows() as u32);
+            moving.old.blocks.iter().all(|block| blocks.contains(block))
+                && moving.old.pages.iter().all(|(page, count)| rows(*page) == Some(*count))
+        });
+        let (old, new) = (moving.rows.clone(), moving.new.first().map(|block| block.entry().id));
+        let deleted = |catalog: &Catalog| catalog.table_of(id).unwrap().delta.all_deleted().count();
+        let has_changed = is_there && moving.old.left_out.as_ref().unwrap().len() < deleted(&snapshot);
+        let result = moving.commit(self.store());
+        assert_eq!(result.is_ok(), is_there, "{}: {result:?}", self.context);
+        if result.is_err() {
+            return self.saw("move refused");
+        }
+        if has_changed {
+            self.saw("moved what was deleted since");
+        }
+        let unit = new.map_or(UnitId(0), |block| UnitId::of(block).unwrap());
+        for (place, old) in old.into_iter().enumerate() {
+            let new = RowId::new(unit, (place / 65_536) as u16, (place % 65_536) as u16);
+            self.moved.insert((id.0, old), new);
+            let holder = self.open.iter_mut().find(|open| open.locked.contains(&(id.0, old)));
+            if let Some(holder) = holder {
+                holder.locked.insert((id.0, new));
+                *self.seen.entry("moved locked rows").or_default() += 1;
+            }
+        }
+        self.committed.push(self.newest().clone());
+        self.last = Synchronous::Full;
+        self.saw("moved");
+    }
+
     /// Ends the process, in one way or another; transactions that are open end with it.
     fn reopen(&mut self) {
         let is_killed = self.last != Synchronous::Off && self.random.below(2) == 0;
@@ -327,6 +386,7 @@ impl World {
             self.disk = self.disk.after_kill();
         }
         self.open.clear();
+        self.moving = None;
         self.store = None;
         self.store = Some(open(&self.disk).unwrap_or_else(|error| panic!("{}: {error}", self.context)));
         self.last = Synchronous::Full;
@@ -340,14 +400,6 @@ impl World {
             "closed"
         });
     }
-}
-
-/// All blocks and pages of a table of one column without nulls.
-fn everything(table: &Table) -> OldRows {
-    let blocks: Vec<_> = table.blocks.iter().map(|block| block.id()).collect();
-    let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
-    let left_out = table.delta.all_deleted().map(|(unit, rows)| (unit, rows.clone())).collect();
-    OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out) }
 }
 
 #[test]
@@ -366,6 +418,9 @@ fn random_transactions_agree_with_the_model() {
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times);
     }
     for what in ["waiting", "deleted", "own deleted", "changed before", "committed", "commit refused for rows"] {
+        assert!(seen.contains_key(what), "never {what}: {seen:?}");
+    }
+    for what in ["moved", "moved locked rows", "moved what was deleted since", "move refused"] {
         assert!(seen.contains_key(what), "never {what}: {seen:?}");
     }
     for what in ["savepoint used", "refresh refused", "rewritten", "rewrite refused", "closed", "killed", "power lost"]

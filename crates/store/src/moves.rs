@@ -1,0 +1,214 @@
+//! Where rows went that were moved to other blocks, so that whoever knows them by the names they had finds them.
+//!
+//! ```text
+//! catalog   version 7 ─ 8         version 9 ─ 10 ─ 11         version 12
+//!                 └── place 1 ── moves ──> place 2 ── moves ──> place 3
+//! ```
+//!
+//! Each version of the catalog holds its place in a list of moves, and only the places before lead to those after. So a
+//! move is kept as long as somebody holds a version from before it, and gone without a search.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use roaring::RoaringBitmap;
+
+use crate::delta::{RowId, RowSet, UnitId};
+use crate::error::ReadError;
+use crate::{NewBlock, ReadCounters, Table, TableId};
+
+/// Of a row that is in no new block; no row has this name, for no block has so many segments.
+const NOWHERE: RowId = RowId(u64::MAX);
+
+/// For each row of some blocks and pages that was not deleted when they were read, its place in new blocks.
+#[derive(Debug, Default)]
+pub struct Moves {
+    /// By segment. Rows behind the end went nowhere.
+    segments: HashMap<(UnitId, u16), Vec<RowId>>,
+    /// Blocks whose rows are at the same places of other blocks.
+    blocks: HashMap<UnitId, UnitId>,
+    /// Rows of `segments` that went somewhere.
+    rows: u64,
+}
+
+impl Moves {
+    /// Adds the rows of a new block, in its order, by their names in the table before: as many as the block has, and
+    /// each once in all blocks. The commit of the move refuses what is not so.
+    ///
+    /// # Errors
+    /// When the header of the block, which tells its segments, cannot be read.
+    pub fn push(&mut self, block: &NewBlock, old: impl IntoIterator<Item = RowId>) -> Result<(), ReadError> {
+        let Some(unit) = UnitId::of(block.file.id()) else { return Ok(()) };
+        let open = block.file.open(&ReadCounters::new())?;
+        let mut old = old.into_iter();
+        for segment in 0..open.block().segments() {
+            for (row, old) in (0..open.block().segment_rows(segment)).zip(&mut old) {
+                self.insert(old, RowId::new(unit, segment as u16, row as u16));
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, old: RowId, new: RowId) {
+        let segment = self.segments.entry((old.unit(), old.segment())).or_default();
+        let place = usize::from(old.row());
+        if segment.len() <= place {
+            segment.resize(place + 1, NOWHERE);
+        }
+        self.rows += u64::from(segment[place] == NOWHERE);
+        segment[place] = new;
+    }
+
+    /// The moves of all rows of blocks to the same places of others.
+    pub(crate) fn of_blocks(blocks: impl Iterator<Item = (UnitId, UnitId)>) -> Self {
+        Self { blocks: blocks.collect(), ..Self::default() }
+    }
+
+    /// How many rows were moved.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Where some rows of a segment went, without those that went nowhere; `None` where none of the segment was moved.
+    pub(crate) fn follow(&self, unit: UnitId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
+        if let Some(block) = self.blocks.get(&unit) {
+            let mut moved = RowSet::default();
+            moved.add(*block, segment, rows);
+            return Some(moved);
+        }
+        let places = self.segments.get(&(unit, segment))?;
+        let moved = rows.iter().filter_map(|row| places.get(row as usize).copied());
+        Some(moved.filter(|row| *row != NOWHERE).collect())
+    }
+}
+
+/// The place of a version of the catalog in the list of all moves, from which those that came after it are found.
+#[derive(Clone, Default)]
+pub(crate) struct MovesSince(Arc<Place>);
+
+#[derive(Default)]
+struct Place {
+    next: RwLock<Option<Next>>,
+}
+
+#[derive(Clone)]
+struct Next {
+    moves: Arc<[(TableId, Arc<Moves>)]>,
+    then: MovesSince,
+}
+
+impl MovesSince {
+    /// Says that a commit moves rows, and leads to another place. One that was said to follow before has failed, and
+    /// nobody has seen it.
+    pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<Moves>)]>) {
+        *self.0.next.write() = Some(Next { moves, then: then.clone() });
+    }
+
+    /// The moves of a table's rows, in order.
+    fn of(&self, table: TableId) -> Vec<Arc<Moves>> {
+        let (mut found, mut place) = (Vec::new(), self.clone());
+        loop {
+            let next = place.0.next.read().clone();
+            let Some(Next { moves, then }) = next else { return found };
+            found.extend(moves.iter().filter(|(of, _)| *of == table).map(|(_, moves)| Arc::clone(moves)));
+            place = then;
+        }
+    }
+
+    /// Rows of a table by their names, and by all that they got since.
+    pub fn all_names<'a>(&self, table: TableId, rows: &'a RowSet) -> Cow<'a, RowSet> {
+        let mut all = Cow::Borrowed(rows);
+        for moves in self.of(table) {
+            let moved: Vec<RowSet> =
+                all.segments().filter_map(|(unit, at, rows)| moves.follow(unit, at, rows)).collect();
+            moved.iter().for_each(|moved| all.to_mut().extend(moved));
+        }
+        all
+    }
+
+    /// The names of rows in another version of their table; `None` where that has not all of them. The list may know of
+    /// moves that come after that version.
+    pub fn names_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
+        let is_there = |rows: &RowSet| rows.segments().all(|(unit, ..)| table.has_unit(unit));
+        for moves in self.of(table.id) {
+            if is_there(&rows) {
+                break;
+            }
+            let mut moved = RowSet::default();
+            for (unit, segment, rows) in rows.segments() {
+                match moves.follow(unit, segment, rows) {
+                    Some(names) if !table.has_unit(unit) => moved.extend(&names),
+                    _ => moved.add(unit, segment, rows),
+                }
+            }
+            if moved.len() != rows.len() {
+                return None;
+            }
+            rows = moved;
+        }
+        is_there(&rows).then_some(rows)
+    }
+}
+
+impl Debug for MovesSince {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("MovesSince")
+    }
+}
+
+/// Place by place: the list may be longer than the stack is deep.
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut next = self.next.get_mut().take();
+        while let Some(Next { then, .. }) = next {
+            next = Arc::into_inner(then.0).and_then(|mut place| place.next.get_mut().take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+
+    #[test]
+    fn a_move_is_kept_as_long_as_a_version_from_before_it() {
+        let places: Vec<MovesSince> = (0..4).map(|_| MovesSince::default()).collect();
+        let mut kept: Vec<Weak<Moves>> = Vec::new();
+        for (number, places) in (0..).zip(places.windows(2)) {
+            let moves = Arc::new(Moves::of_blocks(std::iter::once((UnitId(number), UnitId(number + 1)))));
+            kept.push(Arc::downgrade(&moves));
+            places[0].lead_to(&places[1], Arc::new([(TableId(1), moves)]));
+        }
+        let row: RowSet = [RowId::new(UnitId(0), 3, 5)].into_iter().collect();
+        assert_eq!(places[0].all_names(TableId(1), &row).len(), 4);
+        assert_eq!(places[1].all_names(TableId(1), &row).len(), 1);
+        assert_eq!(places[0].all_names(TableId(2), &row).len(), 1);
+        let is_kept = || kept.iter().map(|moves| moves.strong_count() > 0).collect::<Vec<_>>();
+        let mut places = places.into_iter();
+        let first = places.next();
+        places.next();
+        assert_eq!(is_kept(), [true, true, true]);
+        drop(first);
+        assert_eq!(is_kept(), [false, false, true]);
+        places.next();
+        assert_eq!(is_kept(), [false, false, false]);
+    }
+
+    #[test]
+    fn a_long_list_is_let_go() {
+        let first = MovesSince::default();
+        let mut last = first.clone();
+        for _ in 0..200_000 {
+            let then = MovesSince::default();
+            last.lead_to(&then, Arc::new([]));
+            last = then;
+        }
+        drop(last);
+        drop(first);
+    }
+}

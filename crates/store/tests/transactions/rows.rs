@@ -1,0 +1,28 @@
+//! Deleting rows by their values, and waiting for who has them locked.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use taut_store::{CommitError, RowSet, TableId, Transaction, TransactionError};
+
+use crate::common::{named_rows_of, ready};
+
+pub type Deleting<'a> = Pin<Box<dyn Future<Output = Result<(), TransactionError>> + Send + 'a>>;
+
+pub fn rows_with(transaction: &Transaction, table: TableId, values: &[i64]) -> RowSet {
+    let snapshot = transaction.snapshot();
+    let rows = named_rows_of(snapshot.table_of(table).unwrap()).unwrap();
+    rows.into_iter().filter(|(_, value)| values.contains(value)).map(|(row, _)| row).collect()
+}
+
+pub fn delete(transaction: &Transaction, table: TableId, values: &[i64]) -> Result<(), TransactionError> {
+    ready(transaction.delete_rows(table, &rows_with(transaction, table, values)))
+}
+
+pub fn poll(deleting: &mut Deleting<'_>, waker: &Waker) -> Poll<Result<(), TransactionError>> {
+    deleting.as_mut().poll(&mut Context::from_waker(waker))
+}
+
+pub fn is_changed(error: &TransactionError) -> bool {
+    matches!(error, TransactionError::Commit(CommitError::RowsChanged { table }) if table == "t")
+}
