@@ -99,6 +99,7 @@ impl SettingsArguments {
             memory_bytes: self.memory.map(ByteSize::in_memory).or(defaults.memory_bytes),
             cache_bytes: self.cache.map(ByteSize::in_memory).or(defaults.cache_bytes),
             create,
+            mover: defaults.mover,
         };
         let database = Database::open_with(path, &settings)?;
         if let Some(notice) = database.recovery_notice() {

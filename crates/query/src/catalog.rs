@@ -11,6 +11,7 @@ use datafusion::execution::SessionState;
 use parking_lot::RwLock;
 use taut_store::{Catalog, Store, Transaction};
 
+use crate::mover::Shared;
 use crate::statement::{self, Names, Statement};
 use crate::system_tables::SystemSchema;
 use crate::table::TautTable;
@@ -40,6 +41,8 @@ pub struct StatementCatalog {
     pub files: Arc<dyn SchemaProvider>,
     /// Relations that this statement has beside tables.
     pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
+    /// What moves rows in the background.
+    pub mover: Arc<Shared>,
     /// The transaction that reads.
     pub transaction: Option<Arc<Transaction>>,
     /// How many views stand on each other where this catalog is used.
@@ -99,7 +102,11 @@ impl CatalogProvider for StatementCatalog {
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         match name {
             PUBLIC => Some(Arc::new(PublicSchema(self.clone()))),
-            SYSTEM => Some(Arc::new(SystemSchema(Arc::clone(&self.snapshot)))),
+            SYSTEM => {
+                let (store, snapshot, mover) =
+                    (Arc::clone(&self.store), Arc::clone(&self.snapshot), Arc::clone(&self.mover));
+                Some(Arc::new(SystemSchema { store, snapshot, mover }))
+            }
             _ => None,
         }
     }

@@ -15,6 +15,7 @@
 mod blocks;
 mod divide;
 mod few;
+mod moved;
 mod sorted;
 
 use std::fmt::{self, Formatter};
@@ -46,6 +47,7 @@ use taut_types::{BlockSize, Partitioning, Schema, TableDesign};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::live::old_rows;
+use crate::mover::Pace;
 use crate::progress::ProgressCounter;
 use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
@@ -54,6 +56,7 @@ pub(crate) use blocks::{BlockWriter, string_bytes};
 use blocks::{Conformed, parts_of};
 pub(crate) use divide::{Divider, SAMPLE_ROWS, settles, settling_rows};
 use few::{Gathered, gather, may_be_few};
+use moved::{Moving, OldIds};
 use sorted::{Ends, InputOrder, can_rerun, is_out_of_order};
 
 /// Where rows go.
@@ -79,26 +82,34 @@ pub enum Target {
         /// Its partitions from then on, where they are known.
         partitioning: Option<Arc<Partitioning>>,
     },
+    /// A table of which the rows of some blocks and pages go to other blocks of its design. Where the input has the ids of
+    /// rows behind the columns, whoever knows a row by its id finds it again.
+    Moved {
+        /// The table as it is read: with these blocks and pages alone.
+        part: Arc<Table>,
+        /// How the rows lie afterwards.
+        order: RowOrder,
+    },
 }
 
 impl Target {
     fn name(&self) -> &str {
         match self {
-            Self::Table(table) | Self::Sorted { table, .. } => &table.name,
+            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { part: table, .. } => &table.name,
             Self::NewTable { name, .. } => name,
         }
     }
 
     fn schema(&self) -> &Arc<Schema> {
         match self {
-            Self::Table(table) | Self::Sorted { table, .. } => &table.schema,
+            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { part: table, .. } => &table.schema,
             Self::NewTable { schema, .. } => schema,
         }
     }
 
     fn design(&self) -> &Arc<TableDesign> {
         match self {
-            Self::Table(table) => &table.design,
+            Self::Table(table) | Self::Moved { part: table, .. } => &table.design,
             Self::NewTable { design, .. } | Self::Sorted { design, .. } => design,
         }
     }
@@ -106,7 +117,7 @@ impl Target {
     /// The partitions of the rows, where they are known.
     fn partitioning(&self) -> Option<Arc<Partitioning>> {
         match self {
-            Self::Table(table) => partitioning_of(table),
+            Self::Table(table) | Self::Moved { part: table, .. } => partitioning_of(table),
             Self::NewTable { .. } => None,
             Self::Sorted { partitioning, .. } => partitioning.clone(),
         }
@@ -294,14 +305,14 @@ impl ExecutionPlan for InsertExec {
             }
             let written =
                 write_blocks(&changes, &target, input, order, Arc::clone(&context), progress.as_deref()).await?;
-            let Written { blocks, is_sorted } = written;
+            let Written { blocks, is_sorted, old_ids } = written;
             let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
             rows_sorted.add(if is_sorted { rows as usize } else { 0 });
             bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
             blocks_written.add(blocks.len());
             let threads = context.session_config().target_partitions();
             let files = blocks.iter().map(|block| Arc::clone(block.file())).collect();
-            let table = commit(&changes, &target, blocks)?;
+            let table = commit(&changes, &target, blocks, &old_ids)?;
             if let Target::Table(table) = &target {
                 changes.wrote(table, WrittenRows::Blocks(files));
             }
@@ -330,11 +341,15 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
     DataFusionError::External(Box::new(error))
 }
 
-fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>) -> Result<TableId> {
+fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &OldIds) -> Result<TableId> {
     let old = match target {
-        Target::Sorted { table, .. } => old_rows(table, &table.blocks, true).map_err(external)?,
+        Target::Sorted { table: part, .. } | Target::Moved { part, .. } => {
+            old_rows(part, &part.blocks, true).map_err(external)?
+        }
         Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
     };
+    // TODO-WIRE
+    let _ = old_ids.take(&blocks);
     changes
         .commit(|edit| match target {
             Target::Table(table) => {
@@ -354,6 +369,12 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>) -> Result<T
             Target::Sorted { table, design, partitioning } => {
                 replace_all(edit, table, old, (design, partitioning.as_deref()), blocks)?;
                 Ok(table.id)
+            }
+            Target::Moved { part, order } => {
+                let newest = edit.catalog().table_of(part.id).ok_or(CommitError::NoTable { table: part.id })?;
+                check_design(part, newest)?;
+                edit.replace_rows(part.id, old, blocks, *order)?;
+                Ok(part.id)
             }
         })
         .map_err(external)
@@ -400,7 +421,9 @@ pub(crate) fn replace_all(
 
 /// Gives the new blocks the indexes that were created, and takes those that were dropped, while they were written.
 async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
-    let (Target::Table(table) | Target::Sorted { table, .. }) = target else { return Ok(()) };
+    let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { part: table, .. }) = target else {
+        return Ok(());
+    };
     let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
     match newest {
         Some(indexes) if indexes != target.design().indexes => {
@@ -413,7 +436,7 @@ async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) ->
 /// The rows of a load.
 struct Rows {
     input: Arc<dyn ExecutionPlan>,
-    conform: Arc<Conform>,
+    moving: Arc<Moving>,
     schema: Arc<Schema>,
     progress: Option<ProgressCounter>,
 }
@@ -421,9 +444,19 @@ struct Rows {
 impl Rows {
     /// The rows of a partition of the input, in the types of the table.
     fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<Conformed> {
-        let (conform, progress) = (Arc::clone(&self.conform), self.progress.clone());
-        let conformed = self.input.execute(partition, context)?.map(move |batch| {
-            let batch = conform.batch(&batch?)?;
+        let (moving, progress) = (Arc::clone(&self.moving), self.progress.clone());
+        let pace = context.session_config().get_extension::<Pace>();
+        let paced = self.input.execute(partition, context)?.then(move |batch| {
+            let pace = pace.clone();
+            async move {
+                if let Some(pace) = pace {
+                    pace.rest().await;
+                }
+                batch
+            }
+        });
+        let conformed = paced.map(move |batch| {
+            let batch = moving.batch(&batch?)?;
             if let Some(progress) = &progress {
                 progress.add(batch.num_rows() as u64);
             }
@@ -438,6 +471,7 @@ struct Written {
     blocks: Vec<NewBlock>,
     /// Whether the rows went through a sort.
     is_sorted: bool,
+    old_ids: OldIds,
 }
 
 /// Writes all rows of a plan as blocks, in the order of the table's design; where it has none, a partition's blocks come
@@ -453,13 +487,17 @@ async fn write_blocks(
     let threads = context.session_config().target_partitions();
     let context = in_order_of_files(&context);
     let writer = BlockWriter::new(changes, target.schema(), target.design(), threads);
-    let conform = match target {
-        Target::Table(table) => Conform::of_table(&input.schema(), table)?,
-        _ => Conform::new(&input.schema(), target.schema(), target.name())?,
+    let old_ids = writer.old_ids.clone();
+    let schema = Arc::clone(target.schema());
+    let moving = match target {
+        Target::Table(table) => Moving::of(Conform::of_table(&input.schema(), table)?),
+        Target::Moved { .. } if input.schema().fields().len() > schema.len() => {
+            Moving::with_ids(&input.schema(), &schema, target.name())?
+        }
+        _ => Moving::of(Conform::new(&input.schema(), &schema, target.name())?),
     };
-    let conform = Arc::new(conform);
-    let (schema, progress) = (Arc::clone(target.schema()), progress.cloned());
-    let rows = Arc::new(Rows { input, conform, schema, progress });
+    let moving = Arc::new(moving);
+    let rows = Arc::new(Rows { input, moving, schema, progress: progress.cloned() });
     let streams = || -> Result<Vec<Conformed>> {
         let partitions = 0..rows.input.output_partitioning().partition_count();
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
@@ -467,14 +505,14 @@ async fn write_blocks(
     let (key, is_watched) = match order {
         InputOrder::Any => {
             let parts = parts_of(writer, target, streams()?).await?;
-            return Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: false });
+            return Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
         }
         InputOrder::Required(key) => {
             // A plan that is wrong about its order must not make a table of it.
             let ends = Ends::new(key, 1);
             let streams = streams()?.into_iter().map(|rows| ends.watch(0, rows)).collect();
             let parts = parts_of(writer, target, streams).await?;
-            return Ok(Written { blocks: ends.in_order(parts)?, is_sorted: false });
+            return Ok(Written { blocks: ends.in_order(parts)?, is_sorted: false, old_ids });
         }
         // Planning may have put an operator into the input that runs once.
         InputOrder::Watched(key) => (key, can_rerun(&rows.input)),
@@ -492,7 +530,7 @@ async fn write_blocks(
         let written = parts_of(writer.clone(), target, watched).await;
         match written.and_then(|parts| ends.in_order(parts)) {
             Err(error) if is_out_of_order(&error) => {}
-            result => return result.map(|blocks| Written { blocks, is_sorted: false }),
+            result => return result.map(|blocks| Written { blocks, is_sorted: false, old_ids }),
         }
         if let Some(progress) = &rows.progress {
             progress.restart();
@@ -500,7 +538,7 @@ async fn write_blocks(
     }
     let sorted = sorted::sorted(&key, &rows, context)?;
     let parts = parts_of(writer, target, vec![sorted]).await?;
-    Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: true })
+    Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: true, old_ids })
 }
 
 /// A context in which a partition of files is read by its own stream alone, so that rows come in the order of files, and

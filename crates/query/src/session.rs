@@ -40,10 +40,10 @@ use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
 use crate::files::ReadOptions;
 use crate::kept::Texts;
+use crate::mover::Mover;
 use crate::parameters::Parameters;
 use crate::prepared::PreparedStatements;
 use crate::progress::{ProgressCallback, ProgressCounter};
-use crate::settings::Engine;
 use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
 
@@ -87,6 +87,7 @@ pub struct QuerySession {
     context: SessionContext,
     files: Arc<dyn SchemaProvider>,
     threads: usize,
+    mover: Arc<Mover>,
     progress: Mutex<Option<ProgressCallback>>,
     prepared: PreparedStatements,
     texts: Texts,
@@ -95,9 +96,9 @@ pub struct QuerySession {
 }
 
 impl QuerySession {
-    /// A session with an engine's settings.
-    pub fn new(store: Arc<Store>, engine: &Engine) -> Self {
-        let context = engine.context().enable_url_table();
+    /// A session on the store of a mover, with the settings of its engine.
+    pub fn new(store: Arc<Store>, mover: Arc<Mover>) -> Self {
+        let context = mover.engine().context().enable_url_table();
         let nothing: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
         let catalog = MemoryCatalogProvider::new();
         // A fresh catalog takes any schema.
@@ -108,7 +109,8 @@ impl QuerySession {
             store,
             context,
             files,
-            threads: engine.threads(),
+            threads: mover.engine().threads(),
+            mover,
             progress: Mutex::new(None),
             prepared: PreparedStatements::default(),
             texts: Texts::default(),
@@ -250,6 +252,8 @@ impl QuerySession {
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
             Statement::SetSynchronous(synchronous) => Ok(self.set_synchronous(*synchronous)),
             Statement::ShowSynchronous => self.show_synchronous(),
+            Statement::SetMover(is_on) => Ok(self.set_mover(*is_on)),
+            Statement::ShowMover => self.show_mover(),
             Statement::Begin { .. }
             | Statement::Commit
             | Statement::Rollback { .. }
@@ -333,6 +337,7 @@ impl QuerySession {
             session: self.context.state_weak_ref(),
             files: Arc::clone(&self.files),
             relations: Vec::new(),
+            mover: Arc::clone(self.mover.shared()),
             transaction: self.transaction().map(|(transaction, _)| transaction),
             view_depth: 0,
         }

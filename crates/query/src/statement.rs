@@ -119,6 +119,10 @@ pub enum Statement {
     SetSynchronous(Synchronous),
     /// `SHOW synchronous`.
     ShowSynchronous,
+    /// `SET mover`: whether it works in the background.
+    SetMover(bool),
+    /// `SHOW mover`.
+    ShowMover,
     /// `DESCRIBE t`.
     Describe {
         /// The table.

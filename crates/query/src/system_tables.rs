@@ -1,4 +1,6 @@
-//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes` and `taut.partitions`.
+//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes`, `taut.partitions` and `taut.mover`.
+
+mod mover;
 
 use std::sync::Arc;
 
@@ -12,8 +14,10 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use taut_store::{BlockEntry, BlockFile, Catalog, ReadCounters, Table};
+use taut_store::{BlockEntry, BlockFile, Catalog, ReadCounters, Store, Table};
 use taut_types::{ColumnIndex, IndexDesign, Key, text_of};
+
+use crate::mover::Shared;
 
 /// A system table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +27,11 @@ enum SystemTable {
     Columns,
     Indexes,
     Partitions,
+    Mover,
 }
 
 impl SystemTable {
-    const ALL: [Self; 5] = [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes, Self::Partitions];
+    const ALL: [Self; 6] = [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes, Self::Partitions, Self::Mover];
 
     fn name(self) -> &'static str {
         match self {
@@ -35,6 +40,7 @@ impl SystemTable {
             Self::Columns => "columns",
             Self::Indexes => "indexes",
             Self::Partitions => "partitions",
+            Self::Mover => "mover",
         }
     }
 
@@ -100,6 +106,7 @@ impl SystemTable {
                 number("bytes"),
                 number("plain_bytes"),
             ],
+            Self::Mover => mover::fields(),
         };
         Arc::new(ArrowSchema::new(fields))
     }
@@ -107,7 +114,11 @@ impl SystemTable {
 
 /// The schema `taut`.
 #[derive(Debug)]
-pub struct SystemSchema(pub Arc<Catalog>);
+pub struct SystemSchema {
+    pub store: Arc<Store>,
+    pub snapshot: Arc<Catalog>,
+    pub mover: Arc<Shared>,
+}
 
 #[async_trait]
 impl SchemaProvider for SystemSchema {
@@ -117,8 +128,15 @@ impl SchemaProvider for SystemSchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(table) = SystemTable::ALL.into_iter().find(|table| table.name() == name) else { return Ok(None) };
-        let contents = Contents { table, schema: table.schema(), snapshot: Arc::clone(&self.0) };
-        Ok(Some(Arc::new(StreamingTable::try_new(table.schema(), vec![Arc::new(contents)])?)))
+        let snapshot = Arc::clone(&self.snapshot);
+        let contents: Arc<dyn PartitionStream> = match table {
+            SystemTable::Mover => {
+                let (store, mover) = (Arc::clone(&self.store), Arc::clone(&self.mover));
+                Arc::new(mover::Contents { store, snapshot, mover, schema: table.schema() })
+            }
+            _ => Arc::new(Contents { table, schema: table.schema(), snapshot }),
+        };
+        Ok(Some(Arc::new(StreamingTable::try_new(table.schema(), vec![contents])?)))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -246,28 +246,31 @@ impl Table {
         }
     }
 
-    /// The same table with some of its blocks alone, and the rows that are in none: to read these. Those of the last page,
-    /// to which others may add, are left out where only `settled` ones are asked for.
+    /// The same table with some of its blocks alone, by their places in order, and the first of its pages: to read these.
+    /// Blocks of one run still continue each other.
     #[must_use]
-    pub fn with_blocks(&self, blocks: Vec<Arc<BlockFile>>, settled: bool) -> Self {
-        let runs = (0..blocks.len()).collect();
-        let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
+    pub fn part(&self, places: &[usize], pages: usize) -> Self {
+        let blocks: Vec<_> = places.iter().filter_map(|place| self.blocks.get(*place)).map(Arc::clone).collect();
+        let run_of = |at: usize| self.runs.partition_point(|start| *start <= places[at]);
+        let runs = (0..blocks.len()).filter(|at| *at == 0 || run_of(at - 1) != run_of(*at)).collect();
+        let partitions = self.partitions.as_ref().map(|partitions| {
+            let of_blocks = places.iter().map(|place| self.partition_of(*place)).collect();
+            Arc::new(TablePartitions { of_blocks, partitioning: partitions.partitioning.clone() })
+        });
         let mut delta = self.delta.clone();
         delta.keep_deleted(&blocks);
         delta.set_keys([]);
-        if settled && let Some(last) = delta.pages().last().map(DeltaPage::id) {
-            delta.remove_pages(|page| page == last);
-        }
-        Self { blocks, runs, partitions: None, delta, sparse_index: Arc::default(), ..self.clone() }
+        let left_out: Vec<UnitId> = delta.pages().iter().skip(pages).map(DeltaPage::id).collect();
+        delta.remove_pages(|page| left_out.contains(&page));
+        let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
+        Self { blocks, runs, partitions, delta, sparse_index: Arc::default(), ..self.clone() }
     }
 
     /// The same table with some of its blocks alone, and with all but them.
     pub fn divided(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
-        let is_chosen = |block: &Arc<BlockFile>| blocks.iter().any(|chosen| chosen.id() == block.id());
-        let (chosen, rest) = self.blocks.iter().cloned().partition(is_chosen);
-        let mut chosen = self.with_blocks(chosen, false);
-        chosen.delta.remove_pages(|_| true);
-        (chosen, self.with_blocks(rest, false))
+        let is_chosen = |place: &usize| blocks.iter().any(|chosen| chosen.id() == self.blocks[*place].id());
+        let (chosen, rest): (Vec<usize>, Vec<usize>) = (0..self.blocks.len()).partition(is_chosen);
+        (self.part(&chosen, 0), self.part(&rest, usize::MAX))
     }
 
     /// Opens a segment of one of its blocks, whose deleted rows no filter selects.

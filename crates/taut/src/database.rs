@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use taut_query::Engine;
+use taut_query::{Engine, Mover, MoverOptions};
 use taut_store::{OpenOptions, Store};
 use tokio::runtime::{Handle, Runtime};
 
@@ -24,12 +24,14 @@ pub struct Settings {
     pub memory_bytes: Option<usize>,
     /// Whether a database that does not exist is created.
     pub create: bool,
+    /// When rows are moved to blocks in the background.
+    pub mover: MoverOptions,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, cache_bytes: None, memory_bytes: None, create: true }
+        Self { threads, cache_bytes: None, memory_bytes: None, create: true, mover: MoverOptions::default() }
     }
 }
 
@@ -45,7 +47,7 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct Database {
     store: Arc<Store>,
-    engine: Arc<Engine>,
+    mover: Arc<Mover>,
     runtime: Arc<Background>,
 }
 
@@ -55,7 +57,7 @@ static SHARED: Mutex<Option<HashMap<PathBuf, Shared>>> = Mutex::new(None);
 
 struct Shared {
     store: Weak<Store>,
-    engine: Weak<Engine>,
+    mover: Weak<Mover>,
     runtime: Weak<Background>,
     settings: Settings,
     identity: Identity,
@@ -84,8 +86,8 @@ impl Identity {
 
 impl Shared {
     fn database(&self) -> Option<Database> {
-        let (store, engine, runtime) = (self.store.upgrade()?, self.engine.upgrade()?, self.runtime.upgrade()?);
-        Some(Database { store, engine, runtime })
+        let (store, mover, runtime) = (self.store.upgrade()?, self.mover.upgrade()?, self.runtime.upgrade()?);
+        Some(Database { store, mover, runtime })
     }
 }
 
@@ -219,10 +221,10 @@ impl Database {
             None => Self::open_with(path, &settings)?,
         };
         if let Ok(canonical) = std::fs::canonicalize(path) {
-            let Self { store, engine, runtime } = &database;
-            let (store, engine, runtime) = (Arc::downgrade(store), Arc::downgrade(engine), Arc::downgrade(runtime));
+            let Self { store, mover, runtime } = &database;
+            let (store, mover, runtime) = (Arc::downgrade(store), Arc::downgrade(mover), Arc::downgrade(runtime));
             let identity = Identity::of(path);
-            shared.insert(canonical, Shared { store, engine, runtime, settings, identity });
+            shared.insert(canonical, Shared { store, mover, runtime, settings, identity });
         }
         Ok(database)
     }
@@ -257,12 +259,13 @@ impl Database {
             .enable_all()
             .build()
             .map_err(Error::threads)?;
-        Ok(Self { store, engine: Arc::new(engine), runtime: Arc::new(Background(Some(runtime))) })
+        let mover = Arc::new(Mover::new(&store, engine, settings.mover.clone()));
+        Ok(Self { store, mover, runtime: Arc::new(Background(Some(runtime))) })
     }
 
     /// A session. Sessions of one database run side by side.
     pub fn session(&self) -> Session {
-        Session::new(Arc::clone(&self.store), &self.engine, Arc::clone(&self.runtime))
+        Session::new(Arc::clone(&self.store), Arc::clone(&self.mover), Arc::clone(&self.runtime))
     }
 
     /// A table for a DataFusion that the caller runs.

@@ -27,5 +27,6 @@ pub use external::ExternalTable;
 pub use rows::{CancelHandle, Rows, WaitCallback};
 pub use session::{LoadOptions, Outcome, Session};
 pub use taut_query::{
-    Batches, Done, FileFormat, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value, type_name,
+    Batches, Done, FileFormat, MoverOptions, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value,
+    type_name,
 };

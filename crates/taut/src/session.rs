@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use taut_query::{
-    Batches, Done, Engine, Parameters, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement,
+    Batches, Done, Mover, Parameters, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement,
 };
 use taut_store::Store;
 
@@ -42,8 +42,8 @@ pub struct LoadOptions {
 }
 
 impl Session {
-    pub(crate) fn new(store: Arc<Store>, engine: &Engine, runtime: Arc<Background>) -> Self {
-        Self { query: QuerySession::new(store, engine), runtime, cancel: CancelHandle::new(), wait: None }
+    pub(crate) fn new(store: Arc<Store>, mover: Arc<Mover>, runtime: Arc<Background>) -> Self {
+        Self { query: QuerySession::new(store, mover), runtime, cancel: CancelHandle::new(), wait: None }
     }
 
     /// The statements of a text, separated by semicolons.

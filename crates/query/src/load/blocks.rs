@@ -9,11 +9,12 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use taut_block::{BlockBuilder, Extent, rows_until_full};
+use taut_block::{Extent, rows_until_full};
 use taut_store::NewBlock;
 use taut_types::{BlockSize, Schema, TableDesign};
 use tokio::sync::{Semaphore, mpsc};
 
+use super::moved::{Building, OldIds};
 use super::{Divider, Target, external};
 use crate::changes::Changes;
 
@@ -48,6 +49,8 @@ pub(crate) struct BlockWriter {
     pub design: Arc<TableDesign>,
     /// As many blocks are encoded at once.
     pub permits: Arc<Semaphore>,
+    /// Where it notes the ids that rows had.
+    pub old_ids: OldIds,
 }
 
 impl BlockWriter {
@@ -55,16 +58,20 @@ impl BlockWriter {
     pub fn new(changes: &Changes, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
         let design = TableDesign { partition_by: None, ..design.clone() };
         let (schema, permits) = (Arc::clone(schema), Arc::new(Semaphore::new(threads.max(1))));
-        Self { changes: changes.clone(), schema, design: Arc::new(design), permits }
+        Self { changes: changes.clone(), schema, design: Arc::new(design), permits, old_ids: OldIds::default() }
     }
 
-    pub fn builder(&self) -> BlockBuilder {
-        BlockBuilder::new(Arc::clone(&self.schema), Arc::clone(&self.design))
+    pub fn builder(&self) -> Building {
+        Building::new(Arc::clone(&self.schema), Arc::clone(&self.design))
     }
 
-    pub fn write(&self, builder: BlockBuilder) -> Result<NewBlock> {
-        let image = builder.finish().map_err(external)?;
-        self.changes.write_block(&image, &self.design).map_err(external)
+    pub fn write(&self, building: Building) -> Result<NewBlock> {
+        let (image, old_ids) = building.finish().map_err(external)?;
+        let block = self.changes.write_block(&image, &self.design).map_err(external)?;
+        if !old_ids.is_empty() {
+            self.old_ids.insert(block.entry().id, old_ids);
+        }
+        Ok(block)
     }
 
     /// Encodes and writes gathered batches as one block, on a thread of its own.

@@ -17,11 +17,12 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion_common_runtime::SpawnedTask;
-use taut_block::{BlockBuilder, Extent, rows_until_full};
+use taut_block::{Extent, rows_until_full};
 use taut_store::NewBlock;
 use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, key_at};
 
 use super::blocks::plain_bytes;
+use super::moved::Building;
 use super::{BlockWriter, external, string_bytes};
 
 /// Bytes of rows in memory.
@@ -71,7 +72,7 @@ struct Slot {
     extent: Extent,
     bytes: usize,
     /// A block without a bound, begun when its rows took too much memory.
-    builder: Option<BlockBuilder>,
+    builder: Option<Building>,
     written: Vec<SpawnedTask<Result<NewBlock>>>,
 }
 
@@ -255,7 +256,7 @@ impl Divider {
 }
 
 /// A builder with further rows, encoded on a thread that may block.
-async fn pushed(mut builder: BlockBuilder, batches: Vec<RecordBatch>) -> Result<BlockBuilder> {
+async fn pushed(mut builder: Building, batches: Vec<RecordBatch>) -> Result<Building> {
     let task = SpawnedTask::spawn_blocking(move || {
         batches.iter().try_for_each(|batch| builder.push(batch).map_err(external))?;
         Ok(builder)

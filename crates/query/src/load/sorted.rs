@@ -285,7 +285,7 @@ fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// All rows in one stream, sorted.
 pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<Conformed> {
-    let schema = rows.conform.target();
+    let schema = &rows.moving.schema;
     let Some(ordering) = key.ordering(schema) else {
         return datafusion::common::internal_err!("a sort key has a column");
     };
@@ -329,7 +329,7 @@ impl Debug for Partition {
 
 impl PartitionStream for Partition {
     fn schema(&self) -> &SchemaRef {
-        self.rows.conform.target()
+        &self.rows.moving.schema
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {

@@ -40,6 +40,7 @@ impl QuerySession {
     }
 
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
+        let _turn = self.take_turn(self.table(name)?.id).await;
         let table = self.table(name)?;
         let design = Arc::new(table.design.with_options(pairs(options), &table.schema)?);
         let names_partitions = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));

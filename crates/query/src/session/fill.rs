@@ -50,6 +50,7 @@ impl QuerySession {
     }
 
     fn end_load(&self, loaded: Result<u64>) -> Result<u64> {
+        self.mover.wake();
         loaded.inspect_err(|_| self.statement_failed())
     }
 

@@ -46,6 +46,7 @@ impl QuerySession {
             }
             Some((_, known)) => return Err(QueryError::Exists { kind: "index", name: known.name }),
         }
+        let _turn = self.take_turn(table.id).await;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
         Ok(Outcome::Done(Done { notices, ..Done::of("CREATE INDEX") }))
     }
@@ -71,6 +72,7 @@ impl QuerySession {
         }
         // The design forgets an index when no block has it, so that the statement can be repeated if it is interrupted.
         for table in &tables {
+            let _turn = self.take_turn(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         self.changes().commit(|edit| {
@@ -83,6 +85,7 @@ impl QuerySession {
         })?;
         // Blocks that came meanwhile have it.
         for table in &tables {
+            let _turn = self.take_turn(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))

@@ -7,6 +7,7 @@ use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
+use crate::mover::Turn;
 use crate::statement::{IsolationLevel, Statement, TableSource, is_insert};
 
 /// What a session does with transactions.
@@ -29,6 +30,8 @@ struct Current {
     has_run: bool,
     /// Whether a statement has failed, after which it can only be rolled back.
     has_failed: bool,
+    /// Tables whose blocks it replaces, which the mover leaves alone until it ends.
+    turns: Vec<(TableId, Arc<Turn>)>,
 }
 
 impl Default for Transactions {
@@ -62,7 +65,8 @@ impl QuerySession {
                     transaction.serialize();
                 }
                 let read_only = *read_only || state.read_only;
-                state.current = Some(Current { transaction, isolation, read_only, has_run: false, has_failed: false });
+                let (has_run, has_failed, turns) = (false, false, Vec::new());
+                state.current = Some(Current { transaction, isolation, read_only, has_run, has_failed, turns });
             }
             Statement::Commit => match state.current.take() {
                 None => done.notices.push("there is no transaction in progress".to_owned()),
@@ -190,6 +194,23 @@ impl QuerySession {
                 Ok(value)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the transaction in progress keeps the mover from a table.
+    pub(super) fn has_turn(&self, table: TableId) -> bool {
+        let state = self.transactions.lock();
+        state.current.as_ref().is_some_and(|current| current.turns.iter().any(|(kept, _)| *kept == table))
+    }
+
+    /// Keeps a turn until the end of the transaction in progress; where there is none it is handed back.
+    pub(super) fn keep_turn(&self, table: TableId, turn: Turn) -> Option<Turn> {
+        match &mut self.transactions.lock().current {
+            Some(current) => {
+                current.turns.push((table, Arc::new(turn)));
+                None
+            }
+            None => Some(turn),
         }
     }
 

@@ -1,36 +1,28 @@
-//! Upkeep: rows that are in no block are sealed, blocks with many deleted rows are written anew, and the log is let go.
+//! Upkeep by statements, and by commits that are faster than the mover. See `mover.rs`.
 
 use std::sync::Arc;
 
-use datafusion::catalog::TableProvider;
-use datafusion::catalog::default_table_source::provider_as_source;
-use datafusion::logical_expr::LogicalPlanBuilder;
-use taut_store::{BlockFile, CommitError, Synchronous, Table};
+use taut_store::{Synchronous, Table, TableId};
 
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
-use crate::load::{Target, partitioning_of};
-use crate::table::TautTable;
+use crate::mover::policy::{Piece, Work, next, renewal};
+use crate::mover::{MoverOptions, Thoroughness, Turn, Worker, is_conflict};
 
-/// A block of which so many of 100 rows are deleted is written anew.
-const DELETED_PERCENT: u64 = 25;
-/// Rows and bytes in no block from which on they are sealed after a commit.
-const DELTA_ROWS_MAX: u64 = 1 << 20;
-const DELTA_BYTES_MAX: usize = 64 << 20;
-/// Bytes of log from which on a checkpoint is taken after a commit.
-const LOG_BYTES_MAX: u64 = 64 << 20;
 /// How often rows are moved again that others change meanwhile.
 const ATTEMPTS_MAX: usize = 10;
+/// Pieces of work on a table in one statement. Each leaves less to do, but others may bring more.
+const PIECES_MAX: usize = 10_000;
 
 impl QuerySession {
     /// Writes the catalog, and lets the log go.
     pub(super) fn checkpoint(&self) -> Result<Outcome> {
-        self.store.checkpoint()?;
+        self.mover.shared().checkpoint(&self.store)?;
         Ok(Outcome::Done(Done::of("CHECKPOINT")))
     }
 
-    /// Seals the rows of tables that are in no block, of all tables where none is named, and writes blocks anew of which
-    /// many rows are deleted; where it is `full`, all blocks of which any is.
+    /// Does all work of the mover on some tables, on all of them where none is named; where it is `full`, until each is as
+    /// if it had just been loaded.
     pub(super) async fn vacuum(&self, full: bool, names: &[String]) -> Result<Outcome> {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
@@ -38,73 +30,92 @@ impl QuerySession {
                 sqlstate: "25001",
             });
         }
-        let names: Vec<String> = match names {
-            [] => self.snapshot().tables().map(|table| table.name.clone()).collect(),
-            names => names.to_vec(),
+        let tables = match names {
+            [] => self.snapshot().tables().map(|table| table.id).collect(),
+            names => names.iter().map(|name| Ok(self.table(name)?.id)).collect::<Result<Vec<_>>>()?,
         };
-        let deleted_percent = if full { 0 } else { DELETED_PERCENT };
-        for name in &names {
-            let mut attempts = 0;
-            loop {
-                attempts += 1;
-                match self.compact(&self.table(name)?, deleted_percent, false).await {
-                    Err(error) if is_busy(&error) && attempts < ATTEMPTS_MAX => {}
-                    done => break done?,
-                }
-            }
+        let options = &self.mover.shared().options;
+        let options = if full { options.full() } else { options.as_ref().clone() };
+        for table in tables {
+            let turn = self.mover.shared().turn(table).await;
+            self.vacuum_table(table, full, &options).await?;
+            drop(turn);
         }
-        self.store.checkpoint()?;
+        self.mover.shared().checkpoint(&self.store)?;
         Ok(Outcome::Done(Done::of("VACUUM")))
     }
 
-    /// Puts the rows of a table that are in no block, and of blocks with more deleted rows than so many of 100, into new
-    /// blocks.
-    async fn compact(&self, table: &Arc<Table>, deleted_percent: u64, settled: bool) -> Result<()> {
-        let is_moved = |block: &&Arc<BlockFile>| {
-            let deleted = table.delta.deleted_of_block(block.id()).map_or(0, |deleted| deleted.count());
-            deleted * 100 > block.entry().rows * deleted_percent
-        };
-        let blocks: Vec<Arc<BlockFile>> = table.blocks.iter().filter(is_moved).map(Arc::clone).collect();
-        if blocks.is_empty() && table.delta.has_no_pages() {
-            return Ok(());
+    async fn vacuum_table(&self, id: TableId, full: bool, options: &MoverOptions) -> Result<()> {
+        self.move_again(id, |table| next(table, Work::Seal, options, Thoroughness::All)).await?;
+        if full {
+            self.move_again(id, renewal).await?;
         }
-        let part = Arc::new(table.with_blocks(blocks, settled));
-        if part.blocks.is_empty() && part.delta.has_no_pages() {
-            return Ok(());
+        for work in [Work::Clean, Work::Merge] {
+            for _ in 0..PIECES_MAX {
+                if !self.move_again(id, |table| next(table, work, options, Thoroughness::All)).await? {
+                    break;
+                }
+            }
         }
-        let scan = TautTable::new(Arc::clone(&self.store), Arc::clone(&part), None);
-        let scan = provider_as_source(Arc::new(scan) as Arc<dyn TableProvider>);
-        let scan = LogicalPlanBuilder::scan(table.name.as_str(), scan, None)?.build()?;
-        let (design, partitioning) = (Arc::clone(&table.design), partitioning_of(table));
-        self.fill(&table.name, Target::Sorted { table: part, design, partitioning }, scan, None).await?;
         Ok(())
     }
 
-    /// Keeps deltas and log within bounds. What fails here is tried again after the next commit.
+    /// Does the piece of work that is wanted of a table, again where others change its rows meanwhile; returns whether there
+    /// was one. The turn of the table is the caller's.
+    async fn move_again(&self, id: TableId, wanted: impl Fn(&Table) -> Option<Piece>) -> Result<bool> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            // A table that is gone has nothing left to do.
+            let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
+            let Some(piece) = wanted(&table) else { return Ok(false) };
+            match self.move_piece(&table, &piece).await {
+                Err(error) if is_conflict(&error) && attempts < ATTEMPTS_MAX => {}
+                done => return done.map(|()| true),
+            }
+        }
+    }
+
+    async fn move_piece(&self, table: &Arc<Table>, piece: &Piece) -> Result<()> {
+        let progress = self.counter(&format!("{} {}", piece.work.name(), table.name), None);
+        let (store, context, threads) = (&self.store, &self.context, self.threads);
+        self.mover.shared().work(&Worker { store, context, threads, pace: None, progress }, table, piece).await
+    }
+
+    /// After a commit: wakes the mover. Where it has fallen far behind, the commit does what must be done for memory and log
+    /// to stay bounded, or waits for whoever does. What fails here shows in `taut.mover`.
     pub(super) async fn tend(&self) {
+        self.mover.wake();
         if self.is_in_transaction() {
             return;
         }
-        let is_large = |table: &&Arc<Table>| {
-            let rows = table.delta.page_rows();
-            let is_large = rows > DELTA_ROWS_MAX || table.delta.page_bytes() > DELTA_BYTES_MAX;
-            is_large && rows > self.store.unsealed_rows()
-        };
+        let shared = self.mover.shared();
         let snapshot = self.store.snapshot();
-        let large: Vec<_> = snapshot.tables().filter(is_large).collect();
-        if large.is_empty() && self.store.log_bytes() <= LOG_BYTES_MAX {
-            return;
+        for table in snapshot.tables().filter(|table| shared.is_overfull(table)) {
+            if shared.status.lock().must_wait(Some((table.id, Work::Seal))) {
+                continue;
+            }
+            let Some(_turn) = shared.turn_soon(table.id).await else { continue };
+            // Whoever had the turn may have done it.
+            let newest = self.store.snapshot().table_of(table.id).cloned();
+            let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
+            if let Some(piece) = next(&newest, Work::Seal, &shared.options, Thoroughness::Urgent) {
+                let _ = self.move_piece(&newest, &piece).await;
+            }
         }
-        let Some(_only_one) = self.store.begin_upkeep() else { return };
-        for table in large {
-            // A transaction may have such rows locked: it is not tried again after each commit.
-            let sealed = self.compact(table, DELETED_PERCENT, true).await;
-            let rows = table.delta.page_rows();
-            self.store.set_unsealed_rows(if sealed.is_ok() { 0 } else { rows + rows / 4 });
+        if shared.is_log_overfull(&self.store) && !shared.status.lock().must_wait(None) {
+            let _ = shared.checkpoint(&self.store);
         }
-        if self.store.log_bytes() > LOG_BYTES_MAX {
-            let _ = self.store.checkpoint();
+    }
+
+    /// Keeps the mover from a table until the statement ends, or the transaction that it is part of: for statements that
+    /// replace blocks themselves.
+    pub(super) async fn take_turn(&self, table: TableId) -> Option<Turn> {
+        if self.has_turn(table) {
+            return None;
         }
+        let turn = self.mover.shared().turn_soon(table).await?;
+        self.keep_turn(table, turn)
     }
 
     /// Says what is certain of a commit of this session when it returns.
@@ -121,19 +132,15 @@ impl QuerySession {
         };
         ddl::rows(&[("synchronous", vec![name.to_owned()])])
     }
-}
 
-/// Whether rows could not be moved since a transaction changes them.
-fn is_busy(error: &QueryError) -> bool {
-    let conflict = |error: &CommitError| {
-        matches!(error, CommitError::RowsChanged { .. } | CommitError::RowsLocked | CommitError::NoBlock { .. })
-    };
-    match error {
-        QueryError::Commit(error) => conflict(error),
-        QueryError::Engine(error) => match error.find_root() {
-            datafusion::error::DataFusionError::External(inner) => inner.downcast_ref().is_some_and(conflict),
-            _ => false,
-        },
-        _ => false,
+    /// Says whether the mover works in the background, for all sessions of the database.
+    pub(super) fn set_mover(&self, is_on: bool) -> Outcome {
+        self.mover.set_on(is_on);
+        Outcome::Done(Done::of("SET"))
+    }
+
+    pub(super) fn show_mover(&self) -> Result<Outcome> {
+        let name = if self.mover.shared().is_on() { "on" } else { "off" };
+        ddl::rows(&[("mover", vec![name.to_owned()])])
     }
 }

@@ -9,9 +9,10 @@ use super::{Statement, local_name, normalize};
 use crate::error::{QueryError, Result};
 
 const SYNCHRONOUS: &str = "synchronous";
+const MOVER: &str = "mover";
 
-/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous`; `None` for all
-/// others, of which no token is taken.
+/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous` and `mover`;
+/// `None` for all others, of which no token is taken.
 ///
 /// # Errors
 /// When it goes on in a way that is not supported.
@@ -47,35 +48,41 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let sets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SET)?;
         let _ = parser.parse_keyword(Keyword::SESSION);
-        if !takes_word(parser, SYNCHRONOUS) || !(parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO))
-        {
-            return parser.expected_ref("synchronous =", parser.peek_token_ref());
+        let name = [SYNCHRONOUS, MOVER].into_iter().find(|name| takes_word(parser, name));
+        match name.filter(|_| parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO)) {
+            Some(name) => Ok((name, parser.next_token().token)),
+            None => parser.expected_ref("synchronous = or mover =", parser.peek_token_ref()),
         }
-        Ok(parser.next_token().token)
     })?;
-    if let Some(value) = sets {
-        let value = match value {
-            Token::SingleQuotedString(text) => text,
-            Token::Word(word) => word.value,
-            other => other.to_string(),
-        };
-        let synchronous = match value.to_ascii_lowercase().as_str() {
-            "full" | "default" => Synchronous::Full,
-            "normal" => Synchronous::Normal,
-            "off" => Synchronous::Off,
-            _ => return Err(QueryError::unsupported(format!("synchronous = {value}"), "full, normal and off are")),
-        };
-        return Ok(Some(Statement::SetSynchronous(synchronous)));
+    if let Some((name, value)) = sets {
+        return setting(name, value).map(Some);
     }
     let shows = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SHOW)?;
-        let name = parser.parse_identifier()?;
-        match normalize(&name) == SYNCHRONOUS {
-            true => Ok(()),
-            false => parser.expected_ref(SYNCHRONOUS, parser.peek_token_ref()),
+        match normalize(&parser.parse_identifier()?).as_str() {
+            SYNCHRONOUS => Ok(Statement::ShowSynchronous),
+            MOVER => Ok(Statement::ShowMover),
+            _ => parser.expected_ref("synchronous or mover", parser.peek_token_ref()),
         }
     })?;
-    Ok(shows.map(|()| Statement::ShowSynchronous))
+    Ok(shows)
+}
+
+fn setting(name: &str, value: Token) -> Result<Statement> {
+    let value = match value {
+        Token::SingleQuotedString(text) => text,
+        Token::Word(word) => word.value,
+        other => other.to_string(),
+    };
+    Ok(match (name, value.to_ascii_lowercase().as_str()) {
+        (SYNCHRONOUS, "full" | "default") => Statement::SetSynchronous(Synchronous::Full),
+        (SYNCHRONOUS, "normal") => Statement::SetSynchronous(Synchronous::Normal),
+        (SYNCHRONOUS, "off") => Statement::SetSynchronous(Synchronous::Off),
+        (MOVER, "on" | "default") => Statement::SetMover(true),
+        (MOVER, "off") => Statement::SetMover(false),
+        (MOVER, _) => return Err(QueryError::unsupported(format!("mover = {value}"), "on and off are")),
+        _ => return Err(QueryError::unsupported(format!("{name} = {value}"), "full, normal and off are")),
+    })
 }
 
 /// Takes a word that is no keyword of the parser, whatever its case.

@@ -1,0 +1,111 @@
+//! Rows that move to other blocks: on the way the id that each had is the column behind its last, and stays outside of the
+//! block. By these ids the store finds the new place of a row that somebody changes meanwhile.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef, UInt64Type};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use parking_lot::Mutex;
+use taut_block::{BlockBuilder, BlockImage, BuildError};
+use taut_store::{BlockId, NewBlock, RowId};
+use taut_types::{Schema, TableDesign};
+
+use crate::conform::Conform;
+
+/// The ids that the rows of new blocks had.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OldIds(Arc<Mutex<HashMap<BlockId, Vec<RowId>>>>);
+
+impl OldIds {
+    pub fn insert(&self, block: BlockId, ids: Vec<RowId>) {
+        self.0.lock().insert(block, ids);
+    }
+
+    /// Those of all rows of some blocks, in order; `None` where rows came without.
+    pub fn take(&self, blocks: &[NewBlock]) -> Option<Vec<RowId>> {
+        let mut known = self.0.lock();
+        let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
+        let mut ids = Vec::with_capacity(usize::try_from(rows).ok()?);
+        blocks.iter().for_each(|block| ids.extend(known.remove(&block.entry().id).unwrap_or_default()));
+        (ids.len() as u64 == rows).then_some(ids)
+    }
+}
+
+/// A block that is being built.
+pub(crate) struct Building {
+    block: BlockBuilder,
+    columns: Vec<usize>,
+    old_ids: Vec<RowId>,
+}
+
+impl Building {
+    pub fn new(schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
+        let columns = (0..schema.len()).collect();
+        Self { block: BlockBuilder::new(schema, design), columns, old_ids: Vec::new() }
+    }
+
+    /// Appends rows, with or without the ids that they had.
+    pub fn push(&mut self, batch: &RecordBatch) -> std::result::Result<(), BuildError> {
+        let ids = batch.columns().get(self.columns.len()).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+        let Some(ids) = ids else { return self.block.push(batch) };
+        let stored = batch.project(&self.columns);
+        self.block.push(stored.as_ref().unwrap_or(batch))?;
+        self.old_ids.extend(ids.values().iter().map(|id| RowId(*id)));
+        Ok(())
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.block.is_full()
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.block.rows()
+    }
+
+    pub fn finish(self) -> std::result::Result<(BlockImage, Vec<RowId>), BuildError> {
+        Ok((self.block.finish()?, self.old_ids))
+    }
+}
+
+/// The columns of a table, and behind them those of a source that the table does not have: ids of rows.
+#[derive(Debug)]
+pub(super) struct Moving {
+    pub conform: Conform,
+    /// What comes out.
+    pub schema: SchemaRef,
+    /// The columns that are the table's, where there is another.
+    stored: Option<Vec<usize>>,
+}
+
+impl Moving {
+    /// Rows without ids.
+    pub fn of(conform: Conform) -> Self {
+        Self { schema: Arc::clone(conform.target()), conform, stored: None }
+    }
+
+    /// Rows of a table with their ids behind the columns.
+    ///
+    /// # Errors
+    /// As [`Conform::new`].
+    pub fn with_ids(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
+        let stored: Vec<usize> = (0..target.len()).collect();
+        let conform = Conform::new(&Arc::new(source.project(&stored)?), target, table)?;
+        let ids = source.fields().last().cloned();
+        let fields: Vec<Arc<Field>> = conform.target().fields().iter().cloned().chain(ids).collect();
+        Ok(Self { conform, schema: Arc::new(ArrowSchema::new(fields)), stored: Some(stored) })
+    }
+
+    /// A batch in the table's types.
+    ///
+    /// # Errors
+    /// As [`Conform::batch`].
+    pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let Some(stored) = &self.stored else { return self.conform.batch(batch) };
+        let conformed = self.conform.batch(&batch.project(stored)?)?;
+        let columns = conformed.columns().iter().cloned().chain(batch.columns().last().cloned());
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?)
+    }
+}

@@ -1,0 +1,49 @@
+//! How fast the mover works: half of the time at most, so that queries find a processor.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use taut_store::Store;
+use tokio::sync::Mutex;
+
+use super::MoverOptions;
+
+/// Shorter stretches of work are added up.
+const STRETCH_MIN: Duration = Duration::from_millis(10);
+
+/// Rests for as long as was worked, but where writers are about to have to wait.
+#[derive(Debug)]
+pub struct Pace {
+    store: Weak<Store>,
+    options: Arc<MoverOptions>,
+    working_since: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(super) fn new(store: Weak<Store>, options: Arc<MoverOptions>) -> Self {
+        Self { store, options, working_since: Mutex::new(Instant::now()) }
+    }
+
+    /// Called between two batches of rows. Streams that rest at the same time share one rest.
+    pub async fn rest(&self) {
+        let mut since = self.working_since.lock().await;
+        let worked = since.elapsed();
+        if worked < STRETCH_MIN {
+            return;
+        }
+        if !self.is_urgent() {
+            tokio::time::sleep(worked).await;
+        }
+        *since = Instant::now();
+    }
+
+    /// Whether a table is half way to the bound at which commits wait.
+    fn is_urgent(&self) -> bool {
+        let Some(store) = self.store.upgrade() else { return true };
+        let factor = u64::from(self.options.hard_factor).div_ceil(2).max(1);
+        store.snapshot().tables().any(|table| {
+            table.delta.page_rows() > self.options.delta_rows.saturating_mul(factor)
+                || table.delta.page_bytes() as u64 > (self.options.delta_bytes as u64).saturating_mul(factor)
+        })
+    }
+}

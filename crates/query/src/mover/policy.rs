@@ -1,0 +1,281 @@
+//! What is to be done about a table, one piece of work after the other.
+//!
+//! ```text
+//! pages of the delta ──seal──> runs, blocks ──merge──> fewer, larger ones
+//!                                   └─clean──> the same without deleted rows
+//! ```
+//!
+//! Why these rules: docs/adr/0020-the-mover.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use taut_store::{RowOrder, Table};
+use taut_types::{BLOCK_BYTES_DEFAULT, BlockSize};
+
+use super::MoverOptions;
+
+/// Rows in no block that are worth a block by themselves: as many as an insert would put there.
+const SEALED_ROWS_MIN: u64 = 4_096;
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Work {
+    /// Rows of the delta go to blocks.
+    Seal,
+    /// Blocks are written anew without their deleted rows.
+    Clean,
+    /// Runs of sorted rows become one, small blocks become large ones.
+    Merge,
+}
+
+impl Work {
+    /// The most urgent first: what is in memory.
+    pub const ALL: [Self; 3] = [Self::Seal, Self::Clean, Self::Merge];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seal => "seal",
+            Self::Clean => "clean",
+            Self::Merge => "merge",
+        }
+    }
+}
+
+/// A piece of work: these blocks and the first of the pages go to new blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub work: Work,
+    /// Places of blocks, ascending.
+    pub places: Vec<usize>,
+    /// How many pages.
+    pub pages: usize,
+    pub order: RowOrder,
+}
+
+/// What is wanted of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thoroughness {
+    /// What must be done while the table changes.
+    Urgent,
+    /// What is done when it lies unchanged.
+    Idle,
+    /// All rows to blocks, and all else that would be done at some time: `VACUUM`.
+    All,
+}
+
+/// The next piece of work of a kind, where there is one.
+pub(crate) fn next(table: &Table, work: Work, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+    match work {
+        Work::Seal => seal(table, options, wanted),
+        Work::Clean => clean(table, options, wanted),
+        Work::Merge => merge(table, options),
+    }
+}
+
+/// What makes one run of the blocks of a sorted table, or of each of its partitions, if it is not so already.
+pub(crate) fn renewal(table: &Table) -> Option<Piece> {
+    let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|place| table.partition_of(place)).collect();
+    // A load ends with a block that may not be full, in each partition.
+    let small = (0..table.blocks.len()).filter(|place| is_small(table, *place)).count();
+    let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
+    let places = || (0..table.blocks.len()).collect();
+    let all = || Piece { work: Work::Merge, places: places(), pages: 0, order: RowOrder::Sorted };
+    (!table.design.sort_by.is_empty() && !is_fresh).then(all)
+}
+
+fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+    let (pages, rows) = (table.delta.pages().len(), table.delta.page_rows());
+    // The last page may be growing.
+    let settled = pages.saturating_sub(1);
+    let is_large = rows > options.delta_rows || table.delta.page_bytes() > options.delta_bytes;
+    // A sorted table with rows in no block cannot be read in order.
+    let keeps_order = !table.design.sort_by.is_empty() && !table.blocks.is_empty();
+    let pages = match wanted {
+        Thoroughness::All => pages,
+        Thoroughness::Idle if rows >= SEALED_ROWS_MIN || keeps_order => pages,
+        _ if is_large => settled,
+        _ => 0,
+    };
+    (pages > 0).then_some(Piece { work: Work::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
+}
+
+/// Neighbours in one run and partition, of which many rows are deleted: their order stays.
+fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+    if wanted == Thoroughness::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
+        return None;
+    }
+    let is_due = |place: &usize| {
+        let block = &table.blocks[*place];
+        let deleted = table.delta.deleted_of_block(block.id()).map_or(0, |deleted| deleted.count());
+        deleted * 100 > block.entry().rows * options.deleted_percent
+    };
+    let first = (0..table.blocks.len()).find(is_due)?;
+    let end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
+    let mut taken = Taken::default();
+    let is_taken = |place: &usize| {
+        is_due(place) && table.partition_of(*place) == table.partition_of(first) && taken.take(table, *place, options)
+    };
+    let places = (first..end).take_while(is_taken).collect();
+    Some(Piece { work: Work::Clean, places, pages: 0, order: RowOrder::Kept })
+}
+
+/// Rows and bytes of a piece so far.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    blocks: u64,
+    rows: u64,
+    bytes: u64,
+}
+
+impl Taken {
+    /// Whether a block still fits into the piece. The first always does.
+    fn take(&mut self, table: &Table, place: usize, options: &MoverOptions) -> bool {
+        let entry = table.blocks[place].entry();
+        self.blocks += 1;
+        self.rows += entry.rows;
+        self.bytes += entry.plain_bytes;
+        self.blocks == 1 || self.rows <= options.piece_rows && self.bytes <= options.piece_bytes
+    }
+}
+
+fn merge(table: &Table, options: &MoverOptions) -> Option<Piece> {
+    let mut places = match table.design.sort_by.is_empty() {
+        true => small_neighbours(table, options)?,
+        false => similar_runs(table, options)?,
+    };
+    places.sort_unstable();
+    Some(Piece { work: Work::Merge, places, pages: 0, order: RowOrder::Sorted })
+}
+
+/// A run, or a small block.
+struct Part {
+    blocks: Range<usize>,
+    rows: u64,
+    bytes: u64,
+}
+
+impl Part {
+    fn of(table: &Table, blocks: Range<usize>) -> Self {
+        let entries = || table.blocks[blocks.clone()].iter().map(|block| block.entry());
+        let (rows, bytes) = (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.plain_bytes).sum());
+        Self { blocks, rows, bytes }
+    }
+}
+
+/// How many parts, from the first on, are worth merging: enough, none of which is large, so that the part that a row is in
+/// grows by that factor each time. As many as a piece may hold.
+fn worth_merging(parts: &[Part], options: &MoverOptions) -> Option<usize> {
+    let growth = (options.merged_parts as u64 / 2).max(1);
+    let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
+    for (place, part) in parts.iter().enumerate() {
+        rows += part.rows;
+        bytes += part.bytes;
+        largest = largest.max(part.bytes);
+        if rows > options.piece_rows || bytes > options.piece_bytes {
+            break;
+        }
+        if place + 1 >= options.merged_parts && largest * growth <= bytes {
+            worth = Some(place + 1);
+        }
+    }
+    worth
+}
+
+/// Runs of a sorted table, in one partition where the runs are of partitions; the smallest first.
+fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
+    let follows = table.partitions.as_ref().is_none_or(|known| known.partitioning.follows(&table.design.sort_by));
+    let mut groups: BTreeMap<Option<u32>, Vec<Part>> = BTreeMap::new();
+    let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
+    for (start, end) in table.runs.iter().copied().zip(ends) {
+        // What is not divided yet is about to be.
+        let is_divided = table.partitions.is_none() || (start..end).all(|place| table.partition_of(place).is_some());
+        if is_divided {
+            let group = if follows { None } else { table.partition_of(start) };
+            groups.entry(group).or_default().push(Part::of(table, start..end));
+        }
+    }
+    groups.into_values().find_map(|mut runs| {
+        runs.sort_by_key(|run| run.bytes);
+        let count = worth_merging(&runs, options)?;
+        Some(runs[..count].iter().flat_map(|run| run.blocks.clone()).collect())
+    })
+}
+
+/// Small blocks of a table without an order that follow each other in a partition.
+fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
+    let mut stretches: BTreeMap<Option<u32>, Vec<Vec<Part>>> = BTreeMap::new();
+    for place in 0..table.blocks.len() {
+        let stretches = stretches.entry(table.partition_of(place)).or_insert_with(|| vec![Vec::new()]);
+        match stretches.last_mut() {
+            Some(stretch) if is_small(table, place) => stretch.push(Part::of(table, place..place + 1)),
+            _ => stretches.push(Vec::new()),
+        }
+    }
+    if table.partitions.is_some() {
+        stretches.remove(&None);
+    }
+    stretches.into_values().flatten().find_map(|stretch| {
+        // The first may be a large one that earlier merges left.
+        let (first, count) =
+            (0..stretch.len()).find_map(|first| Some((first, worth_merging(&stretch[first..], options)?)))?;
+        Some(stretch[first..first + count].iter().flat_map(|block| block.blocks.clone()).collect())
+    })
+}
+
+/// Whether a block is less than half full.
+fn is_small(table: &Table, place: usize) -> bool {
+    let full = match table.design.block_size {
+        BlockSize::Auto => BLOCK_BYTES_DEFAULT,
+        BlockSize::Bytes(bytes) => bytes,
+        BlockSize::File => 0,
+    };
+    table.blocks[place].entry().plain_bytes < full / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(bytes: u64) -> Part {
+        Part { blocks: 0..0, rows: bytes, bytes }
+    }
+
+    fn count(sizes: &[u64]) -> Option<usize> {
+        let options = MoverOptions { piece_rows: 1_000, piece_bytes: 1_000, ..MoverOptions::default() };
+        worth_merging(&sizes.iter().copied().map(part).collect::<Vec<_>>(), &options)
+    }
+
+    #[test]
+    fn many_of_similar_sizes_are_merged() {
+        assert_eq!(count(&[10; 7]), None);
+        assert_eq!(count(&[10; 8]), Some(8));
+        assert_eq!(count(&[10; 20]), Some(20));
+        assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 100]), None, "one is large");
+        assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 1, 100]), Some(8), "and is left");
+        assert_eq!(count(&[120; 20]), Some(8), "as many as a piece may hold");
+        assert_eq!(count(&[200; 20]), None);
+    }
+
+    #[test]
+    fn rows_are_written_few_times_and_few_runs_are_left() {
+        let options = MoverOptions { piece_bytes: u64::MAX, piece_rows: u64::MAX, ..MoverOptions::default() };
+        let (mut runs, mut written, mut most): (Vec<Part>, u64, usize) = (Vec::new(), 0, 0);
+        const LOADS: u64 = 20_000;
+        for load in 0..LOADS {
+            runs.push(part(50 + load * 7 % 100));
+            runs.sort_by_key(|run| run.bytes);
+            while let Some(count) = worth_merging(&runs, &options) {
+                let merged: u64 = runs.drain(..count).map(|run| run.bytes).sum();
+                written += merged;
+                runs.push(part(merged));
+                runs.sort_by_key(|run| run.bytes);
+            }
+            most = most.max(runs.len());
+        }
+        let all: u64 = runs.iter().map(|run| run.bytes).sum();
+        assert!(most <= 40, "{most} runs");
+        // The logarithm of the loads by 4 is 7.1.
+        assert!(written <= 8 * all, "each row was written {} times", written as f64 / all as f64);
+    }
+}

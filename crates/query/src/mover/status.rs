@@ -1,0 +1,111 @@
+//! What the mover has done and does, for `taut.mover`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use taut_store::{Catalog, TableId};
+
+use super::policy::Work;
+
+/// What is waited after a first failure; twice as long after each further one.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// At most so long where it failed since others changed the same rows.
+const RETRY_MAX_AFTER_CONFLICT: Duration = Duration::from_secs(1);
+
+/// Whose work: a kind of it on a table, or checkpoints.
+pub(crate) type Job = Option<(TableId, Work)>;
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub rows: u64,
+    pub blocks: u64,
+    pub bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.blocks += other.blocks;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What became of one job so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// What is being done now.
+    pub doing: Option<String>,
+    /// How often it was done.
+    pub times: u64,
+    /// What was read, and let go.
+    pub before: Amount,
+    /// What was written in its place.
+    pub after: Amount,
+    pub worked: Duration,
+    pub done_at: Option<SystemTime>,
+    /// The last error, and when it came.
+    pub error: Option<(String, SystemTime)>,
+    /// How often it failed since it was last done.
+    pub failures: u32,
+    pub retry_at: Option<Instant>,
+}
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Status(BTreeMap<Job, Record>);
+
+impl Status {
+    pub fn get(&self, job: Job) -> Record {
+        self.0.get(&job).cloned().unwrap_or_default()
+    }
+
+    /// Whether a job is not to be tried yet, since it failed.
+    pub fn must_wait(&self, job: Job) -> bool {
+        self.0.get(&job).and_then(|record| record.retry_at).is_some_and(|at| at > Instant::now())
+    }
+
+    /// When the next job that failed is tried again.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.0.values().filter_map(|record| record.retry_at).min()
+    }
+
+    pub fn begin(&mut self, job: Job, doing: String) {
+        self.0.entry(job).or_default().doing = Some(doing);
+    }
+
+    pub fn end_done(&mut self, job: Job, worked: Duration, before: Amount, after: Amount) {
+        let record = self.0.entry(job).or_default();
+        record.times += 1;
+        record.before.add(before);
+        record.after.add(after);
+        record.worked += worked;
+        record.done_at = Some(SystemTime::now());
+        (record.doing, record.failures, record.retry_at) = (None, 0, None);
+    }
+
+    /// Says that a job failed, by an error that is worth telling or by a conflict with others.
+    pub fn end_failed(&mut self, job: Job, worked: Duration, error: Option<String>) {
+        let record = self.0.entry(job).or_default();
+        let most = if error.is_some() { RETRY_MAX } else { RETRY_MAX_AFTER_CONFLICT };
+        let wait = RETRY_MIN.saturating_mul(1 << record.failures.min(16)).min(most);
+        record.worked += worked;
+        record.failures += 1;
+        record.retry_at = Some(Instant::now() + wait);
+        record.doing = None;
+        if let Some(error) = error {
+            record.error = Some((error, SystemTime::now()));
+        }
+    }
+
+    /// Says that nobody goes on with a job.
+    pub fn end_cancelled(&mut self, job: Job) {
+        self.0.entry(job).or_default().doing = None;
+    }
+
+    /// Forgets tables that are gone.
+    pub fn keep(&mut self, catalog: &Catalog) {
+        self.0.retain(|job, _| job.is_none_or(|(table, _)| catalog.table_of(table).is_some()));
+    }
+}

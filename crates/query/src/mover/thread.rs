@@ -1,0 +1,152 @@
+//! The thread of the mover: looks what is due, does one piece of it, and rests.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use datafusion::prelude::SessionContext;
+use taut_store::{Catalog, Store, Table, TableId};
+
+use super::policy::{Piece, Thoroughness, Work, next};
+use super::{Pace, Shared, Turn, Worker};
+
+/// Looks are so far apart at least, however often something changes.
+const LOOK_APART: Duration = Duration::from_millis(50);
+/// Bytes of its stack: plans are made on it.
+const STACK_BYTES: usize = 16 << 20;
+
+/// Begins the thread. It ends by itself when the store is gone.
+pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionContext) -> io::Result<JoinHandle<()>> {
+    // Blocks are encoded beside the rows that come for the next.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+    let thread = std::thread::Builder::new().name("taut mover".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(move || {
+        let mut stop = shared.stop.subscribe();
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => {}
+                () = run(&shared, &store, &context) => {}
+            }
+        });
+    })
+}
+
+async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
+    let pace = Arc::new(Pace::new(Weak::clone(store), Arc::clone(&shared.options)));
+    let mut quiet = Quiet::default();
+    loop {
+        shared.has_changed.store(false, Ordering::Release);
+        let until = {
+            let Some(store) = store.upgrade() else { return };
+            let worker = Worker { store: &store, context, threads: 1, pace: Some(Arc::clone(&pace)), progress: None };
+            while shared.is_on() && step(shared, &worker, &mut quiet).await {
+                pace.rest().await;
+            }
+            if shared.is_on() { quiet.next(shared) } else { None }
+        };
+        tokio::time::sleep(LOOK_APART).await;
+        let waited = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shared.changed.notified() => {}
+            () = waited => {}
+        }
+    }
+}
+
+/// Does a piece of work, where one is due; returns whether there may be another.
+async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
+    let snapshot = worker.store.snapshot();
+    shared.status.lock().keep(&snapshot);
+    quiet.look(&snapshot, shared.options.idle);
+    if worker.store.log_bytes() > shared.options.log_bytes && !shared.status.lock().must_wait(None) {
+        // It tells its errors.
+        let _ = shared.checkpoint(worker.store);
+        return true;
+    }
+    for work in Work::ALL {
+        for table in snapshot.tables() {
+            let wanted = quiet.wanted(table.id);
+            if let Some((table, piece, _turn)) = take(shared, worker.store, table, (work, wanted)) {
+                let _ = shared.work(worker, &table, &piece).await;
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// The next piece of a kind of work on a table, with the turn to do it.
+fn take(
+    shared: &Shared,
+    store: &Store,
+    table: &Arc<Table>,
+    (work, wanted): (Work, Thoroughness),
+) -> Option<(Arc<Table>, Piece, Turn)> {
+    if shared.status.lock().must_wait(Some((table.id, work))) {
+        return None;
+    }
+    next(table, work, &shared.options, wanted)?;
+    let turn = shared.turn_of(table.id).try_lock_owned().ok()?;
+    // Whoever had the turn before may have changed it.
+    let table = Arc::clone(store.snapshot().table_of(table.id)?);
+    let piece = next(&table, work, &shared.options, wanted)?;
+    Some((table, piece, turn))
+}
+
+/// Since when tables lie unchanged.
+#[derive(Default)]
+struct Quiet {
+    tables: BTreeMap<TableId, (Stamp, Instant)>,
+    idle: Duration,
+}
+
+/// What differs between two versions of a table with other rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    page_rows: u64,
+    page_bytes: usize,
+    deleted: u64,
+    blocks: usize,
+}
+
+impl Quiet {
+    fn look(&mut self, catalog: &Catalog, idle: Duration) {
+        self.idle = idle;
+        self.tables.retain(|table, _| catalog.table_of(*table).is_some());
+        for table in catalog.tables() {
+            let (page_rows, page_bytes) = (table.delta.page_rows(), table.delta.page_bytes());
+            let (deleted, blocks) = (table.delta.deleted_block_rows(), table.blocks.len());
+            let stamp = Stamp { page_rows, page_bytes, deleted, blocks };
+            let known = self.tables.entry(table.id).or_insert((stamp, Instant::now()));
+            if known.0 != stamp {
+                *known = (stamp, Instant::now());
+            }
+        }
+    }
+
+    fn wanted(&self, table: TableId) -> Thoroughness {
+        match self.tables.get(&table) {
+            Some((_, since)) if since.elapsed() >= self.idle => Thoroughness::Idle,
+            _ => Thoroughness::Urgent,
+        }
+    }
+
+    /// When to look again though nothing changes: when a table has lain unchanged for long, and when a job that failed is
+    /// tried again.
+    fn next(&self, shared: &Shared) -> Option<Instant> {
+        let has_something = |stamp: &Stamp| stamp.page_rows > 0 || stamp.deleted > 0;
+        let waiting = self.tables.values().filter(|(stamp, since)| has_something(stamp) && since.elapsed() < self.idle);
+        let idle = waiting.map(|(_, since)| *since + self.idle).min();
+        let retry = shared.status.lock().retry_at();
+        [idle, retry].into_iter().flatten().min()
+    }
+}

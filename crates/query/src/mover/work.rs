@@ -1,0 +1,192 @@
+//! A piece of work done: its rows are read, and written as new blocks, in their order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::TableReference;
+use datafusion::logical_expr::LogicalPlanBuilder;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use taut_store::{CommitError, Store, Table};
+
+use super::policy::{Piece, Work};
+use super::status::{Amount, Job};
+use super::{Pace, Shared};
+use crate::error::{QueryError, Result};
+use crate::load::{Target, TargetTable};
+use crate::progress::ProgressCounter;
+use crate::table::TautTable;
+
+/// Rows up to which their ids go with them, at 8 bytes each. Where more move at once, a change of one of them meanwhile
+/// means that the move is tried again.
+const FOLLOWED_ROWS_MAX: u64 = 64 << 20;
+/// Failures from which on it is told that others keep changing what is to be moved.
+const CONFLICTS_TOLD: u32 = 10;
+
+/// Who works, and how.
+pub(crate) struct Worker<'a> {
+    pub store: &'a Arc<Store>,
+    pub context: &'a SessionContext,
+    pub threads: usize,
+    pub pace: Option<Arc<Pace>>,
+    pub progress: Option<ProgressCounter>,
+}
+
+/// That a job is being done: told as given up where it is not told otherwise.
+struct Running<'a> {
+    shared: &'a Shared,
+    job: Job,
+    began: Instant,
+    has_ended: bool,
+}
+
+impl<'a> Running<'a> {
+    fn begin(shared: &'a Shared, job: Job, doing: String) -> Self {
+        shared.status.lock().begin(job, doing);
+        Self { shared, job, began: Instant::now(), has_ended: false }
+    }
+
+    fn done(mut self, before: Amount, after: Amount) {
+        self.has_ended = true;
+        self.shared.status.lock().end_done(self.job, self.began.elapsed(), before, after);
+    }
+
+    fn failed(mut self, error: &QueryError) {
+        self.has_ended = true;
+        let mut status = self.shared.status.lock();
+        let is_told = !is_conflict(error) || status.get(self.job).failures + 1 >= CONFLICTS_TOLD;
+        status.end_failed(self.job, self.began.elapsed(), is_told.then(|| error.to_string()));
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.shared.status.lock().end_cancelled(self.job);
+        }
+    }
+}
+
+impl Shared {
+    /// Does a piece of work on a table, whose turn the caller has taken.
+    ///
+    /// # Errors
+    /// When a block cannot be read or written, or others changed what was to be moved; nothing has changed then.
+    pub async fn work(&self, worker: &Worker<'_>, table: &Arc<Table>, piece: &Piece) -> Result<()> {
+        let part = Arc::new(table.part(&piece.places, piece.pages));
+        let before = Amount {
+            rows: part.rows(),
+            blocks: part.blocks.len() as u64,
+            bytes: part.file_bytes() + part.delta.page_bytes() as u64,
+        };
+        let running = Running::begin(self, Some((table.id, piece.work)), doing(piece, before));
+        match worker.move_rows(part, piece).await {
+            Ok(after) => {
+                running.done(before, after);
+                Ok(())
+            }
+            Err(error) => {
+                running.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a checkpoint.
+    ///
+    /// # Errors
+    /// When a file cannot be written; nothing is lost then.
+    pub fn checkpoint(&self, store: &Store) -> Result<()> {
+        let bytes = store.log_bytes();
+        let running = Running::begin(self, None, format!("writes the catalog, and lets {bytes} bytes of log go"));
+        match store.checkpoint().map_err(QueryError::from) {
+            Ok(()) => {
+                running.done(Amount { bytes, ..Amount::default() }, Amount::default());
+                Ok(())
+            }
+            Err(error) => {
+                running.failed(&error);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn doing(piece: &Piece, before: Amount) -> String {
+    let Amount { rows, blocks, .. } = before;
+    match piece.work {
+        Work::Seal => format!("puts {rows} rows of the delta into blocks"),
+        Work::Clean => format!("writes {rows} rows of {blocks} blocks anew, without the deleted ones"),
+        Work::Merge => format!("merges {rows} rows of {blocks} blocks"),
+    }
+}
+
+impl Worker<'_> {
+    /// Moves the rows of a part of a table; returns what was written.
+    async fn move_rows(&self, part: Arc<Table>, piece: &Piece) -> Result<Amount> {
+        let (store, name) = (Arc::clone(self.store), part.name.clone());
+        // Rows without an order are read one block after the other. Runs are merged by one stream each.
+        let is_merged = !part.design.sort_by.is_empty() && part.runs.len() > 1;
+        let partitions = match is_merged {
+            true => self.threads.max(2),
+            false if part.design.sort_by.is_empty() => 1,
+            false => self.threads,
+        };
+        let rows = match part.rows() <= FOLLOWED_ROWS_MAX {
+            true => TautTable::with_row_ids(Arc::clone(&store), Arc::clone(&part)),
+            false => TautTable::new(Arc::clone(&store), Arc::clone(&part), None),
+        };
+        let target = TargetTable { store, target: Target::Moved { part, order: piece.order } };
+        let rows = LogicalPlanBuilder::scan(name.as_str(), provider_as_source(Arc::new(rows)), None)?.build()?;
+        let target = provider_as_source(Arc::new(target));
+        let plan =
+            LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), target, InsertOp::Append)?.build()?;
+        let mut state = self.context.state();
+        let config = state.config_mut();
+        config.options_mut().execution.target_partitions = partitions;
+        if let Some(pace) = &self.pace {
+            config.set_extension(Arc::clone(pace));
+        }
+        if let Some(progress) = &self.progress {
+            config.set_extension(Arc::new(progress.clone()));
+        }
+        let physical = state.create_physical_plan(&plan).await?;
+        let counts: Vec<_> = execute_stream(Arc::clone(&physical), state.task_ctx())?.try_collect().await?;
+        let count = |batch: &datafusion::arrow::record_batch::RecordBatch| {
+            batch.column(0).as_primitive::<UInt64Type>().iter().flatten().sum::<u64>()
+        };
+        let written = physical.metrics().unwrap_or_default();
+        let metric = |name: &str| written.sum_by_name(name).map_or(0, |value| value.as_usize() as u64);
+        let rows = counts.iter().map(count).sum();
+        Ok(Amount { rows, blocks: metric("blocks_written"), bytes: metric("bytes_written") })
+    }
+}
+
+/// Whether rows could not be moved since others change them, or what they are in.
+pub(crate) fn is_conflict(error: &QueryError) -> bool {
+    let conflict = |error: &CommitError| {
+        matches!(
+            error,
+            CommitError::RowsChanged { .. }
+                | CommitError::RowsLocked
+                | CommitError::NoBlock { .. }
+                | CommitError::NotOneRun { .. }
+                | CommitError::NoTable { .. }
+                | CommitError::Design { .. }
+                | CommitError::SortOrder { .. }
+        )
+    };
+    match error {
+        QueryError::Commit(error) => conflict(error),
+        QueryError::Engine(error) => match error.find_root() {
+            datafusion::error::DataFusionError::External(inner) => inner.downcast_ref().is_some_and(conflict),
+            _ => false,
+        },
+        _ => false,
+    }
+}

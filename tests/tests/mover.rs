@@ -1,0 +1,255 @@
+//! The mover works beside sessions: what it moves is neither lost nor changed, and shows in `taut.mover`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::Int64Type;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use taut::{Database, MoverOptions, Session, Settings};
+
+fn number(session: &Session, sql: &str) -> i64 {
+    let rows = session.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let batches: Vec<_> = rows.map(|batch| batch.unwrap()).filter(|batch| batch.num_rows() > 0).collect();
+    batches[0].column(0).as_primitive::<Int64Type>().value(0)
+}
+
+fn text(session: &Session, sql: &str) -> String {
+    let batches: Vec<_> = session.query(sql).unwrap().map(|batch| batch.unwrap()).collect();
+    pretty_format_batches(&batches).unwrap().to_string()
+}
+
+/// Bounds that some thousand rows reach: the last page of a delta, of up to 4,096 rows, is left.
+fn options() -> MoverOptions {
+    MoverOptions { delta_rows: 500, deleted_rows: 100, idle: Duration::from_secs(3600), ..MoverOptions::default() }
+}
+
+fn open(path: &Path, mover: MoverOptions) -> Database {
+    Database::open_with(path, &Settings { threads: 2, mover, ..Settings::default() }).unwrap()
+}
+
+/// Waits for what the mover does.
+fn wait_until(session: &Session, condition: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while number(session, &format!("SELECT CAST({condition} AS bigint)")) == 0 {
+        assert!(Instant::now() < deadline, "not {condition}:\n{}", text(session, "SELECT * FROM taut.mover"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const TIMES: &str = "(SELECT sum(times) FROM taut.mover WHERE table_name = 't' AND work = ";
+
+fn insert(session: &Session, first: i64, end: i64) {
+    let rows: Vec<String> = (first..end).map(|k| format!("({k}, {})", k * 7 % 1000)).collect();
+    for rows in rows.chunks(200) {
+        session.execute(&format!("INSERT INTO t VALUES {}", rows.join(", "))).unwrap();
+    }
+}
+
+fn blocks_in(path: &Path) -> usize {
+    std::fs::read_dir(path.join("blocks")).unwrap().count()
+}
+
+#[test]
+fn rows_are_sealed_in_the_background() {
+    let database = open(Path::new(":memory:"), options());
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    insert(&session, 0, 400);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(number(&session, "SELECT count(*) FROM taut.blocks"), 0, "below the bound");
+    insert(&session, 400, 10_000);
+    wait_until(&session, "(SELECT waiting_rows < 4096 FROM taut.mover WHERE work = 'seal')");
+    assert!(number(&session, "SELECT count(*) FROM taut.blocks") > 0);
+    let moved = "SELECT CAST(rows_in = rows_out AND rows_in > 0 AND bytes_out > 0 AND blocks_out > 0 AND seconds > 0 \
+                 AND last_done <= now() AND last_error IS NULL AS bigint) FROM taut.mover WHERE work = 'seal'";
+    assert_eq!(number(&session, moved), 1);
+    assert_eq!(number(&session, "SELECT sum(k) FROM t"), 49_995_000);
+}
+
+#[test]
+fn small_runs_become_one_and_stay_in_order() {
+    let database = open(Path::new(":memory:"), options());
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint) WITH (sort_by = 'v, k')").unwrap();
+    session.execute("SET mover = off").unwrap();
+    for run in 0..9 {
+        insert(&session, run * 100, run * 100 + 100);
+        session.execute("INSERT INTO t SELECT i, i * 7 % 1000 FROM generate_series(100000, 105000) AS s(i)").unwrap();
+    }
+    let (rows, sum) = ("SELECT count(*) FROM t", "SELECT sum(k * v) FROM t");
+    let before = (number(&session, rows), number(&session, sum));
+    let blocks = number(&session, "SELECT count(*) FROM taut.blocks");
+    assert!(blocks >= 9);
+    session.execute("SET mover = on").unwrap();
+    wait_until(&session, &format!("{TIMES} 'merge') > 0"));
+    session.execute("VACUUM FULL t").unwrap();
+    assert!(number(&session, "SELECT count(*) FROM taut.blocks") < blocks);
+    assert_eq!(before, (number(&session, rows), number(&session, sum)));
+    let plan = text(&session, "EXPLAIN SELECT v, k FROM t ORDER BY v, k");
+    assert!(plan.contains("ordering=[") && !plan.contains("SortExec"), "{plan}");
+    let unsorted = "SELECT count(*) FROM (SELECT v, lag(v) OVER () AS before FROM (SELECT v, k FROM t ORDER BY v, k) \
+                    AS s) AS s WHERE v < before";
+    assert_eq!(number(&session, unsorted), 0);
+}
+
+#[test]
+fn small_blocks_are_joined_in_their_order() {
+    let database = open(Path::new(":memory:"), options());
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    session.execute("SET mover = off").unwrap();
+    for load in 0..12 {
+        let rows = format!("generate_series({}, {})", load * 5_000, load * 5_000 + 4_999);
+        session.execute(&format!("INSERT INTO t SELECT i, i + 0 FROM {rows} AS s(i)")).unwrap();
+    }
+    assert_eq!(number(&session, "SELECT count(*) FROM taut.blocks"), 12);
+    assert_eq!(number(&session, "SELECT waiting_rows FROM taut.mover WHERE work = 'merge'"), 60_000);
+    session.execute("SET mover = on").unwrap();
+    wait_until(&session, "(SELECT count(*) = 1 FROM taut.blocks)");
+    let batches: Vec<_> = session.query("SELECT k FROM t LIMIT 60000").unwrap().map(|batch| batch.unwrap()).collect();
+    let keys: Vec<i64> =
+        batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    assert_eq!(keys, (0..60_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn deleted_rows_and_their_files_go_when_no_reader_needs_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let database = open(&path, options());
+    let (session, reader) = (database.session(), database.session());
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    session.execute("INSERT INTO t SELECT i, i + 0 FROM generate_series(1, 20000) AS s(i)").unwrap();
+    reader.execute("BEGIN").unwrap();
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 20_000);
+    session.execute("DELETE FROM t WHERE k % 2 = 0").unwrap();
+    wait_until(&session, &format!("{TIMES} 'clean') > 0"));
+    assert_eq!(number(&session, "SELECT sum(rows) FROM taut.blocks"), 10_000);
+    assert_eq!(number(&session, "SELECT count(*) FROM t"), 10_000);
+    assert_eq!(number(&reader, "SELECT sum(k) FROM t"), 200_010_000, "a snapshot keeps its rows");
+    assert_eq!(blocks_in(&path), 2);
+    reader.execute("COMMIT").unwrap();
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 10_000);
+    assert_eq!(blocks_in(&path), 1);
+}
+
+#[test]
+fn updates_are_neither_lost_nor_refused_because_of_the_mover() {
+    let bounds = MoverOptions { delta_rows: 200, deleted_rows: 50, merged_parts: 3, ..options() };
+    for design in ["", "WITH (sort_by = 'k')"] {
+        let database = open(Path::new(":memory:"), bounds.clone());
+        let session = database.session();
+        session.execute(&format!("CREATE TABLE t (k bigint, v bigint) {design}")).unwrap();
+        session.execute("INSERT INTO t SELECT i, 0 FROM generate_series(0, 4999) AS s(i)").unwrap();
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let updates = (0..2).map(|thread| {
+                let (session, has_ended) = (database.session(), &has_ended);
+                scope.spawn(move || {
+                    let mut updates = 0;
+                    while !has_ended.load(Ordering::Relaxed) {
+                        let first = thread * 2_500 + updates * 37 % 2_300;
+                        // A transaction that the mover comes in between.
+                        session.execute("BEGIN").unwrap();
+                        let rows = format!("k >= {first} AND k < {}", first + 200);
+                        assert_eq!(number(&session, &format!("SELECT count(*) FROM t WHERE {rows}")), 200);
+                        session.execute(&format!("UPDATE t SET v = v + 1 WHERE {rows}")).unwrap();
+                        session.execute("COMMIT").unwrap();
+                        updates += 1;
+                    }
+                    updates
+                })
+            });
+            let updates: Vec<_> = updates.collect();
+            wait_until(&session, &format!("{TIMES} 'seal') >= 5"));
+            has_ended.store(true, Ordering::Relaxed);
+            let updates: i64 = updates.into_iter().map(|thread| thread.join().unwrap()).sum();
+            assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_000);
+            assert_eq!(number(&session, "SELECT count(DISTINCT k) FROM t"), 5_000);
+            assert_eq!(number(&session, "SELECT sum(v) FROM t"), updates * 200);
+        });
+    }
+}
+
+#[test]
+fn errors_show_and_are_got_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let database = open(&path, options());
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    std::fs::rename(path.join("blocks"), path.join("elsewhere")).unwrap();
+    insert(&session, 0, 5_000);
+    wait_until(
+        &session,
+        "(SELECT last_error LIKE '%blocks%' AND state = 'failed' FROM taut.mover WHERE work = 'seal')",
+    );
+    assert_eq!(number(&session, "SELECT count(last_error_at) FROM taut.mover"), 1);
+    std::fs::rename(path.join("elsewhere"), path.join("blocks")).unwrap();
+    wait_until(&session, &format!("{TIMES} 'seal') > 0"));
+    assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_000);
+}
+
+#[test]
+fn a_database_closes_while_the_mover_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    for round in 0..5 {
+        let database = open(&path, MoverOptions { merged_parts: 2, ..options() });
+        let session = database.session();
+        session.execute("CREATE TABLE IF NOT EXISTS t (k bigint, v bigint) WITH (sort_by = 'v')").unwrap();
+        assert_eq!(number(&session, "SELECT count(*) FROM t"), round * 25_000);
+        insert(&session, 0, 5_000);
+        session.execute("INSERT INTO t SELECT i, i % 97 FROM generate_series(1, 20000) AS s(i)").unwrap();
+    }
+    // That it opens again says that nothing holds it.
+    let database = open(&path, options());
+    assert_eq!(number(&database.session(), "SELECT count(*) FROM t"), 5 * 25_000);
+}
+
+#[test]
+fn when_it_is_off_commits_keep_memory_bounded() {
+    let database = open(Path::new(":memory:"), MoverOptions { is_on: false, ..options() });
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    assert!(text(&session, "SHOW mover").contains("off"));
+    insert(&session, 0, 2_000);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(number(&session, "SELECT waiting_rows FROM taut.mover WHERE work = 'seal'"), 2_000);
+    assert_eq!(number(&session, "SELECT count(*) FROM taut.mover WHERE state = 'off'"), 4);
+    for first in 10..60 {
+        insert(&session, first * 200, first * 200 + 200);
+        let waiting = number(&session, "SELECT waiting_rows FROM taut.mover WHERE work = 'seal'");
+        assert!(waiting <= 2_000 + 4_096, "{waiting} rows in no block");
+    }
+    assert!(number(&session, "SELECT times FROM taut.mover WHERE work = 'seal'") > 0);
+    assert_eq!(number(&session, "SELECT count(*) FROM t"), 12_000);
+}
+
+#[test]
+fn a_table_that_lies_idle_is_tidied() {
+    let database = open(Path::new(":memory:"), MoverOptions { idle: Duration::from_millis(200), ..options() });
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint) WITH (sort_by = 'k')").unwrap();
+    session.execute("INSERT INTO t SELECT i, i + 0 FROM generate_series(1, 5000) AS s(i)").unwrap();
+    // One row that keeps a sorted table from being read in order.
+    session.execute("INSERT INTO t VALUES (0, 0)").unwrap();
+    wait_until(&session, "(SELECT waiting_rows = 0 FROM taut.mover WHERE work = 'seal')");
+    assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_001);
+}
+
+#[test]
+fn a_checkpoint_lets_the_log_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(&directory.path().join("db"), MoverOptions { log_bytes: 20_000, ..options() });
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    insert(&session, 0, 5_000);
+    let checkpoint = "(SELECT times > 0 AND bytes_in > 20000 AND waiting_bytes <= 20000 FROM taut.mover \
+                      WHERE work = 'checkpoint')";
+    wait_until(&session, checkpoint);
+}
