@@ -342,14 +342,15 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
 }
 
 fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &OldIds) -> Result<TableId> {
-    let old = match target {
+    let mut old = match target {
         Target::Sorted { table: part, .. } | Target::Moved { part, .. } => {
             old_rows(part, &part.blocks, true).map_err(external)?
         }
         Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
     };
-    // TODO-WIRE
-    let _ = old_ids.take(&blocks);
+    if matches!(target, Target::Moved { .. }) {
+        old.moves = old_ids.moves(&blocks).map_err(external)?.map(Arc::new);
+    }
     changes
         .commit(|edit| match target {
             Target::Table(table) => {

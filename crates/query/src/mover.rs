@@ -19,7 +19,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -64,6 +64,10 @@ pub(crate) struct Shared {
     changed: Notify,
     stop: watch::Sender<bool>,
     turns: Mutex<BTreeMap<TableId, Arc<AsyncMutex<()>>>>,
+    /// How many wait for turns.
+    waiting: Arc<AtomicUsize>,
+    /// That the thread is to give up what it does.
+    leave: Notify,
 }
 
 impl Mover {
@@ -77,6 +81,8 @@ impl Mover {
             changed: Notify::new(),
             stop: watch::channel(false).0,
             turns: Mutex::default(),
+            waiting: Arc::default(),
+            leave: Notify::new(),
         };
         let mover = Self {
             engine,
@@ -126,6 +132,22 @@ impl Mover {
     }
 }
 
+/// Counts one who waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Mover {
     fn drop(&mut self) {
         self.shared.stop.send_replace(true);
@@ -159,7 +181,20 @@ impl Shared {
 
     /// Waits until nobody else moves the rows of a table.
     pub async fn turn(&self, table: TableId) -> Turn {
+        let _waiting = Waiting::begin(&self.waiting);
         self.turn_of(table).lock_owned().await
+    }
+
+    /// As [`Shared::turn_soon`], for a statement that makes the thread's work on the table useless: it is given up.
+    pub async fn turn_at_once(&self, table: TableId) -> Option<Turn> {
+        let turn = self.turn_of(table).try_lock_owned();
+        if turn.is_err() && self.status.lock().is_running(table) {
+            self.leave.notify_one();
+        }
+        match turn {
+            Ok(turn) => Some(turn),
+            Err(_) => self.turn_soon(table).await,
+        }
     }
 
     /// As [`Shared::turn`], but not for ever: whoever has it may wait for this one.

@@ -48,6 +48,6 @@ pub use keys::key_hashes;
 pub use locks::KeyMode;
 pub use moves::Moves;
 pub use open::{CutLog, OpenOptions, Recovery};
-pub use store::{Store, Synchronous, Upkeep};
+pub use store::{Store, Synchronous};
 pub use transaction::{Mark, Transaction};
 pub use verify::{Damage, Problem, verify};

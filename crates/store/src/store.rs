@@ -19,7 +19,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
@@ -62,9 +61,6 @@ pub(crate) struct Inner {
     pub directory: Arc<Directory>,
     snapshot: RwLock<Arc<Catalog>>,
     pub commits: Mutex<Commits>,
-    /// Whether somebody moves rows of deltas to blocks.
-    upkeep: Arc<AtomicBool>,
-    unsealed_rows: AtomicU64,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
     locks: Locks,
@@ -137,8 +133,6 @@ impl Store {
             directory,
             snapshot: RwLock::new(newest),
             commits: Mutex::new(commits),
-            upkeep: Arc::default(),
-            unsealed_rows: AtomicU64::new(0),
             checkpoints: Mutex::default(),
             locks: Locks::default(),
             recovery,
@@ -198,22 +192,6 @@ impl Store {
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
-    }
-
-    /// Says that somebody keeps deltas and log within bounds, until the guard is dropped; `None` where another does.
-    pub fn begin_upkeep(&self) -> Option<Upkeep> {
-        let upkeep = Arc::clone(&self.inner.upkeep);
-        (!upkeep.swap(true, Ordering::Acquire)).then_some(Upkeep(upkeep))
-    }
-
-    /// Rows in no block up to which it is not worth trying again to seal them.
-    pub fn unsealed_rows(&self) -> u64 {
-        self.inner.unsealed_rows.load(Ordering::Relaxed)
-    }
-
-    /// Says up to how many rows in no block it is not worth trying again to seal them.
-    pub fn set_unsealed_rows(&self, rows: u64) {
-        self.inner.unsealed_rows.store(rows, Ordering::Relaxed);
     }
 
     /// Begins a transaction on what the database holds now.
@@ -353,16 +331,6 @@ impl Store {
     /// A name for a page of a delta.
     pub(crate) fn allocate_page(&self) -> Result<UnitId, CommitError> {
         self.inner.directory.allocate_page().ok_or(CommitError::TooLarge)
-    }
-}
-
-/// Says that somebody keeps deltas and log within bounds.
-#[derive(Debug)]
-pub struct Upkeep(Arc<AtomicBool>);
-
-impl Drop for Upkeep {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

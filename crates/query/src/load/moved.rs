@@ -10,7 +10,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use parking_lot::Mutex;
 use taut_block::{BlockBuilder, BlockImage, BuildError};
-use taut_store::{BlockId, NewBlock, RowId};
+use taut_store::{BlockId, Moves, NewBlock, ReadError, RowId};
 use taut_types::{Schema, TableDesign};
 
 use crate::conform::Conform;
@@ -24,13 +24,18 @@ impl OldIds {
         self.0.lock().insert(block, ids);
     }
 
-    /// Those of all rows of some blocks, in order; `None` where rows came without.
-    pub fn take(&self, blocks: &[NewBlock]) -> Option<Vec<RowId>> {
+    /// Where the rows of some blocks come from; `None` where they came without ids.
+    ///
+    /// # Errors
+    /// When the header of a block cannot be read.
+    pub fn moves(&self, blocks: &[NewBlock]) -> std::result::Result<Option<Moves>, ReadError> {
         let mut known = self.0.lock();
-        let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
-        let mut ids = Vec::with_capacity(usize::try_from(rows).ok()?);
-        blocks.iter().for_each(|block| ids.extend(known.remove(&block.entry().id).unwrap_or_default()));
-        (ids.len() as u64 == rows).then_some(ids)
+        let mut moves = Moves::default();
+        for block in blocks {
+            let Some(ids) = known.remove(&block.entry().id) else { return Ok(None) };
+            moves.push(block, ids)?;
+        }
+        Ok(Some(moves))
     }
 }
 

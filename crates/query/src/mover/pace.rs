@@ -1,27 +1,31 @@
 //! How fast the mover works: half of the time at most, so that queries find a processor.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use taut_store::Store;
 use tokio::sync::Mutex;
 
-use super::MoverOptions;
+use super::{MoverOptions, Shared};
 
 /// Shorter stretches of work are added up.
 const STRETCH_MIN: Duration = Duration::from_millis(10);
 
-/// Rests for as long as was worked, but where writers are about to have to wait.
+/// Rests for as long as was worked, but where somebody waits, or writers are about to have to.
 #[derive(Debug)]
 pub struct Pace {
     store: Weak<Store>,
     options: Arc<MoverOptions>,
+    /// How many wait for the turn of a table.
+    waiting: Arc<AtomicUsize>,
     working_since: Mutex<Instant>,
 }
 
 impl Pace {
-    pub(super) fn new(store: Weak<Store>, options: Arc<MoverOptions>) -> Self {
-        Self { store, options, working_since: Mutex::new(Instant::now()) }
+    pub(super) fn new(store: Weak<Store>, shared: &Shared) -> Self {
+        let (options, waiting) = (Arc::clone(&shared.options), Arc::clone(&shared.waiting));
+        Self { store, options, waiting, working_since: Mutex::new(Instant::now()) }
     }
 
     /// Called between two batches of rows. Streams that rest at the same time share one rest.
@@ -37,8 +41,11 @@ impl Pace {
         *since = Instant::now();
     }
 
-    /// Whether a table is half way to the bound at which commits wait.
+    /// Whether somebody waits, or a table is half way to the bound at which commits do.
     fn is_urgent(&self) -> bool {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
         let Some(store) = self.store.upgrade() else { return true };
         let factor = u64::from(self.options.hard_factor).div_ceil(2).max(1);
         store.snapshot().tables().any(|table| {

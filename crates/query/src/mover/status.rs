@@ -66,9 +66,15 @@ impl Status {
         self.0.get(&job).and_then(|record| record.retry_at).is_some_and(|at| at > Instant::now())
     }
 
-    /// When the next job that failed is tried again.
+    /// When the next job that failed may be tried again.
     pub fn retry_at(&self) -> Option<Instant> {
-        self.0.values().filter_map(|record| record.retry_at).min()
+        let now = Instant::now();
+        self.0.values().filter_map(|record| record.retry_at).filter(|at| *at > now).min()
+    }
+
+    /// Whether something is being done with a table.
+    pub fn is_running(&self, table: TableId) -> bool {
+        Work::ALL.iter().any(|work| self.0.get(&Some((table, *work))).is_some_and(|record| record.doing.is_some()))
     }
 
     pub fn begin(&mut self, job: Job, doing: String) {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use datafusion::prelude::SessionContext;
+use futures::FutureExt;
 use taut_store::{Catalog, Store, Table, TableId};
 
 use super::policy::{Piece, Thoroughness, Work, next};
@@ -36,7 +37,7 @@ pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionCon
 }
 
 async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
-    let pace = Arc::new(Pace::new(Weak::clone(store), Arc::clone(&shared.options)));
+    let pace = Arc::new(Pace::new(Weak::clone(store), shared));
     let mut quiet = Quiet::default();
     loop {
         shared.has_changed.store(false, Ordering::Release);
@@ -68,7 +69,6 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
     shared.status.lock().keep(&snapshot);
     quiet.look(&snapshot, shared.options.idle);
     if worker.store.log_bytes() > shared.options.log_bytes && !shared.status.lock().must_wait(None) {
-        // It tells its errors.
         let _ = shared.checkpoint(worker.store);
         return true;
     }
@@ -76,7 +76,13 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
         for table in snapshot.tables() {
             let wanted = quiet.wanted(table.id);
             if let Some((table, piece, _turn)) = take(shared, worker.store, table, (work, wanted)) {
-                let _ = shared.work(worker, &table, &piece).await;
+                // What came before this piece was meant for another.
+                let _ = shared.leave.notified().now_or_never();
+                tokio::select! {
+                    // It tells its errors.
+                    _ = shared.work(worker, &table, &piece) => {}
+                    () = shared.leave.notified() => {}
+                }
                 return true;
             }
         }

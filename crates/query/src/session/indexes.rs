@@ -48,6 +48,7 @@ impl QuerySession {
         }
         let _turn = self.take_turn(table.id).await;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
+        self.mover.wake();
         Ok(Outcome::Done(Done { notices, ..Done::of("CREATE INDEX") }))
     }
 

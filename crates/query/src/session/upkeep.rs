@@ -42,6 +42,7 @@ impl QuerySession {
             drop(turn);
         }
         self.mover.shared().checkpoint(&self.store)?;
+        self.mover.wake();
         Ok(Outcome::Done(Done::of("VACUUM")))
     }
 
@@ -114,7 +115,7 @@ impl QuerySession {
         if self.has_turn(table) {
             return None;
         }
-        let turn = self.mover.shared().turn_soon(table).await?;
+        let turn = self.mover.shared().turn_at_once(table).await?;
         self.keep_turn(table, turn)
     }
 
