@@ -253,3 +253,35 @@ fn a_checkpoint_lets_the_log_go() {
                       WHERE work = 'checkpoint')";
     wait_until(&session, checkpoint);
 }
+
+#[test]
+fn a_transaction_that_replaces_blocks_keeps_the_mover_away() {
+    let database = open(Path::new(":memory:"), options());
+    let (session, other) = (database.session(), database.session());
+    session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
+    session.execute("SET mover = off").unwrap();
+    session.execute("INSERT INTO t SELECT i, i + 0 FROM generate_series(1, 20000) AS s(i)").unwrap();
+    session.execute("DELETE FROM t WHERE k % 2 = 0").unwrap();
+    session.execute("BEGIN; ALTER TABLE t SET (sort_by = 'v')").unwrap();
+    other.execute("SET mover = on").unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(number(&other, &format!("SELECT CAST({TIMES} 'clean') AS bigint)")), 0);
+    session.execute("COMMIT").unwrap();
+    assert_eq!(number(&other, "SELECT sum(k) FROM t"), 100_000_000);
+}
+
+#[test]
+fn a_serializable_transaction_does_not_fail_because_of_the_mover() {
+    let database = open(Path::new(":memory:"), options());
+    let (session, other) = (database.session(), database.session());
+    session.execute("CREATE TABLE t (k bigint, v bigint); CREATE TABLE sums (s bigint)").unwrap();
+    session.execute("SET mover = off").unwrap();
+    insert(&session, 0, 5_000);
+    session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").unwrap();
+    session.execute("INSERT INTO sums SELECT sum(k) FROM t; DELETE FROM t WHERE k < 10").unwrap();
+    other.execute("SET mover = on").unwrap();
+    wait_until(&other, &format!("{TIMES} 'seal') > 0"));
+    session.execute("COMMIT").unwrap();
+    assert_eq!(number(&other, "SELECT s FROM sums"), 12_497_500);
+    assert_eq!(number(&other, "SELECT count(*) FROM t"), 4_990);
+}
