@@ -19,7 +19,7 @@ use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
 use crate::load::string_bytes;
-use crate::scan::{PageReader, block_error, comparison, list_test, open_segment};
+use crate::scan::{PageReader, block_error, comparison, list_test};
 
 /// Values that a lookup may test.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
@@ -138,7 +138,7 @@ impl Lookup {
                 if given.wanted == 0 {
                     return Ok(Some(given.batches));
                 }
-                let mut reader = open_segment(table, &block, segment);
+                let mut reader = table.open_segment(&block, segment);
                 let selection = reader.filter_in_order(predicate, &mut history, &mut report);
                 let selection = selection.map_err(|error| block_error(&block, error))?;
                 let Some(rows) = given.take(&selection, self.columns.len()).filter(|_| !is_much(&report)) else {

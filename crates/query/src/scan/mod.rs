@@ -29,4 +29,3 @@ pub use predicate::{comparison, key_of, list_test, map_columns, translate};
 pub use size::{batch_rows_of, rows_of};
 pub use source::ScanSource;
 pub use stream::block_error;
-pub use work::open_segment;

@@ -23,7 +23,7 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
-use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, key_at};
+use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, equal_numbers, key_at};
 
 use self::implied::implied_tests;
 
@@ -118,8 +118,7 @@ fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
 
 /// A test that no value passes: what a comparison with null amounts to.
 fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
-    let test = if logical_type.is_bytes() { Test::BytesOneOf(Arc::from([])) } else { Test::OneOf(Arc::from([])) };
-    ColumnTest::new(column, test)
+    ColumnTest::one_of(column, logical_type, [])
 }
 
 /// A literal as a key of a type; the inner `None` is null, the outer one says that the types differ.
@@ -158,18 +157,10 @@ pub fn comparison(
     }
     let test = match key_of(literal, logical_type)? {
         None => return Some(never(column, logical_type)),
-        Some(Key::Number(number)) => number_test(operator, equals(number, logical_type)),
+        Some(Key::Number(number)) => number_test(operator, equal_numbers(number, logical_type)),
         Some(Key::Bytes(bytes)) => bytes_test(operator, bytes),
     };
     Some(ColumnTest { column, test, negated: operator == Operator::NotEq })
-}
-
-/// The keys that equal a number: itself, but for floating point both zeros equal each other, as SQL has it.
-fn equals(number: i128, logical_type: LogicalType) -> RangeInclusive<i128> {
-    /// In total order -0.0 comes right before 0.0.
-    const ZEROS: RangeInclusive<i128> = -1..=0;
-    let is_floating = matches!(logical_type, LogicalType::Real | LogicalType::Double);
-    if is_floating && ZEROS.contains(&number) { ZEROS } else { number..=number }
 }
 
 fn number_test(operator: Operator, equal: RangeInclusive<i128>) -> Test {
@@ -204,22 +195,12 @@ pub fn list_test<'a>(
     schema: &Schema,
 ) -> Option<ColumnTest> {
     let logical_type = schema.column(column).logical_type;
-    let (mut numbers, mut strings) = (Vec::new(), Vec::new());
-    for literal in literals {
-        match key_of(literal?, logical_type)? {
-            // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
-            None if negated => return Some(never(column, logical_type)),
-            None => {}
-            Some(Key::Number(number)) => numbers.extend(equals(number, logical_type)),
-            Some(Key::Bytes(bytes)) => strings.push(bytes),
-        }
+    let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
+    if negated && keys.contains(&None) {
+        // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
+        return Some(never(column, logical_type));
     }
-    numbers.sort_unstable();
-    numbers.dedup();
-    strings.sort_unstable();
-    strings.dedup();
-    let test = if logical_type.is_bytes() { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) };
-    Some(ColumnTest { column, test, negated })
+    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys.into_iter().flatten()) })
 }
 
 /// `LIKE 'prefix%'` as a range, `LIKE 'word'` as an equality; other patterns are left to the expression.

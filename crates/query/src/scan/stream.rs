@@ -21,7 +21,7 @@ use super::page::PageReader;
 use super::predicate::translate;
 use super::reader::{Output, Reader};
 use super::source::ScanSource;
-use super::work::{Morsel, SegmentPlace, WorkQueue, open_segment, rows_of};
+use super::work::{Morsel, SegmentPlace, WorkQueue, rows_of};
 use crate::progress::ScanProgress;
 
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.
@@ -152,7 +152,7 @@ pub fn open(
                         metrics.publish(place.block);
                         continue;
                     };
-                    Reader::Segment(block, place.segment, open_segment(&table, block, place.segment))
+                    Reader::Segment(block, place.segment, table.open_segment(block, place.segment))
                 }
                 Morsel::Page(place) => {
                     let page = &table.delta.pages()[place];

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taut_block::SegmentReader;
-use taut_store::{OpenBlock, Table};
+use taut_store::Table;
 
 /// What a partition reads at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,14 +94,4 @@ pub(super) fn rows_of(table: &Table, morsel: Morsel) -> u64 {
 /// Rows of all morsels of a table.
 pub(super) fn rows_of_all(table: &Table) -> u64 {
     table.block_rows() + table.delta.pages().iter().map(|page| page.rows() as u64).sum::<u64>()
-}
-
-/// Opens a segment of a block of a table, whose deleted rows no filter selects.
-pub fn open_segment<'a>(table: &Table, block: &'a OpenBlock, segment: usize) -> SegmentReader<'a> {
-    let mut reader = block.block().open_segment(block, segment);
-    let deleted = table.delta.deleted_of_block(block.file().id());
-    if let Some(rows) = deleted.and_then(|deleted| deleted.segment(segment)) {
-        reader.exclude(rows);
-    }
-    reader
 }

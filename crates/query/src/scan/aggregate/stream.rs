@@ -16,7 +16,7 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
 use super::super::stream::{Conditions, block_error, open_block};
-use super::super::work::{Morsel, WorkQueue, open_segment, rows_of};
+use super::super::work::{Morsel, WorkQueue, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{SegmentCounts, aggregate};
@@ -151,7 +151,7 @@ pub fn open(
                     progress.0.add(rows_of(&stored, Morsel::Segment(place)));
                 }
                 if let Some((_, Some(block))) = &current {
-                    let mut reader = open_segment(&stored, block, place.segment);
+                    let mut reader = stored.open_segment(block, place.segment);
                     let Conditions { predicate, history, .. } = &mut conditions;
                     let selection = reader
                         .filter_in_order(predicate, history, scan.report())
