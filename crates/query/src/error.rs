@@ -89,52 +89,9 @@ pub enum QueryError {
         /// The column.
         column: String,
     },
-    /// A row that fails a condition.
-    #[error("a row for table {table} violates check constraint {constraint:?}: {row}")]
-    Check {
-        /// The table.
-        table: String,
-        /// The constraint.
-        constraint: String,
-        /// The values of the row that the condition looks at.
-        row: String,
-    },
-    /// A key that another row has.
-    #[error("a row with {key} already exists in table {table}; constraint {constraint:?} allows one")]
-    NotUnique {
-        /// The table.
-        table: String,
-        /// The constraint.
-        constraint: String,
-        /// The columns and their values.
-        key: String,
-        /// Whether the other row was committed since the transaction began, and is not seen in it.
-        is_concurrent: bool,
-    },
-    /// A foreign key without the row that it references.
-    #[error("{table} has a row with {key}, which is not in table {referenced}: foreign key {constraint:?}")]
-    NotReferenced {
-        /// The table of the foreign key.
-        table: String,
-        /// The constraint.
-        constraint: String,
-        /// The columns and their values.
-        key: String,
-        /// The table that is referenced.
-        referenced: String,
-    },
-    /// A row that is to go, or to get another key, and that other rows reference.
-    #[error("the row of table {table} with {key} is referenced by table {by}: foreign key {constraint:?}")]
-    StillReferenced {
-        /// The table.
-        table: String,
-        /// The columns and their values.
-        key: String,
-        /// The table that references it.
-        by: String,
-        /// The foreign key.
-        constraint: String,
-    },
+    /// Rows that break a constraint.
+    #[error(transparent)]
+    Constraint(Box<Violation>),
     /// A value that the type of its column cannot hold.
     #[error("column {column:?} of table {table}: {cause}")]
     Cast {
@@ -185,6 +142,64 @@ pub enum QueryError {
     /// The statement was cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// How rows break a constraint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A row that fails a condition.
+    #[error("a row for table {table} violates check constraint {constraint:?}: {row}")]
+    Check {
+        /// The table.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// The values of the row that the condition looks at.
+        row: String,
+    },
+    /// A key that another row has.
+    #[error("a row with {key} already exists in table {table}; constraint {constraint:?} allows one")]
+    NotUnique {
+        /// The table.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// The columns and their values.
+        key: String,
+        /// Whether the other row was committed since the transaction began, and is not seen in it.
+        is_concurrent: bool,
+    },
+    /// A foreign key without the row that it references.
+    #[error("{table} has a row with {key}, which is not in table {referenced}: foreign key {constraint:?}")]
+    NotReferenced {
+        /// The table of the foreign key.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// The columns and their values.
+        key: String,
+        /// The table that is referenced.
+        referenced: String,
+    },
+    /// A row that is to go, or to get another key, and that other rows reference.
+    #[error("the row of table {table} with {key} is referenced by table {by}: foreign key {constraint:?}")]
+    StillReferenced {
+        /// The table.
+        table: String,
+        /// The columns and their values.
+        key: String,
+        /// The table that references it.
+        by: String,
+        /// The foreign key.
+        constraint: String,
+    },
+}
+
+impl From<Violation> for QueryError {
+    fn from(violation: Violation) -> Self {
+        Self::Constraint(Box::new(violation))
+    }
 }
 
 impl From<TransactionError> for QueryError {

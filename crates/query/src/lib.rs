@@ -30,7 +30,7 @@ mod table;
 
 pub use batches::Batches;
 pub use columns::type_name;
-pub use error::{QueryError, Result};
+pub use error::{QueryError, Result, Violation};
 pub use files::{FileFormat, ReadOptions};
 pub use mover::{Mover, MoverOptions};
 pub use parameters::{Parameters, Value};

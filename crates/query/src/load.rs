@@ -41,7 +41,7 @@ use datafusion::physical_plan::{
 };
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
-use taut_store::{CatalogEdit, CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
+use taut_store::{Catalog, CatalogEdit, CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
 use taut_types::{BlockSize, Partitioning, Schema, TableDesign};
 
 use crate::changes::{Changes, WrittenRows};
@@ -290,6 +290,7 @@ impl ExecutionPlan for InsertExec {
             {
                 match gather(&input, table, &context).await? {
                     Gathered::Few(batches) => {
+                        check_constraints(table, &transaction.snapshot()).map_err(external)?;
                         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
                         for batch in batches {
                             transaction.insert_rows(table.id, &batch).map_err(external)?;
@@ -360,6 +361,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
                 if !sort_by.is_empty() && *sort_by != table.design.sort_by {
                     return Err(CommitError::SortOrder { table: table.name.clone() });
                 }
+                check_constraints(table, edit.catalog())?;
                 edit.append_blocks(table.id, blocks).map(|()| table.id)
             }
             Target::NewTable { name, schema, design } => {
@@ -379,6 +381,17 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
             }
         })
         .map_err(external)
+}
+
+/// Refuses rows that were compared with other constraints than a table has by now.
+///
+/// # Errors
+/// When its constraints, or the foreign keys to it, are others than when it was looked up.
+pub(crate) fn check_constraints(looked_up: &Table, catalog: &Catalog) -> std::result::Result<(), CommitError> {
+    match catalog.table_of(looked_up.id).is_none_or(|newest| newest.constraints == looked_up.constraints) {
+        true => Ok(()),
+        false => Err(CommitError::ConstraintsChanged { table: looked_up.name.clone() }),
+    }
 }
 
 /// Refuses to overwrite what another statement has changed in the design of a table, indexes aside.

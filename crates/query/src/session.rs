@@ -34,7 +34,7 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
-use taut_store::{Catalog, Store, Table};
+use taut_store::{Catalog, Constraints, Store, Table};
 
 use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
@@ -148,6 +148,7 @@ impl QuerySession {
         is_long
             || self.prepared.any_is_long()
             || self.snapshot().views().any(|view| crate::statement::is_long(&view.sql))
+            || self.snapshot().tables().any(|table| has_long(&table.constraints))
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.
@@ -403,12 +404,18 @@ impl Drop for Alone<'_> {
 }
 
 /// What a statement is called that changes what there is, and is planned here.
+/// Whether constraints have a long expression.
+fn has_long(constraints: &Constraints) -> bool {
+    let conditions = constraints.checks.iter().map(|check| &check.condition);
+    conditions.chain(constraints.defaults.values()).any(|sql| crate::statement::is_long(sql))
+}
+
 fn defines(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::CreateTable { .. } => "CREATE TABLE",
         Statement::CreateIndex(_) => "CREATE INDEX",
         Statement::Drop { .. } => "DROP",
-        Statement::AlterTable { .. } => "ALTER TABLE",
+        Statement::AlterTable { .. } | Statement::AlterConstraints { .. } => "ALTER TABLE",
         Statement::CopyFrom { .. } => "COPY FROM",
         Statement::CreateView { .. } => "CREATE VIEW",
         _ => return None,

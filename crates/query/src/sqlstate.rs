@@ -6,7 +6,7 @@ use datafusion::error::DataFusionError;
 use taut_block::BuildError;
 use taut_store::CommitError;
 
-use crate::error::QueryError;
+use crate::error::{QueryError, Violation};
 
 impl QueryError {
     /// The code of this error, as PostgreSQL's documentation lists them.
@@ -37,9 +37,11 @@ impl QueryError {
             Self::Read(_) | Self::Block(_) => "XX001",
             Self::Build(error) => build_state(error),
             Self::Null { .. } => "23502",
-            Self::Check { .. } => "23514",
-            Self::NotUnique { .. } => "23505",
-            Self::NotReferenced { .. } | Self::StillReferenced { .. } => "23503",
+            Self::Constraint(violation) => match violation.as_ref() {
+                Violation::Check { .. } => "23514",
+                Violation::NotUnique { .. } => "23505",
+                Violation::NotReferenced { .. } | Violation::StillReferenced { .. } => "23503",
+            },
             Self::Cast { is_text: true, .. } => "22P02",
             Self::Cast { .. } => "22003",
             Self::Parameters { .. } => "08P01",

@@ -577,7 +577,7 @@ mod tests {
             ("rollback and chain", "ROLLBACK AND CHAIN"),
             ("begin read only, read write", "READ WRITE"),
             ("set transaction snapshot 'a'", "SNAPSHOT"),
-            ("create table t (a int unique nulls not distinct)", "NULLS NOT DISTINCT"),
+            ("create table t (a int, unique nulls not distinct (a))", "NULLS NOT DISTINCT"),
             ("create table t (a int primary key deferrable)", "DEFERRABLE"),
             ("create table t (a int references u on update cascade)", "ON UPDATE CASCADE"),
             ("create table t (a int generated always as identity)", "on column \"a\""),

@@ -1,5 +1,7 @@
-//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes`, `taut.partitions` and `taut.mover`.
+//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes`, `taut.partitions`,
+//! `taut.constraints` and `taut.mover`.
 
+mod constraints;
 mod mover;
 
 use std::sync::Arc;
@@ -27,11 +29,13 @@ enum SystemTable {
     Columns,
     Indexes,
     Partitions,
+    Constraints,
     Mover,
 }
 
 impl SystemTable {
-    const ALL: [Self; 6] = [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes, Self::Partitions, Self::Mover];
+    const ALL: [Self; 7] =
+        [Self::Tables, Self::Blocks, Self::Columns, Self::Indexes, Self::Partitions, Self::Constraints, Self::Mover];
 
     fn name(self) -> &'static str {
         match self {
@@ -40,6 +44,7 @@ impl SystemTable {
             Self::Columns => "columns",
             Self::Indexes => "indexes",
             Self::Partitions => "partitions",
+            Self::Constraints => "constraints",
             Self::Mover => "mover",
         }
     }
@@ -106,6 +111,13 @@ impl SystemTable {
                 number("bytes"),
                 number("plain_bytes"),
             ],
+            Self::Constraints => vec![
+                text("table_name"),
+                text("constraint_name"),
+                text("constraint_type"),
+                text("columns"),
+                text("definition"),
+            ],
             Self::Mover => mover::fields(),
         };
         Arc::new(ArrowSchema::new(fields))
@@ -159,18 +171,19 @@ impl PartitionStream for Contents {
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let tables: Vec<_> = self.snapshot.tables().cloned().collect();
-        let (schema, kind) = (Arc::clone(&self.schema), self.table);
+        let (schema, kind, catalog) = (Arc::clone(&self.schema), self.table, Arc::clone(&self.snapshot));
         let batches = tables.into_iter().flat_map(move |table| {
             let parts: Vec<_> = match kind {
                 SystemTable::Columns => table.blocks.iter().cloned().map(Some).collect(),
                 _ => vec![None],
             };
-            let schema = Arc::clone(&schema);
+            let (schema, catalog) = (Arc::clone(&schema), Arc::clone(&catalog));
             parts.into_iter().map(move |block| {
                 let columns = match (kind, block) {
                     (SystemTable::Tables, _) => table_row(&table),
                     (SystemTable::Indexes, _) => index_rows(&table)?,
                     (SystemTable::Partitions, _) => partition_rows(&table),
+                    (SystemTable::Constraints, _) => constraints::rows(&table, &catalog),
                     (_, Some(block)) => column_rows(&table, &block)?,
                     (_, None) => block_rows(&table),
                 };

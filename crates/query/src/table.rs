@@ -71,6 +71,11 @@ impl TautTable {
         Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
+    /// The table of a store, of whose keys nothing is known: to see whether its rows obey them.
+    pub fn without_keys(store: Arc<Store>, stored: Arc<Table>) -> Self {
+        Self { keys: OnceLock::from(None), ..Self::new(store, stored, None) }
+    }
+
     /// As [`TautTable::new`], for columns that are known already by their places, and in Arrow.
     pub(crate) fn with_visible(
         store: Arc<Store>,
@@ -122,14 +127,18 @@ impl TautTable {
         Ok(ArrowSchema::new(places.iter().map(field).collect::<Result<Vec<_>>>()?))
     }
 
-    /// The keys of which a statement sees all columns, for the planner.
+    /// The keys of which a statement sees all columns, for the planner. Rules of the engine take all nulls for equal, so that
+    /// it is told no keys that can have them.
     fn visible_keys(&self) -> Option<Constraints> {
         let place = |column: &ColumnIndex| self.visible.iter().position(|visible| *visible == column.index());
         let key = |key: &UniqueKey| {
             let places = key.columns.iter().map(place).collect::<Option<Vec<_>>>()?;
             Some(if key.is_primary { Constraint::PrimaryKey(places) } else { Constraint::Unique(places) })
         };
-        let keys: Vec<Constraint> = self.stored.constraints.keys.iter().filter_map(key).collect();
+        let holds_nulls =
+            |key: &&UniqueKey| key.columns.iter().any(|column| self.stored.schema.column(*column).nullable);
+        let keys = self.stored.constraints.keys.iter().filter(|key| !holds_nulls(key));
+        let keys: Vec<Constraint> = keys.filter_map(key).collect();
         (!keys.is_empty()).then(|| Constraints::new_unverified(keys))
     }
 

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use taut_block::SegmentReader;
 use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
-use crate::delta::{Delta, DeltaPage, RowId, UnitId};
+use crate::delta::{Delta, DeltaPage, UnitId};
 use crate::moves::MovesSince;
 use crate::{BlockFile, OpenBlock};
 
@@ -281,15 +281,6 @@ impl Table {
             reader.exclude(rows);
         }
         reader
-    }
-
-    /// Whether a row belongs to it and is not deleted.
-    pub fn has_row(&self, row: RowId) -> bool {
-        let is_there = match self.delta.page(row.unit()) {
-            Some(page) => usize::from(row.row()) < page.rows(),
-            None => self.blocks.iter().any(|block| UnitId::of(block.id()) == Some(row.unit())),
-        };
-        is_there && !self.delta.is_deleted(row)
     }
 
     /// Whether a block or page of that name belongs to it.

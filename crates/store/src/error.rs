@@ -57,14 +57,14 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The catalog was written by another version of Taut.
-    #[error("{} has format version {found}; this program reads {}, {} and {}", path.display(), readable[0], readable[1], readable[2])]
+    #[error("{} has format version {found}; this program reads {readable:?}", path.display())]
     Version {
         /// The catalog.
         path: PathBuf,
         /// Its version.
         found: u64,
         /// The versions that can be read.
-        readable: [u64; 4],
+        readable: &'static [u64],
     },
     /// The catalog is damaged.
     #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]

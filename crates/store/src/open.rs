@@ -216,7 +216,7 @@ fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
 pub(crate) fn read_catalog(disk: &dyn Disk, bytes: &[u8]) -> Result<CatalogFile<'static>, OpenError> {
     let path = || disk.path(CATALOG);
     let file = format::parse(bytes).map_err(|error| match error {
-        Unreadable::Version { found } => OpenError::Version { path: path(), found, readable: format::READABLE },
+        Unreadable::Version { found } => OpenError::Version { path: path(), found, readable: &format::READABLE },
         Unreadable::Corrupt { at, expected } => OpenError::Corrupt { path: path(), at, expected },
     })?;
     let content_at = bytes.iter().position(|byte| *byte == b'{').unwrap_or_default() as u64;

@@ -31,6 +31,15 @@ pub struct Transaction {
     state: Mutex<State>,
     /// The tables of which it has read rows, where others must not have changed them when it commits.
     read: Mutex<Option<BTreeSet<TableId>>>,
+    /// What was last made of its work and the newest version: several keys ask for the same.
+    preview: Mutex<Option<Preview>>,
+}
+
+#[derive(Debug)]
+struct Preview {
+    newest: Arc<Catalog>,
+    own: Arc<Catalog>,
+    preview: Arc<Catalog>,
 }
 
 /// What a transaction had done at a moment.
@@ -129,7 +138,7 @@ impl Transaction {
     pub(crate) fn new(store: Store, id: TransactionId) -> Self {
         let work = Work::new(store.snapshot(), &store);
         let state = Mutex::new(State { work, savepoints: Vec::new() });
-        Self { store, id, state, read: Mutex::new(None) }
+        Self { store, id, state, read: Mutex::new(None), preview: Mutex::new(None) }
     }
 
     /// Makes it one that fails to commit where another transaction has changed a table whose rows it has read: what has
@@ -151,11 +160,20 @@ impl Transaction {
     /// When it could not.
     pub fn preview(&self) -> Result<Arc<Catalog>, CommitError> {
         let newest = self.store.newest();
-        let state = self.state.lock();
-        if Arc::ptr_eq(&newest, &state.work.base) {
-            return Ok(Arc::clone(&state.work.snapshot));
+        let work = &self.state.lock().work;
+        if Arc::ptr_eq(&newest, &work.base) {
+            return Ok(Arc::clone(&work.snapshot));
         }
-        Ok(state.work.on(newest, &self.store)?.snapshot)
+        let mut last = self.preview.lock();
+        if let Some(last) = &*last
+            && Arc::ptr_eq(&last.newest, &newest)
+            && Arc::ptr_eq(&last.own, &work.snapshot)
+        {
+            return Ok(Arc::clone(&last.preview));
+        }
+        let preview = work.on(Arc::clone(&newest), &self.store)?.snapshot;
+        *last = Some(Preview { newest, own: Arc::clone(&work.snapshot), preview: Arc::clone(&preview) });
+        Ok(preview)
     }
 
     /// The database as this transaction sees it.
@@ -338,6 +356,7 @@ impl Transaction {
         // What it saw and wrote is held no longer: files may go with it.
         let state = &mut *self.state.lock();
         state.savepoints.clear();
+        *self.preview.lock() = None;
         state.work = Work::new(self.store.snapshot(), &self.store);
         done
     }
@@ -397,7 +416,13 @@ impl Work {
         let changed = self.edit.changes().iter().filter_map(Change::table).chain(self.rows.keys().copied());
         for table in changed {
             let (Some(before), Some(now)) = (self.base.table_of(table), newest.table_of(table)) else { continue };
-            if before.constraints != now.constraints {
+            let of_child = |catalog: &Catalog, child: &TableId| {
+                catalog.table_of(*child).map(|child| child.constraints.foreign_keys.clone())
+            };
+            let mut children = now.constraints.referenced_by.iter();
+            let is_same = before.constraints == now.constraints
+                && children.all(|child| of_child(&self.base, child) == of_child(newest, child));
+            if !is_same {
                 return Err(CommitError::ConstraintsChanged { table: now.name.clone() });
             }
         }

@@ -24,7 +24,7 @@ enum Kind {
          connections to it first",
         settings.threads, bytes(settings.cache_bytes), bytes(settings.memory_bytes)
     )]
-    OtherSettings { path: PathBuf, settings: Settings },
+    OtherSettings { path: PathBuf, settings: Box<Settings> },
     #[error(
         "this thread waits for a statement already, and cannot run one in what it does meanwhile; use another thread"
     )]
@@ -74,7 +74,7 @@ impl Error {
     }
 
     pub(crate) fn other_settings(path: &Path, settings: &Settings) -> Self {
-        Self(Kind::OtherSettings { path: path.to_owned(), settings: settings.clone() })
+        Self(Kind::OtherSettings { path: path.to_owned(), settings: Box::new(settings.clone()) })
     }
 
     pub(crate) fn nested() -> Self {

@@ -12,7 +12,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use taut_store::Table;
 
 use super::expressions::condition;
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, Violation};
 
 /// The `CHECK` constraints of a table, ready to be evaluated.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +44,12 @@ impl Checks {
                 continue;
             }
             let Some(row) = met.iter().position(|met| met == Some(false)) else { continue };
-            let error = QueryError::Check {
+            let error = Violation::Check {
                 table: self.table.clone(),
                 constraint: name.clone(),
                 row: shown(condition, rows, row)?,
             };
-            return Err(DataFusionError::External(Box::new(error)));
+            return Err(DataFusionError::External(Box::new(QueryError::from(error))));
         }
         Ok(())
     }

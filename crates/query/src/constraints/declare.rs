@@ -99,17 +99,17 @@ fn add(
                 ));
             }
             let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
-            let name = named(constraints, constraint, subject, &suffix)?;
+            let name = named(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.keys.push(UniqueKey { name, columns: places, is_primary: *is_primary });
         }
         DeclaredRule::Check { condition: expression } => {
             let text = expression.to_string();
             condition(&text, subject.schema)?;
-            let name = named(constraints, constraint, subject, "check")?;
+            let name = named(constraints, constraint, (subject, catalog), "check")?;
             constraints.checks.push(Check { name, condition: text });
         }
         DeclaredRule::ForeignKey { columns, table, referenced, on_delete } => {
-            let name = named(constraints, constraint, subject, &format!("{}_fkey", columns.join("_")))?;
+            let name = named(constraints, constraint, (subject, catalog), &format!("{}_fkey", columns.join("_")))?;
             let own = subject.columns(columns)?;
             let (parent, of_parent) = match catalog.table(table) {
                 _ if table == subject.name => (subject, &*constraints),
@@ -123,7 +123,7 @@ fn add(
                 ([], None) => return Err(QueryError::NotFound { kind: "primary key of table", name: table.clone() }),
                 (names, _) => parent.columns(names)?,
             };
-            let key = ForeignKey { name, columns: own, table: parent.id, referenced, on_delete: *on_delete };
+            let mut key = ForeignKey { name, columns: own, table: parent.id, referenced, on_delete: *on_delete };
             if !key.references(subject.schema, parent.schema, of_parent) {
                 return Err(QueryError::unsupported(
                     format!("foreign key {:?} of table {:?}", key.name, subject.name),
@@ -132,6 +132,7 @@ fn add(
                     ),
                 ));
             }
+            key.arrange(of_parent);
             constraints.foreign_keys.push(key);
             if parent.id == subject.id {
                 constraints.referenced_by.insert(subject.id);
@@ -145,7 +146,7 @@ fn add(
 fn named(
     constraints: &Constraints,
     constraint: &DeclaredConstraint,
-    subject: Subject<'_>,
+    (subject, catalog): (Subject<'_>, &Catalog),
     suffix: &str,
 ) -> Result<String> {
     let taken: BTreeSet<&str> = constraints.names().collect();
@@ -157,7 +158,16 @@ fn named(
         None => {
             let base = format!("{}_{suffix}", subject.name);
             let mut numbered = (1..).map(|number| format!("{base}{number}"));
-            let free = |name: &String| !taken.contains(name.as_str());
+            // A key may get an index by its name.
+            let is_index = |name: &String| {
+                catalog.tables().any(|table| table.design.indexes.iter().any(|index| index.name == *name))
+            };
+            let free = |name: &String| {
+                !taken.contains(name.as_str())
+                    && catalog.table(name).is_none()
+                    && catalog.view(name).is_none()
+                    && !is_index(name)
+            };
             Ok(Some(base.clone()).filter(free).or_else(|| numbered.find(free)).unwrap_or(base))
         }
     }

@@ -8,7 +8,8 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, Volatility, cast};
+use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -34,14 +35,30 @@ pub fn condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
         return Err(QueryError::unsupported(format!("CHECK ({sql})"), "a condition is true, false or null"));
     }
     check(&expression, "CHECK", sql)?;
-    if expression.is_volatile() {
+    if !is_immutable(&expression)? {
         return Err(QueryError::unsupported(
             format!("CHECK ({sql})"),
             "a condition gives the same whenever it is evaluated",
         ));
     }
     let meets = expression.transform_up(|expression| Ok(floating_point_meets(expression, &schema)))?.data;
-    Ok(state()?.create_physical_expr(meets, &schema)?)
+    let state = state()?;
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(schema.clone()))
+        .with_config_options(Arc::clone(state.config_options()))
+        .build();
+    let simplifier = ExprSimplifier::new(context);
+    let simple = simplifier.simplify(simplifier.coerce(meets, &schema)?)?;
+    Ok(state.create_physical_expr(simple, &schema)?)
+}
+
+/// Whether functions of an expression give the same for the same values, at any time.
+fn is_immutable(expression: &Expr) -> Result<bool> {
+    let changes = |part: &Expr| match part {
+        Expr::ScalarFunction(function) => Ok(function.func.signature().volatility != Volatility::Immutable),
+        _ => Ok(false),
+    };
+    Ok(!expression.exists(changes)?)
 }
 
 /// The value of a column that a row does not give, in its type.

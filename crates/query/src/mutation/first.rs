@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::arrow::row::{OwnedRow, RowConverter, SortField};
+use datafusion::arrow::row::{OwnedRow, RowConverter, Rows, SortField};
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -48,20 +48,29 @@ impl FirstRows {
     /// # Errors
     /// When the keys take more memory than there is.
     pub fn of_batch(&mut self, batch: &RecordBatch) -> Result<BooleanArray> {
-        let mut is_first = vec![true; batch.num_rows()];
-        for key in &mut self.keys {
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
             let columns: Vec<ArrayRef> = key.columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
-            let rows = key.converter.convert_columns(&columns)?;
-            let mut bytes = 0;
-            for (place, is_first) in is_first.iter_mut().enumerate().filter(|(_, is_first)| **is_first) {
-                if columns.iter().all(|column| column.is_valid(place)) {
-                    let row = rows.row(place).owned();
+            keys.push((key.converter.convert_columns(&columns)?, columns));
+        }
+        let (mut is_first, mut bytes) = (Vec::with_capacity(batch.num_rows()), 0);
+        for place in 0..batch.num_rows() {
+            let key_of = |(rows, columns): &(Rows, Vec<ArrayRef>)| {
+                columns.iter().all(|column| column.is_valid(place)).then(|| rows.row(place).owned())
+            };
+            let of_row: Vec<Option<OwnedRow>> = keys.iter().map(key_of).collect();
+            let mut known = self.keys.iter().zip(&of_row);
+            let is_new = !known.any(|(key, row)| row.as_ref().is_some_and(|row| key.seen.contains(row)));
+            is_first.push(is_new);
+            // A row that is left out conflicts with nothing.
+            for (key, row) in self.keys.iter_mut().zip(of_row).filter(|_| is_new) {
+                if let Some(row) = row {
                     bytes += row.as_ref().len() + size_of::<OwnedRow>() * 2;
-                    *is_first = key.seen.insert(row);
+                    key.seen.insert(row);
                 }
             }
-            self.reservation.try_grow(bytes)?;
         }
+        self.reservation.try_grow(bytes)?;
         Ok(BooleanArray::from(is_first))
     }
 }

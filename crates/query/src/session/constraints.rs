@@ -1,5 +1,6 @@
 //! Constraints of tables: declared, changed, and compared with many rows by queries.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
@@ -16,7 +17,7 @@ use super::keys::{not_referenced, shown};
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
 use crate::constraints::{changed, declared};
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, Violation};
 use crate::statement::{ConstraintChange, Declared};
 use crate::table::TautTable;
 
@@ -45,12 +46,13 @@ impl QuerySession {
             if design.indexes.len() > before {
                 edit.set_design(table, design)?;
             }
-            set_constraints(edit, table, constraints)
+            Ok(set_constraints(edit, table, constraints)?)
         })
     }
 
     /// Changes the constraints of a table, whose rows obey new ones already.
     pub(super) async fn alter_constraints(&self, name: &str, changes: &[ConstraintChange]) -> Result<Outcome> {
+        let _turn = self.take_turn(self.table(name)?.id).await;
         let altered = self.in_transaction(async |to: Changes| {
             let snapshot = to.snapshot();
             let table = snapshot.table(name).ok_or_else(|| not_found(name))?;
@@ -67,13 +69,26 @@ impl QuerySession {
                 if design != *table.design {
                     edit.set_design(table.id, design)?;
                 }
-                set_constraints(edit, table.id, constraints)
+                Ok::<_, QueryError>(set_constraints(edit, table.id, constraints)?)
             })?;
             Ok((table.id, notices))
         });
         let (table, notices) = altered.await?;
         self.rebuild(table, &format!("index {name}"), &[]).await?;
         Ok(Outcome::Done(Done { notices, ..Done::of("ALTER TABLE") }))
+    }
+
+    /// Gives a table indexes for the keys that its design does not find any more: they led the sort order, or an index that
+    /// is gone.
+    pub(super) async fn index_keys(&self, name: &str) -> Result<()> {
+        let table = self.table(name)?;
+        let mut design = table.design.as_ref().clone();
+        add_indexes(&mut design, &table.constraints, &self.snapshot())?;
+        if design == *table.design {
+            return Ok(());
+        }
+        self.changes().commit(|edit| edit.set_design(table.id, design))?;
+        self.rebuild(table.id, &format!("index {name}"), &[]).await
     }
 
     /// Whether all rows of a table obey the constraints that it does not have yet.
@@ -83,11 +98,12 @@ impl QuerySession {
             let sql = format!("SELECT * FROM \"{ROWS}\" WHERE NOT ({}) LIMIT 1", check.condition);
             if let Some(row) = self.first(snapshot, vec![rows.clone()], &sql).await? {
                 let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
-                return Err(QueryError::Check {
+                return Err(Violation::Check {
                     table: table.name.clone(),
                     constraint: check.name.clone(),
                     row: shown(table, &all, row.columns(), 0)?,
-                });
+                }
+                .into());
             }
         }
         for key in constraints.keys.iter().filter(|key| !table.constraints.keys.contains(key)) {
@@ -194,7 +210,7 @@ impl QuerySession {
     ) -> Result<Option<RecordBatch>> {
         let mut catalog = self.catalog(Arc::clone(snapshot), None);
         for (name, table) in relations {
-            let table = TautTable::new(Arc::clone(self.store()), table, None);
+            let table = TautTable::without_keys(Arc::clone(self.store()), table);
             catalog.relations.push((name, Arc::new(table) as Arc<dyn TableProvider>));
         }
         let state = catalog.state(self.context.state());
@@ -211,12 +227,14 @@ impl QuerySession {
 }
 
 /// Sets the constraints of a table, and tells the tables that it references.
-fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constraints) -> Result<()> {
+fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constraints) -> Result<(), CommitError> {
     let before = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
     let parents = |constraints: &Constraints| -> Vec<TableId> {
         constraints.foreign_keys.iter().map(|key| key.table).filter(|parent| *parent != table).collect()
     };
     let (old, new) = (parents(&before), parents(&constraints));
+    let is_new = |key: &&ForeignKey| key.table != table && !before.foreign_keys.contains(key);
+    let told: BTreeSet<TableId> = constraints.foreign_keys.iter().filter(is_new).map(|key| key.table).collect();
     let mut own = constraints;
     if !own.foreign_keys.iter().any(|key| key.table == table) {
         own.referenced_by.remove(&table);
@@ -225,17 +243,31 @@ fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constrai
     let tell = |edit: &mut CatalogEdit, parent: TableId, is_referenced: bool| {
         let known = edit.catalog().table_of(parent).ok_or(CommitError::NoTable { table: parent })?;
         let mut of_parent = known.constraints.as_ref().clone();
-        let is_told = match is_referenced {
+        match is_referenced {
             true => of_parent.referenced_by.insert(table),
             false => of_parent.referenced_by.remove(&table),
         };
-        if is_told { edit.set_constraints(parent, of_parent) } else { Ok(()) }
+        // Told anew even where it knows: its rows must not change meanwhile.
+        edit.set_constraints(parent, of_parent)
     };
     for parent in old.iter().filter(|parent| !new.contains(parent)) {
         tell(edit, *parent, false)?;
     }
-    for parent in new {
+    for parent in told {
         tell(edit, parent, true)?;
+    }
+    Ok(())
+}
+
+/// Takes the foreign keys away by which tables that are dropped together reference each other.
+pub(super) fn forget_references(edit: &mut CatalogEdit, dropped: &[TableId]) -> Result<(), CommitError> {
+    for table in dropped {
+        let Some(known) = edit.catalog().table_of(*table) else { continue };
+        let mut constraints = known.constraints.as_ref().clone();
+        constraints.foreign_keys.retain(|key| key.table == *table || !dropped.contains(&key.table));
+        if constraints.foreign_keys.len() < known.constraints.foreign_keys.len() {
+            set_constraints(edit, *table, constraints)?;
+        }
     }
     Ok(())
 }
@@ -263,12 +295,13 @@ fn add_indexes(design: &mut TableDesign, constraints: &Constraints, catalog: &Ca
 }
 
 fn not_unique(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
-    Err(QueryError::NotUnique {
+    Err(Violation::NotUnique {
         table: table.name.clone(),
         constraint: key.name.clone(),
         key: shown(table, &key.columns, row.columns(), 0)?,
         is_concurrent: false,
-    })
+    }
+    .into())
 }
 
 fn not_found(name: &str) -> QueryError {

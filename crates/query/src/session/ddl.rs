@@ -9,6 +9,7 @@ use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 
+use super::constraints::forget_references;
 use super::{Done, Outcome, QuerySession, pairs};
 use crate::catalog::PUBLIC;
 use crate::columns::type_name;
@@ -33,6 +34,7 @@ impl QuerySession {
             }
         }
         self.changes().commit(|edit| {
+            forget_references(edit, &tables)?;
             tables.iter().try_for_each(|table| edit.drop_table(*table))?;
             views.iter().try_for_each(|view| edit.drop_view(view))
         })?;
@@ -66,6 +68,7 @@ impl QuerySession {
             complete_partitions(&self.changes(), table.id, self.threads).await?;
             rows
         };
+        self.index_keys(name).await?;
         Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
     }
 

@@ -89,6 +89,9 @@ impl QuerySession {
             let _turn = self.take_turn(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
+        for table in &tables {
+            self.index_keys(&table.name).await?;
+        }
         Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))
     }
 

@@ -16,6 +16,7 @@ use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::Result;
 use crate::kept::exact;
+use crate::load::check_constraints;
 use crate::parameters::{Parameters, Value};
 use crate::statement::{literal, local_name, normalize};
 
@@ -47,6 +48,7 @@ impl QuerySession {
         // Says where a null must not be.
         let rows = Conform::of_table(&rows.schema(), table)?.batch(&rows)?;
         let inserted = self.in_transaction(async |changes: Changes| {
+            check_constraints(table, &changes.snapshot())?;
             if let Some(transaction) = changes.transaction() {
                 transaction.insert_rows(table.id, &rows)?;
             }

@@ -27,7 +27,7 @@ use taut_types::ColumnIndex;
 use super::QuerySession;
 use crate::changes::{Changes, Written, WrittenRows};
 use crate::conform::Conform;
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, Violation};
 use crate::live::read_rows;
 
 /// Keys that are looked up at once.
@@ -132,14 +132,24 @@ impl QuerySession {
                 }
                 let action = if is_replaced { ReferentialAction::NoAction } else { key.on_delete };
                 if action == ReferentialAction::NoAction {
-                    return Err(QueryError::StillReferenced {
+                    return Err(Violation::StillReferenced {
                         table: table.name.clone(),
                         key: shown(table, &key.referenced, &keys, *first)?,
                         by: child.name.clone(),
                         constraint: key.name.clone(),
-                    });
+                    }
+                    .into());
                 }
-                let rows: RowSet = rows.into_iter().collect();
+                // The same rows as this transaction knows them.
+                let snapshot = transaction.snapshot();
+                let own = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
+                let known = find(own, &key.columns, &keys)?;
+                let known = known.into_iter().filter(|(number, _)| found.contains(number)).map(|(_, row)| row);
+                let known: RowSet = known.collect();
+                if known.len() < rows.into_iter().collect::<RowSet>().len() {
+                    return Err(CommitError::RowsChanged { table: child.name.clone() }.into());
+                }
+                let (child, rows) = (own, known);
                 if action == ReferentialAction::SetNull {
                     set_null(changes, transaction, child, key, &rows)?;
                 }
@@ -215,12 +225,13 @@ async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey,
             let mine = transaction.snapshot();
             let mine = mine.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
             let wanted: Vec<ArrayRef> = keys.iter().map(|column| column.slice(first as usize, 1)).collect();
-            return Err(QueryError::NotUnique {
+            return Err(Violation::NotUnique {
                 table: table.name.clone(),
                 constraint: key.name.clone(),
                 key: shown(table, &key.columns, &keys, first)?,
                 is_concurrent: find(mine, &key.columns, &wanted)?.len() < 2,
-            });
+            }
+            .into());
         }
     }
     Ok(())
@@ -247,12 +258,13 @@ async fn check_referenced(
 }
 
 pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey, shown: String) -> QueryError {
-    QueryError::NotReferenced {
+    Violation::NotReferenced {
         table: table.name.clone(),
         constraint: key.name.clone(),
         key: shown,
         referenced: catalog.table_of(key.table).map(|parent| parent.name.clone()).unwrap_or_default(),
     }
+    .into()
 }
 
 /// Waits until nobody else has any of some rows to himself; tells whether somebody had.
@@ -296,7 +308,7 @@ fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
 pub(super) fn shown(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], number: u32) -> Result<String> {
     let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
     let row = UInt32Array::from(vec![number]);
-    let value = |column: &ArrayRef| Ok(array_value_to_string(&take(column, &row, None)?, 0)?);
+    let value = |column: &ArrayRef| array_value_to_string(&take(column, &row, None)?, 0);
     let values = keys.iter().map(value).collect::<datafusion::arrow::error::Result<Vec<_>>>();
     Ok(format!("({}) = ({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
 }

@@ -21,13 +21,11 @@ use super::{Done, Outcome, QuerySession, count_of};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::default_syntax;
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, Violation};
 use crate::load::InsertExec;
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::Parameters;
-use crate::statement::{
-    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, Names, TARGET, TargetColumn, WRITTEN,
-};
+use crate::statement::{ConflictTarget, IsolationLevel, Mutation, MutationKind, Names, TARGET, TargetColumn, WRITTEN};
 use crate::table::TautTable;
 
 /// How often a statement is run again by itself that another transaction was faster than.
@@ -45,20 +43,13 @@ impl QuerySession {
     /// committed before each of its statements, is run again where another changed the same rows meanwhile.
     pub(super) async fn mutate(&self, mutate: &Mutate<'_>) -> Result<Outcome> {
         self.check_may_write(mutate.mutation.kind.verb())?;
-        let updates = mutate.mutation.conflict().is_some_and(Conflict::updates);
         for _ in 1..ATTEMPTS_MAX {
             match self.try_to_mutate(mutate).await {
                 Err(error) if is_conflict(&error) && self.runs_again()? => {}
-                // The row that it conflicts with was not there when it began.
-                Err(QueryError::NotUnique { is_concurrent: true, table, .. })
-                    if mutate.mutation.conflict().is_some() =>
-                {
-                    if !self.runs_again()? {
-                        return Err(CommitError::RowsChanged { table }.into());
-                    }
-                }
-                Err(QueryError::NotUnique { .. }) if updates => {
-                    return Err(QueryError::Cardinality { verb: mutate.mutation.kind.verb() });
+                // Nothing that it holds is left.
+                Err(QueryError::Deadlock) if self.transaction().is_none() => {}
+                Err(QueryError::Constraint(violation)) if mutate.mutation.conflict().is_some() => {
+                    self.resolve(mutate.mutation, *violation)?;
                 }
                 done => return done,
             }
@@ -75,6 +66,22 @@ impl QuerySession {
                 Ok(true)
             }
             Some(_) => Ok(false),
+        }
+    }
+
+    /// Whether an `INSERT ... ON CONFLICT` that met a key all the same is to be run again, since the row was not there when
+    /// it began.
+    fn resolve(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
+        let table = self.table(&mutation.table)?;
+        let keys = conflict_keys(mutation, &table)?;
+        match violation {
+            Violation::NotUnique { is_concurrent: true, .. } if self.runs_again()? => Ok(()),
+            Violation::NotUnique { is_concurrent: true, table, .. } => Err(CommitError::RowsChanged { table }.into()),
+            // Rows of the statement itself.
+            Violation::NotUnique { constraint, .. } if keys.iter().any(|key| key.name == constraint) => {
+                Err(QueryError::Cardinality { verb: mutation.kind.verb() })
+            }
+            violation => Err(violation.into()),
         }
     }
 

@@ -9,9 +9,11 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
+use futures::TryStreamExt;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
@@ -263,6 +265,17 @@ impl QuerySession {
             && verb_of(&analyze.input)? == Some("INSERT")
         {
             self.check_may_write("EXPLAIN ANALYZE INSERT")?;
+            let analyzed = self.in_transaction(async |changes: Changes| {
+                let mut state = state;
+                state.config_mut().set_extension(Arc::new(changes));
+                let physical = state.create_physical_plan(&plan).await?;
+                let schema = physical.schema();
+                let rows: Vec<RecordBatch> = execute_stream(physical, state.task_ctx())?.try_collect().await?;
+                Ok((schema, rows))
+            });
+            let (schema, rows) = analyzed.await?;
+            let rows = futures::stream::iter(rows.into_iter().map(Ok));
+            return Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, rows))));
         }
         let Some(verb) = verb_of(&plan)? else {
             let callback = self.progress.lock().clone();

@@ -1,6 +1,7 @@
 //! Upkeep by statements, and by commits that are faster than the mover. See `mover.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use taut_store::{Synchronous, Table, TableId};
 
@@ -96,7 +97,12 @@ impl QuerySession {
             if shared.status.lock().must_wait(Some((table.id, Work::Seal))) {
                 continue;
             }
-            let Some(_turn) = shared.turn_soon(table.id).await else { continue };
+            let Some(_turn) = shared.turn_soon(table.id).await else {
+                // The commits that follow do not wait as long for the same.
+                let error = "a statement or transaction that replaces blocks of the table does not end".to_owned();
+                shared.status.lock().end_failed(Some((table.id, Work::Seal)), Duration::ZERO, Some(error));
+                continue;
+            };
             // Whoever had the turn may have done it.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };

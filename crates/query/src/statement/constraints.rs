@@ -41,7 +41,7 @@ pub enum DeclaredRule {
     /// `CHECK`.
     Check {
         /// The condition.
-        condition: Expr,
+        condition: Box<Expr>,
     },
     /// `FOREIGN KEY`.
     ForeignKey {
@@ -73,7 +73,7 @@ pub enum ConstraintChange {
         /// The column.
         column: String,
         /// The expression; `None` for null.
-        value: Option<Expr>,
+        value: Option<Box<Expr>>,
     },
 }
 
@@ -145,7 +145,7 @@ pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintCha
             ConstraintChange::Drop { name: normalize(name), if_exists: *if_exists }
         }
         AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::SetDefault { value } } => {
-            ConstraintChange::Default { column: normalize(column_name), value: Some(value.clone()) }
+            ConstraintChange::Default { column: normalize(column_name), value: Some(Box::new(value.clone())) }
         }
         AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::DropDefault } => {
             ConstraintChange::Default { column: normalize(column_name), value: None }
@@ -179,7 +179,7 @@ fn unique(key: &UniqueConstraint) -> Result<()> {
 fn check_rule(check: &CheckConstraint) -> Result<DeclaredRule> {
     match check.enforced {
         Some(false) => Err(not_enforced()),
-        _ => Ok(DeclaredRule::Check { condition: check.expr.as_ref().clone() }),
+        _ => Ok(DeclaredRule::Check { condition: check.expr.clone() }),
     }
 }
 

@@ -120,7 +120,8 @@ impl Constraints {
         for key in &self.foreign_keys {
             let parent = catalog.table_of(key.table);
             let parent = parent.ok_or_else(|| format!("a table that foreign key {:?} references", key.name))?;
-            if !key.references(schema, &parent.schema, &parent.constraints) {
+            let of_parent = if key.table == table { self } else { &*parent.constraints };
+            if !key.references(schema, &parent.schema, of_parent) {
                 return Err(format!("a key of table {:?} that foreign key {:?} references", parent.name, key.name));
             }
         }
@@ -170,14 +171,27 @@ impl Constraints {
 
     /// Whether there is a key of just these columns, in any order.
     pub fn has_key(&self, columns: &[ColumnIndex]) -> bool {
+        self.key_of(columns).is_some()
+    }
+
+    fn key_of(&self, columns: &[ColumnIndex]) -> Option<&UniqueKey> {
         let wanted: BTreeSet<_> = columns.iter().collect();
-        self.keys
-            .iter()
-            .any(|key| key.columns.len() == columns.len() && key.columns.iter().collect::<BTreeSet<_>>() == wanted)
+        let is_it = |key: &&UniqueKey| {
+            key.columns.len() == columns.len() && key.columns.iter().collect::<BTreeSet<_>>() == wanted
+        };
+        self.keys.iter().find(is_it)
     }
 }
 
 impl ForeignKey {
+    /// Puts its columns in the order of the key that they reference, by which that is looked up and locked.
+    pub fn arrange(&mut self, parent: &Constraints) {
+        let Some(key) = parent.key_of(&self.referenced) else { return };
+        let mut pairs: Vec<_> = std::mem::take(&mut self.columns).into_iter().zip(self.referenced.drain(..)).collect();
+        pairs.sort_by_key(|(_, referenced)| key.columns.iter().position(|column| column == referenced));
+        (self.columns, self.referenced) = pairs.into_iter().unzip();
+    }
+
     /// Whether it references a key of another table, column by column of the same type.
     pub fn references(&self, own: &Schema, parent: &Schema, constraints: &Constraints) -> bool {
         let same = |(own_column, referenced): (&ColumnIndex, &ColumnIndex)| {

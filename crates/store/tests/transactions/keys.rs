@@ -22,26 +22,18 @@ fn hash(value: i64) -> u64 {
     key_hashes(&key(value))[0].unwrap()
 }
 
-/// The rows of `t` with a value that a version has, and another one has not.
-fn find(version: &Catalog, table: TableId, but_of: Option<&Catalog>, value: i64) -> Vec<RowId> {
-    let (table, but_of) = (version.table_of(table).unwrap(), but_of.map(|other| other.table_of(table).unwrap()));
-    let search = KeySearch::new(table, &[0]);
-    let search = but_of.map_or(search, |other| search.but_rows_of(other));
-    search.find(&key(value)).unwrap().into_iter().map(|(_, row)| row).collect()
+/// The rows of a table with a value.
+fn find(version: &Catalog, table: TableId, value: i64) -> Vec<RowId> {
+    let table = version.table_of(table).unwrap();
+    KeySearch::new(table, &[0]).find(&key(value)).unwrap().into_iter().map(|(_, row)| row).collect()
 }
 
 /// Inserts a value unless there is a row with it; tells whether it did.
 fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Result<bool, TransactionError> {
     block_on(transaction.lock_keys(table, &[hash(value)], KeyMode::Exclusive))?;
-    loop {
-        if !find(&transaction.snapshot(), table, Some(&transaction.base()), value).is_empty() {
+    while let Some(row) = find(transaction.preview()?.as_ref(), table, value).first() {
+        if !block_on(transaction.wait_for_row(table, *row))? {
             return Ok(false);
-        }
-        let of_others = find(&transaction.newest(), table, None, value);
-        match of_others.into_iter().find(|row| !transaction.has_deleted(table, *row)) {
-            Some(row) if block_on(transaction.wait_for_row(table, row))? => {}
-            Some(_) => return Ok(false),
-            None => break,
         }
     }
     transaction.insert_rows(table, &batch(&[value]))?;
@@ -52,7 +44,7 @@ fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Res
 
 /// Deletes the rows of a value, and tells how many.
 fn delete(transaction: &Transaction, table: TableId, value: i64) -> Result<usize, TransactionError> {
-    let rows: RowSet = find(&transaction.snapshot(), table, None, value).into_iter().collect();
+    let rows: RowSet = find(&transaction.snapshot(), table, value).into_iter().collect();
     block_on(transaction.delete_rows(table, &rows))?;
     Ok(rows.len() as usize)
 }
@@ -118,27 +110,23 @@ fn values_stay_distinct_whoever_writes_them() {
 }
 
 #[test]
-fn a_transaction_knows_what_it_deleted_and_what_others_did() {
+fn a_preview_has_what_others_and_itself_did() {
     let (store, table) = new_store(&[1, 2, 3]);
     let names: Vec<RowId> =
         named_rows_of(store.snapshot().table("t").unwrap()).unwrap().into_iter().map(|(row, _)| row).collect();
     let (mine, other) = (store.begin(), store.begin());
     ready(other.delete_rows(table, &[names[2]].into_iter().collect())).unwrap();
+    other.insert_rows(table, &batch(&[5])).unwrap();
     other.commit(Synchronous::Off).unwrap();
     mine.insert_rows(table, &batch(&[4])).unwrap();
-    let own = find(&mine.snapshot(), table, Some(&mine.base()), 4)[0];
-    assert!(!mine.has_deleted(table, own));
-    ready(mine.delete_rows(table, &[names[0], own].into_iter().collect())).unwrap();
-    let deleted = [names[0], names[1], names[2], own].map(|row| mine.has_deleted(table, row));
-    assert_eq!(deleted, [true, false, false, true]);
-    assert_eq!(find(&mine.newest(), table, None, 3), []);
-    assert_eq!(find(&mine.snapshot(), table, None, 3), [names[2]]);
+    ready(mine.delete_rows(table, &[names[0]].into_iter().collect())).unwrap();
+    let found =
+        |version: &Catalog| (1..=5).filter(|value| !find(version, table, *value).is_empty()).collect::<Vec<_>>();
+    assert_eq!(found(&mine.snapshot()), [2, 3, 4]);
+    assert_eq!(found(&mine.preview().unwrap()), [2, 4, 5]);
     // Nobody has a row of its own locked but itself, and no row that nobody changes.
     assert!(!ready(mine.wait_for_row(table, names[0])).unwrap());
-    let third = store.begin();
-    assert!(!ready(third.wait_for_row(table, names[1])).unwrap());
-    mine.change::<_, taut_store::CommitError>(|edit| edit.truncate(table)).unwrap();
-    assert!(mine.has_deleted(table, names[1]) && !third.has_deleted(table, names[1]));
+    assert!(!ready(store.begin().wait_for_row(table, names[1])).unwrap());
 }
 
 #[test]
@@ -155,5 +143,5 @@ fn who_waits_for_a_row_goes_on_when_its_holder_ends() {
     assert!(matches!(circle, Err(TransactionError::Deadlock)), "{circle:?}");
     holder.commit(Synchronous::Off).unwrap();
     assert!(matches!(free.as_mut().poll(&mut context), Poll::Ready(Ok(true))));
-    assert_eq!(find(&waiting.newest(), table, None, 1), []);
+    assert_eq!(find(&waiting.preview().unwrap(), table, 1), []);
 }

@@ -1,0 +1,284 @@
+"""Keys and foreign keys that several sessions write at once, and loads of every kind into tables with constraints.
+
+The statements of one session are in tests/sql/constraints.
+"""
+
+import os
+import random
+import threading
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import taut
+
+from test_isolation import Pending
+
+#: Transactions of each thread.
+TRANSACTIONS = int(os.environ.get("CONSTRAINT_TRANSACTIONS", "150"))
+SEED = int(os.environ.get("SEED", "1"))
+THREADS = 4
+
+
+def state(error):
+    return error.value.sqlstate
+
+
+@pytest.fixture
+def database(tmp_path):
+    return str(tmp_path / "database")
+
+
+def run_threads(work):
+    errors = []
+
+    def guarded(number):
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+class TestTwoSessions:
+    @pytest.fixture(autouse=True)
+    def sessions(self, database):
+        self.one = taut.connect(database)
+        self.two, self.others = self.one.duplicate(), self.one.duplicate()
+        self.one.sql("CREATE TABLE t (k integer PRIMARY KEY, v integer)")
+        self.one.sql("CREATE TABLE child (k integer REFERENCES t)")
+        self.one.sql("CREATE TABLE others (n integer)")
+        self.one.sql("INSERT INTO t VALUES (1, 1)")
+        self.one.sql("INSERT INTO others VALUES (0)")
+        yield
+        for con in (self.one, self.two, self.others):
+            con.close()
+
+    def both(self, first, second, end):
+        """What becomes of a statement that another transaction stands against, which then ends."""
+        self.one.sql("BEGIN")
+        self.one.sql(first)
+        pending = Pending(lambda: self.two.sql(second), self.others)
+        assert pending.waits(), second
+        self.one.sql(end)
+        return pending
+
+    def keys(self, table="t"):
+        return sorted(row[0] for row in self.one.sql(f"SELECT k FROM {table}").fetchall())
+
+    def test_who_writes_a_key_second_waits_and_is_refused(self):
+        pending = self.both("INSERT INTO t VALUES (2, 1)", "INSERT INTO t VALUES (2, 2)", "COMMIT")
+        with pytest.raises(taut.Error) as error:
+            pending.result()
+        assert state(error) == "23505"
+        assert self.keys() == [1, 2]
+
+    def test_a_key_that_was_not_committed_is_free(self):
+        self.both("INSERT INTO t VALUES (2, 1)", "INSERT INTO t VALUES (2, 2)", "ROLLBACK").result()
+        assert self.keys() == [1, 2]
+
+    def test_a_key_whose_row_goes_is_waited_for(self):
+        self.both("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 2)", "COMMIT").result()
+        assert self.one.sql("SELECT v FROM t").fetchall() == [(2,)]
+        with pytest.raises(taut.Error) as error:
+            self.both("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 3)", "ROLLBACK").result()
+        assert state(error) == "23505"
+
+    def test_upsert_sees_the_row_that_was_faster(self):
+        upsert = "INSERT INTO t VALUES (2, 5) ON CONFLICT (k) DO UPDATE SET v = t.v + excluded.v"
+        self.both("INSERT INTO t VALUES (2, 1)", upsert, "COMMIT").result()
+        assert self.one.sql("SELECT v FROM t WHERE k = 2").fetchall() == [(6,)]
+        nothing = "INSERT INTO t VALUES (3, 5) ON CONFLICT DO NOTHING"
+        self.both("INSERT INTO t VALUES (3, 1)", nothing, "COMMIT").result()
+        assert self.one.sql("SELECT v FROM t WHERE k = 3").fetchall() == [(1,)]
+
+    def test_upsert_in_a_snapshot_is_refused_where_it_cannot_see(self):
+        self.two.sql("BEGIN")
+        self.two.sql("SELECT * FROM t").fetchall()
+        self.one.sql("INSERT INTO t VALUES (2, 1)")
+        with pytest.raises(taut.Error) as error:
+            self.two.sql("INSERT INTO t VALUES (2, 5) ON CONFLICT (k) DO UPDATE SET v = 9")
+        assert state(error) == "40001"
+
+    def test_a_key_that_is_referenced_does_not_go(self):
+        with pytest.raises(taut.Error) as error:
+            self.both("INSERT INTO child VALUES (1)", "DELETE FROM t WHERE k = 1", "COMMIT").result()
+        assert state(error) == "23503"
+
+    def test_a_key_that_goes_is_not_referenced(self):
+        with pytest.raises(taut.Error) as error:
+            self.both("DELETE FROM t WHERE k = 1", "INSERT INTO child VALUES (1)", "COMMIT").result()
+        assert state(error) == "23503"
+        assert self.keys("child") == []
+
+    @pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+    def test_references_that_were_committed_meanwhile_go_too(self, action):
+        self.one.sql(f"CREATE TABLE other (k integer REFERENCES t ON DELETE {action}, n integer)")
+        self.one.sql("INSERT INTO other VALUES (1, 1)")
+        # The row comes to the page that the other transaction has seen.
+        delete = "DELETE FROM t WHERE k = 1"
+        self.both("INSERT INTO other VALUES (1, 2)", delete, "COMMIT").result()
+        left = self.one.sql("SELECT k, n FROM other ORDER BY n").fetchall()
+        assert left == ([] if action == "CASCADE" else [(None, 1), (None, 2)])
+
+    @pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+    def test_references_that_a_snapshot_does_not_have_refuse_it(self, action):
+        self.one.sql(f"CREATE TABLE other (k integer REFERENCES t ON DELETE {action}, n integer)")
+        self.two.sql("BEGIN")
+        assert self.two.sql("SELECT count(*) FROM other").fetchall() == [(0,)]
+        self.one.sql("INSERT INTO other VALUES (1, 1)")
+        with pytest.raises(taut.Error) as error:
+            self.two.sql("DELETE FROM t WHERE k = 1")
+        assert state(error) == "40001"
+
+    def test_upserts_of_one_key_do_not_end_in_deadlocks(self):
+        self.one.sql("DELETE FROM t")
+        cons = [self.one, self.two, self.others]
+
+        def work(number):
+            for _ in range(40):
+                if number < len(cons):
+                    cons[number].sql("INSERT INTO t VALUES (1, 1) ON CONFLICT (k) DO UPDATE SET v = t.v + 1")
+
+        run_threads(work)
+        assert self.one.sql("SELECT k, v FROM t").fetchall() == [(1, 120)]
+
+    def test_references_do_not_wait_for_each_other(self):
+        self.one.sql("BEGIN")
+        self.one.sql("INSERT INTO child VALUES (1)")
+        self.two.sql("INSERT INTO child VALUES (1)")
+        self.one.sql("COMMIT")
+        assert self.keys("child") == [1, 1]
+
+    def test_truncate_waits_for_references(self):
+        with pytest.raises(taut.Error) as error:
+            self.both("TRUNCATE t, child", "INSERT INTO child VALUES (1)", "COMMIT").result()
+        assert state(error) == "23503"
+
+    def test_constraints_and_rows_exclude_each_other(self):
+        self.two.sql("BEGIN")
+        self.two.sql("INSERT INTO t VALUES (5, 1)")
+        self.one.sql("ALTER TABLE t ADD CONSTRAINT once UNIQUE (v)")
+        with pytest.raises(taut.Error) as error:
+            self.two.sql("COMMIT")
+        assert state(error) == "40001"
+
+    def test_two_that_write_each_others_keys_do_not_hang(self):
+        self.one.sql("BEGIN")
+        self.one.sql("INSERT INTO t VALUES (10, 0)")
+        self.two.sql("BEGIN")
+        self.two.sql("INSERT INTO t VALUES (20, 0)")
+        pending = Pending(lambda: self.two.sql("INSERT INTO t VALUES (10, 0)"), self.others)
+        assert pending.waits()
+        with pytest.raises(taut.Error) as error:
+            self.one.sql("INSERT INTO t VALUES (20, 0)")
+        assert state(error) == "40P01"
+        self.one.sql("ROLLBACK")
+        pending.result()
+        self.two.sql("COMMIT")
+        assert self.keys() == [1, 10, 20]
+
+
+@pytest.mark.parametrize("mover", ["on", "off"])
+def test_keys_hold_whoever_writes_them(database, mover):
+    setup = taut.connect(database)
+    setup.sql(f"SET mover = {mover}")
+    setup.sql("CREATE TABLE parent (k integer PRIMARY KEY, u integer UNIQUE)")
+    setup.sql("CREATE TABLE child (k integer REFERENCES parent ON DELETE CASCADE, n integer)")
+    done = [0] * THREADS
+
+    def work(number):
+        choose = random.Random(SEED * 1000 + number)
+        with setup.duplicate() as con:
+            con.sql("SET synchronous = 'off'")
+            for _ in range(TRANSACTIONS):
+                key, other = choose.randrange(40), choose.randrange(40)
+                statements = choose.choices(
+                    [
+                        f"INSERT INTO parent VALUES ({key}, {other})",
+                        f"INSERT INTO parent VALUES ({key}, {other}) ON CONFLICT DO NOTHING",
+                        f"INSERT INTO parent VALUES ({key}, NULL) ON CONFLICT (k) DO UPDATE SET u = {other}",
+                        f"UPDATE parent SET k = {other} WHERE k = {key}",
+                        f"DELETE FROM parent WHERE k = {key}",
+                        f"INSERT INTO child VALUES ({key}, {number})",
+                        f"DELETE FROM child WHERE k = {other}",
+                        f"UPDATE child SET k = {other} WHERE k = {key}",
+                        "VACUUM parent",
+                    ],
+                    weights=[4, 4, 4, 3, 2, 6, 2, 2, 0.3],
+                    k=choose.randrange(1, 4),
+                )
+                try:
+                    if len(statements) > 1:
+                        con.sql("BEGIN")
+                    for statement in statements:
+                        con.sql(statement)
+                    if len(statements) > 1:
+                        con.sql("COMMIT")
+                    done[number] += 1
+                except taut.Error as error:
+                    assert error.sqlstate in ("23505", "23503", "40001", "40P01", "25001", "21000"), error
+                    if con.in_transaction:
+                        con.sql("ROLLBACK")
+
+    run_threads(work)
+    assert min(done) > TRANSACTIONS // 20
+    for reopened in (False, True):
+        if reopened:
+            setup.close()
+            setup = taut.connect(database)
+        one = setup.sql("SELECT count(*), count(DISTINCT k), count(u), count(DISTINCT u) FROM parent").fetchall()[0]
+        assert one[0] == one[1] and one[2] == one[3]
+        assert setup.sql("SELECT * FROM child WHERE k NOT IN (SELECT k FROM parent)").fetchall() == []
+    setup.close()
+
+
+def test_every_way_of_loading_is_checked(database, tmp_path):
+    con = taut.connect(database)
+    con.sql("CREATE TABLE p (k bigint PRIMARY KEY)")
+    con.sql("CREATE TABLE t (k bigint PRIMARY KEY, p bigint REFERENCES p, v bigint DEFAULT 3 CHECK (v < 100000))")
+    con.sql("INSERT INTO p SELECT value FROM generate_series(0, 99999)")
+    fine = {"k": list(range(20_000)), "p": list(range(20_000)), "v": list(range(20_000))}
+
+    def ways(columns):
+        table = pyarrow.table({name: pyarrow.array(values, pyarrow.int64()) for name, values in columns.items()})
+        path = tmp_path / "rows.parquet"
+        pyarrow.parquet.write_table(table, path)
+        yield lambda: con.insert("t", table)
+        yield lambda: con.load("t", str(path))
+        yield lambda: con.sql(f"COPY t FROM '{path}'")
+        yield lambda: con.sql(f"INSERT INTO t SELECT * FROM '{path}'")
+
+    def changed(column, place, value):
+        columns = {name: list(values) for name, values in fine.items()}
+        columns[column][place] = value
+        return columns
+
+    for columns, expected in [
+        (changed("k", 19_999, 7), "23505"),
+        (changed("p", 123, 100_000), "23503"),
+        (changed("v", 15_000, 100_000), "23514"),
+        ({name: values[:10] for name, values in changed("k", 9, 7).items()}, "23505"),
+        ({name: values[:10] for name, values in changed("p", 0, -1).items()}, "23503"),
+    ]:
+        for load in ways(columns):
+            with pytest.raises(taut.Error) as error:
+                load()
+            assert state(error) == expected
+            assert con.sql("SELECT count(*) FROM t").fetchall() == [(0,)]
+    next(ways({"k": fine["k"], "p": fine["p"]}))()
+    assert con.sql("SELECT count(*), min(v), max(v) FROM t").fetchall() == [(20_000, 3, 3)]
+    con.sql("VACUUM")
+    for load in ways({name: values[-5_000:] for name, values in fine.items()}):
+        with pytest.raises(taut.Error) as error:
+            load()
+        assert state(error) == "23505"
+    con.close()

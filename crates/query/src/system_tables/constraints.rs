@@ -1,0 +1,66 @@
+//! `taut.constraints`: one row for each constraint, and for each default.
+
+use datafusion::arrow::array::ArrayRef;
+use taut_store::{Catalog, ReferentialAction, Table};
+use taut_types::{ColumnIndex, Schema};
+
+use super::texts;
+
+/// A constraint as text.
+struct Row {
+    name: Option<String>,
+    kind: &'static str,
+    columns: String,
+    definition: String,
+}
+
+pub(super) fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
+    let constraints = &table.constraints;
+    let keys = constraints.keys.iter().map(|key| {
+        let kind = if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
+        let columns = names(&table.schema, &key.columns);
+        Row { name: Some(key.name.clone()), kind, definition: format!("{kind} ({columns})"), columns }
+    });
+    let foreign = constraints.foreign_keys.iter().map(|key| {
+        let columns = names(&table.schema, &key.columns);
+        let parent = catalog.table_of(key.table);
+        let referenced = parent.map(|parent| format!("{} ({})", parent.name, names(&parent.schema, &key.referenced)));
+        let action = match key.on_delete {
+            ReferentialAction::NoAction => "",
+            ReferentialAction::Cascade => " ON DELETE CASCADE",
+            ReferentialAction::SetNull => " ON DELETE SET NULL",
+        };
+        let definition = format!("FOREIGN KEY ({columns}) REFERENCES {}{action}", referenced.unwrap_or_default());
+        Row { name: Some(key.name.clone()), kind: "FOREIGN KEY", columns, definition }
+    });
+    let checks = constraints.checks.iter().map(|check| Row {
+        name: Some(check.name.clone()),
+        kind: "CHECK",
+        columns: String::new(),
+        definition: format!("CHECK ({})", check.condition),
+    });
+    let not_null = table.schema.columns().iter().filter(|column| !column.nullable).map(|column| Row {
+        name: None,
+        kind: "NOT NULL",
+        columns: column.name.clone(),
+        definition: "NOT NULL".to_owned(),
+    });
+    let defaults = constraints.defaults.iter().map(|(column, value)| Row {
+        name: None,
+        kind: "DEFAULT",
+        columns: names(&table.schema, &[*column]),
+        definition: format!("DEFAULT {value}"),
+    });
+    let rows: Vec<Row> = keys.chain(foreign).chain(checks).chain(not_null).chain(defaults).collect();
+    vec![
+        texts(rows.iter().map(|_| Some(table.name.clone()))),
+        texts(rows.iter().map(|row| row.name.clone())),
+        texts(rows.iter().map(|row| Some(row.kind.to_owned()))),
+        texts(rows.iter().map(|row| Some(row.columns.clone()).filter(|columns| !columns.is_empty()))),
+        texts(rows.iter().map(|row| Some(row.definition.clone()))),
+    ]
+}
+
+fn names(schema: &Schema, columns: &[ColumnIndex]) -> String {
+    columns.iter().map(|column| schema.column(*column).name.as_str()).collect::<Vec<_>>().join(", ")
+}
