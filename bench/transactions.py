@@ -84,13 +84,20 @@ def permuted(count, seed):
     return numpy.random.default_rng(seed).permutation(count)
 
 
+MERGE = (
+    "MERGE INTO t USING batch ON t.k = batch.k WHEN MATCHED THEN UPDATE SET v = batch.v, s = batch.s "
+    "WHEN NOT MATCHED THEN INSERT (k, g, a, v, s) VALUES (batch.k, batch.g, batch.a, batch.v, batch.s)"
+)
+UPSERT = "INSERT INTO t SELECT * FROM batch ON CONFLICT (k) DO UPDATE SET v = excluded.v, s = excluded.s"
+
+
 class Taut:
     """A database in a directory; statements with parameters, whose plan it keeps where it does so by itself."""
 
-    def __init__(self, place, layout="row", synchronous="full", memory=None, cache=CACHE):
+    def __init__(self, place, layout="row", synchronous="full", memory=None, cache=CACHE, merge=False):
         import taut
 
-        self.place, self.layout, self.synchronous, self.errors = place, layout, synchronous, taut.Error
+        self.place, self.layout, self.synchronous, self.errors, self.merge = place, layout, synchronous, taut.Error, merge
         self.connection = taut.connect(place, threads=2, memory=memory, cache=cache, progress=False)
         self.sql("SET synchronous = '%s'" % synchronous)
 
@@ -101,8 +108,11 @@ class Taut:
         return self.sql(text).fetchall()
 
     def load(self, name, table, key=True):
-        groups = {"groups": GROUPS} if self.layout == "groups" else {}
-        self.connection.insert(name, table, layout=self.layout, sort_by="k", **groups)
+        design = {"layout": self.layout, "sort_by": "k", **({"groups": GROUPS} if self.layout == "groups" else {})}
+        options = ", ".join(f"{option} = '{value}'" for option, value in design.items())
+        primary = " PRIMARY KEY" if key and not self.merge else ""
+        self.sql(f"CREATE TABLE {name} (k BIGINT{primary}, g INTEGER, a BIGINT, v BIGINT, s VARCHAR) WITH ({options})")
+        self.connection.insert(name, table)
         self.sql("CHECKPOINT")
 
     def session(self):
@@ -116,14 +126,11 @@ class Taut:
         )
 
     def conflict(self, error):
-        return getattr(error, "sqlstate", None) == "40001"
+        return getattr(error, "sqlstate", None) in ("40001", "40P01")
 
     def upsert(self, table):
         self.connection.register("batch", table)
-        return lambda: self.sql(
-            "MERGE INTO t USING batch ON t.k = batch.k WHEN MATCHED THEN UPDATE SET v = batch.v, s = batch.s "
-            "WHEN NOT MATCHED THEN INSERT (k, g, a, v, s) VALUES (batch.k, batch.g, batch.a, batch.v, batch.s)"
-        )
+        return lambda: self.sql(MERGE if self.merge else UPSERT)
 
     def register(self, name, table):
         self.connection.register(name, table)
@@ -186,14 +193,7 @@ class DuckDB:
 
     def upsert(self, table):
         self.register("batch", table)
-        if self.merge:
-            return lambda: self.sql(
-                "MERGE INTO t USING batch ON t.k = batch.k WHEN MATCHED THEN UPDATE SET v = batch.v, s = batch.s "
-                "WHEN NOT MATCHED THEN INSERT (k, g, a, v, s) VALUES (batch.k, batch.g, batch.a, batch.v, batch.s)"
-            )
-        return lambda: self.sql(
-            "INSERT INTO t SELECT * FROM batch ON CONFLICT (k) DO UPDATE SET v = excluded.v, s = excluded.s"
-        )
+        return lambda: self.sql(MERGE if self.merge else UPSERT)
 
     def register(self, name, table):
         self.connection.register(name, table)
@@ -494,6 +494,7 @@ def upsert(part):
     made = {
         "Taut row": lambda place: Taut(place, "row"),
         "Taut column": lambda place: Taut(place, "column"),
+        "Taut column, MERGE without a key": lambda place: Taut(place, "column", merge=True),
         "SQLite": lambda place: SQLite(place),
         "DuckDB, MERGE without a key": lambda place: DuckDB(place, merge=True),
         "DuckDB": lambda place: DuckDB(place),
@@ -861,9 +862,8 @@ def text(facts):
         f"{facts['repetitions']} repetitions of {facts['seconds']:g} s, in turns, with half the distance between the least and the "
         "greatest. `make bench-transactions`.",
         "`full` survives when the machine stops, `normal` when the process is killed, `off` when the database is closed. SQLite has "
-        "a write-ahead log, and its `normal` promises what Taut's does. DuckDB and SQLite have a primary key in `single`, "
-        "`sessions` and `upsert`, and so refuse duplicates, which Taut cannot yet. SQLite and DuckDB run prepared statements; Taut's "
-        "are texts with parameters.",
+        "a write-ahead log, and its `normal` promises what Taut's does. Tables have a primary key in `single`, `sessions` "
+        "and `upsert`. SQLite and DuckDB run prepared statements; Taut's are texts with parameters.",
         *(["## Failures", "\n".join(failures)] if failures else []),
         "## Lost",
         f"Taut's best layout beside the best rival with the same promise; {len(lost)} of {len(found)} figures are lost, the worst first. "
