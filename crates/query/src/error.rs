@@ -207,6 +207,7 @@ impl From<TransactionError> for QueryError {
         match error {
             TransactionError::Deadlock => Self::Deadlock,
             TransactionError::Commit(error) => Self::Commit(error),
+            TransactionError::Read(error) => Self::Read(error),
             other => Self::Transaction { message: other.to_string(), sqlstate: "3B001" },
         }
     }

@@ -275,14 +275,13 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         let start = parser.parser.index();
         // DataFusion's COPY knows neither FROM nor options in parentheses.
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
-        let parsed = if is_copy {
+        let mut parsed = if is_copy {
             EngineStatement::Statement(Box::new(parser.parser.parse_statement()?))
         } else if let Some(abort) = transaction::abort(&mut parser.parser)? {
             EngineStatement::Statement(Box::new(abort))
         } else {
             parser.parse_statement().map_err(engine_error)?
         };
-        let mut parsed = parsed;
         floating_literals(&mut parsed);
         check_end(&parser.parser)?;
         let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);

@@ -279,6 +279,9 @@ pub enum TransactionError {
     /// A change cannot be made.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// A block cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// Why records of the log are not durable: the first operation of it that failed.

@@ -152,3 +152,22 @@ fn a_failure_while_the_log_is_begun_changes_nothing() {
         }
     }
 }
+
+#[test]
+fn catalogs_from_before_constraints_are_read() {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap()]).unwrap();
+    store.checkpoint().unwrap();
+    drop(store);
+    let text = String::from_utf8(disk.files().remove("catalog").unwrap()).unwrap();
+    assert!(!text.contains("constraints"), "{text}");
+    disk.put("catalog", text.replacen("taut-catalog 8", "taut-catalog 7", 1).as_bytes());
+    let store = open(&disk).unwrap();
+    assert!(store.snapshot().table("t").unwrap().constraints.is_empty());
+    change_rows(&store, "t", &[5], &[2]).unwrap();
+    drop(store);
+    assert_eq!(contents(&open(&disk).unwrap()).unwrap(), Contents::from([("t".to_owned(), vec![1, 3, 5])]));
+    assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 8 "));
+}

@@ -115,14 +115,9 @@ impl QuerySession {
         for keys in chunks(keys) {
             transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
             loop {
-                let preview = transaction.preview()?;
-                let Some(referencing) = preview.table_of(child.id) else { break };
                 // A key that another row has by now is still there.
-                let mut found = match preview.table_of(table.id) {
-                    Some(newest) => numbers(find(newest, &key.referenced, &keys)?),
-                    None => BTreeSet::new(),
-                };
-                let rows = find(referencing, &key.columns, &keys)?;
+                let mut found = numbers(find_now(transaction, table.id, &key.referenced, &keys)?);
+                let rows = find_now(transaction, child.id, &key.columns, &keys)?;
                 found = rows.iter().map(|(number, _)| *number).filter(|number| !found.contains(number)).collect();
                 let rows: Vec<RowId> =
                     rows.into_iter().filter(|(number, _)| found.contains(number)).map(|(_, row)| row).collect();
@@ -210,10 +205,8 @@ async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey,
     for keys in chunks(&columns_of(rows, &key.columns)) {
         transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
         loop {
-            let preview = transaction.preview()?;
-            let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
             let mut rows_of_keys: BTreeMap<u32, Vec<RowId>> = BTreeMap::new();
-            for (number, row) in find(newest, &key.columns, &keys)? {
+            for (number, row) in find_now(transaction, table.id, &key.columns, &keys)? {
                 rows_of_keys.entry(number).or_default().push(row);
             }
             rows_of_keys.retain(|_, rows| rows.len() > 1);
@@ -246,12 +239,15 @@ async fn check_referenced(
 ) -> Result<()> {
     for keys in chunks(&columns_of(rows, &key.columns)) {
         transaction.lock_keys(key.table, &hashes(&keys), KeyMode::Shared).await?;
-        let preview = transaction.preview()?;
-        let parent = preview.table_of(key.table).ok_or(CommitError::NoTable { table: key.table })?;
-        let found = numbers(find(parent, &key.referenced, &keys)?);
+        let found = numbers(find_now(transaction, key.table, &key.referenced, &keys)?);
         let wanted = key_hashes(&keys).into_iter().zip(0_u32..).filter_map(|(hash, number)| hash.map(|_| number));
         if let Some(missing) = wanted.into_iter().find(|number| !found.contains(number)) {
-            return Err(not_referenced(&preview, table, key, shown(table, &key.columns, &keys, missing)?));
+            return Err(not_referenced(
+                &transaction.snapshot(),
+                table,
+                key,
+                shown(table, &key.columns, &keys, missing)?,
+            ));
         }
     }
     Ok(())
@@ -281,7 +277,18 @@ fn columns_of(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
     columns.iter().map(|column| Arc::clone(rows.column(column.index()))).collect()
 }
 
-/// The rows of a table that have keys, with the numbers of these.
+/// The rows of a table that will have keys if the transaction commits now, with the numbers of these.
+fn find_now(
+    transaction: &Transaction,
+    table: TableId,
+    columns: &[ColumnIndex],
+    keys: &[ArrayRef],
+) -> Result<Vec<(u32, RowId)>> {
+    let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+    Ok(transaction.find(table, &columns, keys)?)
+}
+
+/// The rows of a version of a table that have keys, with the numbers of these.
 fn find(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>> {
     let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     Ok(KeySearch::new(table, &columns).find(keys)?)

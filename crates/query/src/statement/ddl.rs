@@ -59,8 +59,10 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
 
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
     let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
+    if create.unique {
+        return Err(QueryError::unsupported("a unique index", "ALTER TABLE t ADD UNIQUE (a) makes one"));
+    }
     let unsupported = [
-        (create.unique, "a unique index"),
         (!create.include.is_empty(), "INCLUDE"),
         (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
         (create.predicate.is_some(), "an index on a part of the rows"),

@@ -1,12 +1,58 @@
 //! What a transaction needs to check keys: their locks, and who has rows to himself. The protocol is in `locks/keys.rs`.
 
-use super::{Transaction, Waiting};
-use crate::TableId;
-use crate::delta::RowId;
-use crate::error::TransactionError;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+
+use super::{Transaction, Waiting, foreign_rows};
+use crate::delta::{RowId, RowSet};
+use crate::error::{CommitError, TransactionError};
 use crate::locks::{Busy, KeyMode};
+use crate::{KeySearch, TableId};
 
 impl Transaction {
+    /// The rows that have some keys, as [`KeySearch::find`] gives them, in the database as it would be if the transaction
+    /// committed now. Rows of others have the names that they have there.
+    ///
+    /// # Errors
+    /// When it could not commit, or a block cannot be read.
+    pub fn find(
+        &self,
+        table: TableId,
+        columns: &[usize],
+        keys: &[ArrayRef],
+    ) -> Result<Vec<(u32, RowId)>, TransactionError> {
+        let gone = || CommitError::NoTable { table };
+        let newest = self.store.newest();
+        let (base, snapshot) = {
+            let work = &self.state.lock().work;
+            (Arc::clone(&work.base), Arc::clone(&work.snapshot))
+        };
+        let own = snapshot.table_of(table).ok_or_else(gone)?;
+        if Arc::ptr_eq(&newest, &base) {
+            return Ok(KeySearch::new(own, columns).find(keys)?);
+        }
+        let theirs = newest.table_of(table);
+        let (Some(before), Some(theirs), false) = (base.table_of(table), theirs, self.changes_catalog()) else {
+            let preview = self.preview()?;
+            return Ok(KeySearch::new(preview.table_of(table).ok_or_else(gone)?, columns).find(keys)?);
+        };
+        // A preview would take in all that it inserted, again for each statement.
+        let deleted = match self.state.lock().work.rows.get(&table) {
+            Some(rows) => foreign_rows(own, theirs, rows, &base.moves)?,
+            None => RowSet::default(),
+        };
+        let mut found = KeySearch::new(theirs, columns).find(keys)?;
+        found.retain(|(_, row)| !deleted.contains(*row));
+        found.extend(KeySearch::new(own, columns).but_rows_of(before).find(keys)?);
+        Ok(found)
+    }
+
+    /// Whether it has changed more than rows.
+    fn changes_catalog(&self) -> bool {
+        !self.state.lock().work.edit.changes().is_empty()
+    }
+
     /// Locks keys of a table, by their hashes ([`crate::key_hashes`]), until it ends; all at once, so that the order in
     /// which they come means nothing. Waits for those who have them locked.
     ///

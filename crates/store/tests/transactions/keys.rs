@@ -11,7 +11,7 @@ use taut_store::{
     Catalog, KeyMode, KeySearch, RowId, RowSet, Store, Synchronous, TableId, Transaction, TransactionError, key_hashes,
 };
 
-use crate::common::{Random, append, batch, create_table, named_rows_of, open, ready, rows_of, write};
+use crate::common::{Move, Random, append, batch, create_table, named_rows_of, open, ready, rows_of, write};
 use crate::threads::block_on;
 
 fn key(value: i64) -> [ArrayRef; 1] {
@@ -31,7 +31,7 @@ fn find(version: &Catalog, table: TableId, value: i64) -> Vec<RowId> {
 /// Inserts a value unless there is a row with it; tells whether it did.
 fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Result<bool, TransactionError> {
     block_on(transaction.lock_keys(table, &[hash(value)], KeyMode::Exclusive))?;
-    while let Some(row) = find(transaction.preview()?.as_ref(), table, value).first() {
+    while let Some((_, row)) = transaction.find(table, &[0], &key(value))?.first() {
         if !block_on(transaction.wait_for_row(table, *row))? {
             return Ok(false);
         }
@@ -124,9 +124,30 @@ fn a_preview_has_what_others_and_itself_did() {
         |version: &Catalog| (1..=5).filter(|value| !find(version, table, *value).is_empty()).collect::<Vec<_>>();
     assert_eq!(found(&mine.snapshot()), [2, 3, 4]);
     assert_eq!(found(&mine.preview().unwrap()), [2, 4, 5]);
+    let now = |value: &i64| !mine.find(table, &[0], &key(*value)).unwrap().is_empty();
+    assert_eq!((1..=5).filter(now).collect::<Vec<_>>(), [2, 4, 5]);
     // Nobody has a row of its own locked but itself, and no row that nobody changes.
     assert!(!ready(mine.wait_for_row(table, names[0])).unwrap());
     assert!(!ready(store.begin().wait_for_row(table, names[1])).unwrap());
+}
+
+#[test]
+fn keys_are_found_by_the_names_that_rows_have_after_moves() {
+    let (store, table) = new_store(&[1, 2, 3]);
+    let rows = named_rows_of(store.snapshot().table("t").unwrap()).unwrap();
+    let (mine, other) = (store.begin(), store.begin());
+    ready(mine.delete_rows(table, &[rows[0].0].into_iter().collect())).unwrap();
+    mine.insert_rows(table, &batch(&[3, 4])).unwrap();
+    for seed in 1..3 {
+        let snapshot = store.snapshot();
+        Move::read(&store, snapshot.table("t").unwrap(), &mut Random(seed)).unwrap().commit(&store).unwrap();
+    }
+    let found = |transaction: &Transaction| {
+        (1..=4).map(|value| transaction.find(table, &[0], &key(value)).unwrap().len()).collect::<Vec<_>>()
+    };
+    assert_eq!((found(&mine), found(&other)), (vec![0, 1, 2, 1], vec![1, 1, 1, 0]));
+    mine.commit(Synchronous::Off).unwrap();
+    assert_eq!(found(&other), [0, 1, 2, 1]);
 }
 
 #[test]
