@@ -148,6 +148,14 @@ pub enum QueryError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
+    /// A column that is to be without nulls, and has some.
+    #[error("column {column:?} of table {table} holds nulls")]
+    Nulls {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
     /// A row that fails a condition.
     #[error("a row for table {table} violates check constraint {constraint:?}: {row}")]
     Check {

@@ -38,6 +38,7 @@ impl QueryError {
             Self::Build(error) => build_state(error),
             Self::Null { .. } => "23502",
             Self::Constraint(violation) => match violation.as_ref() {
+                Violation::Nulls { .. } => "23502",
                 Violation::Check { .. } => "23514",
                 Violation::NotUnique { .. } => "23505",
                 Violation::NotReferenced { .. } | Violation::StillReferenced { .. } => "23503",
@@ -65,6 +66,7 @@ fn commit_state(error: &CommitError) -> &'static str {
         CommitError::NameTaken { .. } => "42P07",
         CommitError::NoView { .. } => "42P01",
         CommitError::Referenced { .. } => "2BP01",
+        CommitError::NotSettled { .. } => "55000",
         CommitError::Constraints { .. } => "42830",
         CommitError::ReadOnly => "25006",
         CommitError::TooLarge => "54000",

@@ -176,6 +176,12 @@ pub enum CommitError {
         /// What is not there.
         expected: String,
     },
+    /// Nulls may be among deleted rows, or rows in no block, of a column that is to be without.
+    #[error("table {table:?} has deleted rows, or rows in no block; VACUUM FULL it first")]
+    NotSettled {
+        /// The table.
+        table: String,
+    },
     /// Another table has a foreign key to the table that is to go.
     #[error("table {table:?} cannot be dropped: table {by:?} has a foreign key to it; drop that first")]
     Referenced {

@@ -371,7 +371,7 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
             before.design == now.design
         }
         // The rows that there were obeyed them, and no row came since.
-        Change::SetConstraints { .. } => {
+        Change::SetConstraints { .. } | Change::SetNullable { .. } => {
             return match before.contents == now.contents {
                 true => Ok(()),
                 false => Err(CommitError::ConstraintsChanged { table: now.name.clone() }),
@@ -421,6 +421,7 @@ impl Work {
             };
             let mut children = now.constraints.referenced_by.iter();
             let is_same = before.constraints == now.constraints
+                && before.schema == now.schema
                 && children.all(|child| of_child(&self.base, child) == of_child(newest, child));
             if !is_same {
                 return Err(CommitError::ConstraintsChanged { table: now.name.clone() });

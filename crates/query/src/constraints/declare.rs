@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
-use taut_types::{ColumnIndex, Schema};
+use taut_types::{Column, ColumnIndex, Schema};
 
 use super::expressions::{condition, default_expression};
 use crate::error::{QueryError, Result};
@@ -35,20 +35,38 @@ pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &
     Ok(constraints)
 }
 
-/// The constraints of a table after some changes, and what the user should know.
+/// What becomes of a table by some changes.
+#[derive(Debug)]
+pub struct Altered {
+    /// Its constraints.
+    pub constraints: Constraints,
+    /// Its columns, some of which may hold nulls no more, or may again.
+    pub columns: Vec<Column>,
+    /// What the user should know.
+    pub notices: Vec<String>,
+}
+
+/// The constraints of a table after some changes.
 ///
 /// # Errors
 /// When one names what there is not, or does not fit.
-pub fn changed(
-    changes: &[ConstraintChange],
-    table: &taut_store::Table,
-    catalog: &Catalog,
-) -> Result<(Constraints, Vec<String>)> {
-    let subject = Subject { id: table.id, name: &table.name, schema: &table.schema };
+pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog: &Catalog) -> Result<Altered> {
     let (mut constraints, mut notices) = (table.constraints.as_ref().clone(), Vec::new());
+    let mut columns = table.schema.columns().to_vec();
     for change in changes {
+        let schema = Schema::new(columns.clone())?;
+        let mut subject = Subject { id: table.id, name: &table.name, schema: &schema };
         match change {
-            ConstraintChange::Add(constraint) => add(&mut constraints, constraint, subject, catalog)?,
+            ConstraintChange::Add(constraint) => {
+                let primary = match &constraint.rule {
+                    DeclaredRule::Key { columns, is_primary: true } => subject.columns(columns)?,
+                    _ => Vec::new(),
+                };
+                primary.iter().for_each(|column| columns[column.index()].nullable = false);
+                let schema = Schema::new(columns.clone())?;
+                subject.schema = &schema;
+                add(&mut constraints, constraint, subject, catalog)?;
+            }
             ConstraintChange::Drop { name, if_exists } => {
                 let known = constraints.names().any(|known| known == name);
                 if !known && !if_exists {
@@ -61,6 +79,9 @@ pub fn changed(
                 constraints.checks.retain(|check| check.name != *name);
                 constraints.foreign_keys.retain(|key| key.name != *name);
             }
+            ConstraintChange::Nullable { column, nullable } => {
+                columns[subject.column(column)?.index()].nullable = *nullable;
+            }
             ConstraintChange::Default { column, value: Some(value) } => {
                 set_default(&mut constraints, column, &value.to_string(), subject)?;
             }
@@ -69,7 +90,7 @@ pub fn changed(
             }
         }
     }
-    Ok((constraints, notices))
+    Ok(Altered { constraints, columns, notices })
 }
 
 fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject: Subject<'_>) -> Result<()> {
@@ -91,13 +112,6 @@ fn add(
                 return Err(QueryError::Duplicate { kind: "primary key", name: before.name.clone() });
             }
             let places = subject.columns(columns)?;
-            if *is_primary && let Some(column) = places.iter().find(|place| subject.schema.column(**place).nullable) {
-                let column = &subject.schema.column(*column).name;
-                return Err(QueryError::unsupported(
-                    format!("a primary key over column {column:?} of table {:?}, which may hold nulls", subject.name),
-                    "columns that were declared NOT NULL, and UNIQUE over others, are",
-                ));
-            }
             let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
             let name = named(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.keys.push(UniqueKey { name, columns: places, is_primary: *is_primary });

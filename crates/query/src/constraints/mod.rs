@@ -11,5 +11,5 @@ mod declare;
 mod expressions;
 
 pub use checks::Checks;
-pub use declare::{changed, declared};
+pub use declare::{Altered, altered, declared};
 pub use expressions::{default_expression, default_syntax};

@@ -16,9 +16,9 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind, Schema, TableDesign};
 use super::keys::{not_referenced, shown};
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
-use crate::constraints::{changed, declared};
+use crate::constraints::{Altered, altered, declared};
 use crate::error::{QueryError, Result, Violation};
-use crate::statement::{ConstraintChange, Declared};
+use crate::statement::{ConstraintChange, Declared, DeclaredRule};
 use crate::table::TautTable;
 
 /// The rows that a query looks at, those that they are compared with, and the table that is referenced.
@@ -52,11 +52,31 @@ impl QuerySession {
 
     /// Changes the constraints of a table, whose rows obey new ones already.
     pub(super) async fn alter_constraints(&self, name: &str, changes: &[ConstraintChange]) -> Result<Outcome> {
-        let _turn = self.take_turn(self.table(name)?.id).await;
+        let table = self.table(name)?;
+        let without_nulls = |change: &ConstraintChange| match change {
+            ConstraintChange::Nullable { nullable, .. } => !nullable,
+            ConstraintChange::Add(constraint) => {
+                matches!(constraint.rule, DeclaredRule::Key { is_primary: true, .. })
+            }
+            _ => false,
+        };
+        // Nulls of deleted rows would be in the way.
+        if changes.iter().any(without_nulls) && !table.delta.is_empty() && !self.is_in_transaction() {
+            self.vacuum(true, &[name.to_owned()]).await?;
+        }
+        let _turn = self.take_turn(table.id).await;
         let altered = self.in_transaction(async |to: Changes| {
             let snapshot = to.snapshot();
             let table = snapshot.table(name).ok_or_else(|| not_found(name))?;
-            let (constraints, notices) = changed(changes, table, &snapshot)?;
+            let Altered { constraints, columns, notices } = altered(changes, table, &snapshot)?;
+            let before = table.schema.columns().iter().zip(&columns).enumerate();
+            let nullable: Vec<(ColumnIndex, bool)> = before
+                .filter(|(_, (before, after))| before.nullable != after.nullable)
+                .map(|(place, (_, after))| (ColumnIndex::from(place), after.nullable))
+                .collect();
+            for (column, _) in nullable.iter().filter(|(_, nullable)| !nullable) {
+                self.check_no_nulls(&snapshot, table, *column).await?;
+            }
             self.check_all(&snapshot, table, &constraints).await?;
             to.commit(|edit| {
                 let mut design = table.design.as_ref().clone();
@@ -69,7 +89,14 @@ impl QuerySession {
                 if design != *table.design {
                     edit.set_design(table.id, design)?;
                 }
-                Ok::<_, QueryError>(set_constraints(edit, table.id, constraints)?)
+                // A key comes with columns without nulls, and goes before they may hold some.
+                let set = |edit: &mut CatalogEdit, wanted: bool| {
+                    let mut columns = nullable.iter().filter(|(_, nullable)| *nullable == wanted);
+                    columns.try_for_each(|(column, nullable)| edit.set_nullable(table.id, *column, *nullable))
+                };
+                set(edit, false)?;
+                set_constraints(edit, table.id, constraints)?;
+                Ok::<_, QueryError>(set(edit, true)?)
             })?;
             Ok((table.id, notices))
         });
@@ -89,6 +116,15 @@ impl QuerySession {
         }
         self.changes().commit(|edit| edit.set_design(table.id, design))?;
         self.rebuild(table.id, &format!("index {name}"), &[]).await
+    }
+
+    async fn check_no_nulls(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, column: ColumnIndex) -> Result<()> {
+        let column = table.schema.column(column).name.clone();
+        let sql = format!("SELECT 1 FROM \"{ROWS}\" WHERE {} IS NULL LIMIT 1", quoted(&column));
+        match self.first(snapshot, vec![(ROWS, Arc::clone(table))], &sql).await? {
+            Some(_) => Err(Violation::Nulls { table: table.name.clone(), column }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Whether all rows of a table obey the constraints that it does not have yet.

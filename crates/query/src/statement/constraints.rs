@@ -68,6 +68,13 @@ pub enum ConstraintChange {
         /// Whether it is no error that there is none.
         if_exists: bool,
     },
+    /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
+    Nullable {
+        /// The column.
+        column: String,
+        /// Whether it may hold nulls.
+        nullable: bool,
+    },
     /// `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`
     Default {
         /// The column.
@@ -149,6 +156,12 @@ pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintCha
         }
         AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::DropDefault } => {
             ConstraintChange::Default { column: normalize(column_name), value: None }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::SetNotNull } => {
+            ConstraintChange::Nullable { column: normalize(column_name), nullable: false }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::DropNotNull } => {
+            ConstraintChange::Nullable { column: normalize(column_name), nullable: true }
         }
         _ => return Ok(None),
     }))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
-use taut_types::{Partitioning, Schema, TableDesign};
+use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
 
 use super::{BlockId, Constraints, RowOrder, Table, TableId};
 use crate::NewBlock;
@@ -24,6 +24,7 @@ pub(crate) enum Change {
     SetDesign { table: TableId, design: Arc<TableDesign> },
     SetPartitioning { table: TableId, partitioning: Arc<Partitioning> },
     SetConstraints { table: TableId, constraints: Arc<Constraints> },
+    SetNullable { table: TableId, column: ColumnIndex, nullable: bool },
     CreateView { name: String, sql: String },
     DropView { name: String },
     InsertRows { table: TableId, page: UnitId, first: u32, rows: RecordBatch },
@@ -43,6 +44,7 @@ impl Change {
             | Self::SetDesign { table, .. }
             | Self::SetPartitioning { table, .. }
             | Self::SetConstraints { table, .. }
+            | Self::SetNullable { table, .. }
             | Self::InsertRows { table, .. }
             | Self::DeleteRows { table, .. } => Some(*table),
             Self::CreateView { .. } | Self::DropView { .. } => None,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use taut_types::{Partitioning, Schema, TableDesign};
+use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
 use super::check::check_design;
-use super::table_blocks::{append, columns_differ, is_of_design, partitions_of, replace};
+use super::table_blocks::{append, columns_differ, is_of_design, partitions_of, replace, set_nullable};
 use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
 use crate::delta::{Delta, Misplaced, RowSet, UnitId};
 use crate::directory::Directory;
@@ -198,6 +198,15 @@ impl CatalogEdit {
         self.make(Change::SetConstraints { table, constraints: Arc::new(constraints) })
     }
 
+    /// Says whether a column may hold nulls from now on. The rows that there are hold none, if it may not.
+    ///
+    /// # Errors
+    /// When the table is gone or has no such column, it is one of the primary key, or nulls may be among rows that are
+    /// deleted or in no block.
+    pub fn set_nullable(&mut self, table: TableId, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
+        self.make(Change::SetNullable { table, column, nullable })
+    }
+
     /// Creates a view.
     ///
     /// # Errors
@@ -370,6 +379,9 @@ impl CatalogEdit {
                     table.delta.set_keys(looked_up.iter().map(|columns| &**columns));
                     Ok(())
                 })
+            }
+            Change::SetNullable { table, column, nullable } => {
+                self.change_table(*table, |table| set_nullable(table, *column, *nullable))
             }
             Change::CreateView { name, sql } => {
                 self.check_name(name)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use taut_block::rows;
-use taut_types::{ColumnStatistics, Partitioning, Schema, TableDesign};
+use taut_types::{ColumnIndex, ColumnStatistics, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
 use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, TableId};
@@ -69,6 +69,11 @@ enum ChangeFile<'a> {
     SetConstraints {
         table: TableId,
         constraints: Cow<'a, Constraints>,
+    },
+    SetNullable {
+        table: TableId,
+        column: ColumnIndex,
+        nullable: bool,
     },
     CreateView {
         name: Cow<'a, str>,
@@ -165,6 +170,9 @@ fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Resul
         Change::SetConstraints { table, constraints } => {
             ChangeFile::SetConstraints { table: *table, constraints: Cow::Borrowed(constraints) }
         }
+        Change::SetNullable { table, column, nullable } => {
+            ChangeFile::SetNullable { table: *table, column: *column, nullable: *nullable }
+        }
         Change::CreateView { name, sql } => ChangeFile::CreateView { name: name.into(), sql: sql.into() },
         Change::DropView { name } => ChangeFile::DropView { name: name.into() },
         Change::InsertRows { table, page, first, rows: batch } => {
@@ -246,6 +254,7 @@ impl Read<'_> {
             ChangeFile::SetConstraints { table, constraints } => {
                 Change::SetConstraints { table, constraints: Arc::new(constraints.into_owned()) }
             }
+            ChangeFile::SetNullable { table, column, nullable } => Change::SetNullable { table, column, nullable },
             ChangeFile::CreateView { name, sql } => {
                 Change::CreateView { name: name.into_owned(), sql: sql.into_owned() }
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use taut_types::{Partitioning, Schema, TableDesign};
+use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
 
 use super::change::OldRows;
 use super::edit::RowOrder;
@@ -163,6 +163,22 @@ fn fits(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
         Some(block) => Err(columns_differ(&table.name, &table.schema, format!("block {}", block.entry().id))),
         None => Ok(()),
     }
+}
+
+/// Says whether a column may hold nulls. Blocks know for themselves whether theirs does.
+pub(super) fn set_nullable(table: &mut Table, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
+    let differ = |what: String| columns_differ(&table.name, &table.schema, what);
+    let mut columns = table.schema.columns().to_vec();
+    let changed = columns.get_mut(column.index()).ok_or_else(|| differ(format!("column {}", column.0)))?;
+    changed.nullable = nullable;
+    let schema = Schema::new(columns).map_err(|error| differ(error.to_string()))?;
+    if !nullable && !table.delta.is_empty() {
+        return Err(CommitError::NotSettled { table: table.name.clone() });
+    }
+    let expected = table.constraints.check_alone(&schema);
+    expected.map_err(|expected| CommitError::Constraints { table: table.name.clone(), expected })?;
+    table.schema = Arc::new(schema);
+    Ok(())
 }
 
 /// The partitions that a design leads to without looking at rows, none of which are divided yet.
