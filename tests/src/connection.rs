@@ -108,6 +108,10 @@ impl Connection {
         let mut output = DBOutput::StatementComplete(0);
         for text in self.server.arrangement.statements(sql) {
             for statement in session.parse(&text)? {
+                if matches!(statement, Statement::Mutation { .. }) {
+                    output = self.change(session, &statement)?;
+                    continue;
+                }
                 output = self.read(session.run(&statement)?)?;
                 self.run_again(session, &statement, &output)?;
             }
@@ -145,6 +149,33 @@ impl Connection {
         Ok(())
     }
 
+    /// Runs what changes rows three times, each time as if it had not run before: as above.
+    fn change(&self, session: &Session, statement: &Statement) -> Result<DBOutput<Kind>, RunError> {
+        let is_alone = !session.is_in_transaction();
+        if is_alone {
+            session.execute("BEGIN")?;
+        }
+        let run = || {
+            session.execute("SAVEPOINT \"before the change\"")?;
+            let first = self.read(session.run(statement)?)?;
+            for _ in 0..2 {
+                session.execute("ROLLBACK TO SAVEPOINT \"before the change\"")?;
+                let again = self.read(session.run(statement)?)?;
+                let (before, after) = (shown(&first), shown(&again));
+                if before != after {
+                    return Err(RunError::Differs { first: before, again: after });
+                }
+            }
+            session.execute("RELEASE SAVEPOINT \"before the change\"")?;
+            Ok(first)
+        };
+        let done = run();
+        if is_alone {
+            session.execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+        }
+        done
+    }
+
     fn read(&self, outcome: Outcome) -> Result<DBOutput<Kind>, RunError> {
         let rows = match outcome {
             Outcome::Rows(rows) => rows,
@@ -178,6 +209,19 @@ impl sqllogictest::DB for Connection {
 
     fn engine_name(&self) -> &str {
         "taut"
+    }
+}
+
+/// What a statement gave, whatever the order of its rows.
+fn shown(output: &DBOutput<Kind>) -> String {
+    match output {
+        DBOutput::Rows { types, rows } => {
+            let mut rows = rows.clone();
+            rows.sort_unstable();
+            format!("{types:?} {rows:?}")
+        }
+        DBOutput::StatementComplete(rows) => format!("{rows} rows"),
+        _ => "nothing that is known".to_owned(),
     }
 }
 

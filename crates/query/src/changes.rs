@@ -54,10 +54,10 @@ impl Changes {
         Self { transaction: Some(transaction), ..Self::at_once(store) }
     }
 
-    /// The same, where a statement gives no other columns new values.
+    /// The same, where a statement gives no other columns new values; `None` for any.
     #[must_use]
-    pub fn assigning(&self, columns: BTreeSet<ColumnIndex>) -> Self {
-        Self { assigned: Some(Arc::new(columns)), ..self.clone() }
+    pub fn assigning(&self, columns: Option<Arc<BTreeSet<ColumnIndex>>>) -> Self {
+        Self { assigned: columns, ..self.clone() }
     }
 
     /// Whether a statement may give any of some columns other values.

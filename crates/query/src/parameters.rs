@@ -143,6 +143,11 @@ impl Parameters {
     }
 }
 
+/// The place of a parameter, by its name in a statement or plan: 0 of `$1`.
+pub(crate) fn place_of(name: &str) -> Option<usize> {
+    name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
+}
+
 /// A value as the engine has it.
 pub(crate) fn scalar_of(value: &Value) -> ScalarValue {
     match value {

@@ -213,6 +213,7 @@ impl QuerySession {
                 let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan };
                 self.run_engine(&run, parameters).await
             }
+            Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
                 let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
@@ -245,8 +246,8 @@ impl QuerySession {
                 let what = format!("EXPLAIN {}", mutation.kind.verb());
                 Err(QueryError::unsupported(what, "EXPLAIN of the SELECT with the same conditions is"))
             }
-            Statement::Mutation { mutation, names, .. } => {
-                self.mutate(&Mutate { mutation, names: names.as_ref(), parameters }).await
+            Statement::Mutation { mutation, names, plan, .. } => {
+                self.mutate(&Mutate { mutation, names: names.as_ref(), parameters, plan }).await
             }
             Statement::Truncate { names } => self.truncate(names).await,
             Statement::Checkpoint => self.checkpoint(),

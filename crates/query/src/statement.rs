@@ -8,6 +8,7 @@ mod constraints;
 mod ddl;
 mod mutation;
 mod names;
+mod prepare;
 mod transaction;
 mod upkeep;
 
@@ -30,7 +31,7 @@ use taut_store::Synchronous;
 use taut_types::{Column, IndexKind};
 
 use crate::error::{QueryError, Result};
-use crate::kept::Slot;
+use crate::kept::{KeptChange, Slot};
 use crate::parameters::{self, Parameters};
 
 pub use chain::is_long;
@@ -140,6 +141,15 @@ pub enum Statement {
         names: Option<Arc<Names>>,
         /// Whether it comes from a long text, see [`is_long`].
         is_long: bool,
+        /// Where what is kept of it is.
+        plan: Slot<KeptChange>,
+    },
+    /// `PREPARE` of such a statement.
+    Prepare {
+        /// The name of the prepared statement.
+        name: String,
+        /// The statement, in which parameters have the types that were declared.
+        mutation: Box<Statement>,
     },
     /// `TRUNCATE`.
     Truncate {
@@ -199,6 +209,13 @@ pub enum Statement {
         /// As it was parsed.
         statement: Arc<EngineStatement>,
     },
+}
+
+impl Statement {
+    /// Whether it comes from a long text, see [`is_long`], as far as it says.
+    pub fn is_long(&self) -> bool {
+        matches!(self, Self::Engine { is_long: true, .. } | Self::Mutation { is_long: true, .. })
+    }
 }
 
 /// Whether a statement does nothing but give rows.
@@ -331,6 +348,11 @@ fn floating_literals(statement: &mut EngineStatement) {
 fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
     let statement = match statement {
         EngineStatement::Statement(ast) if Mutation::is(&ast) => return mutation(*ast, None, names, is_long),
+        EngineStatement::Statement(ast) if prepare::is_mutation(&ast) => {
+            let (name, ast) = prepare::mutation(*ast)?;
+            let mutation = Box::new(mutation(ast, None, names, is_long)?);
+            return Ok(Statement::Prepare { name, mutation });
+        }
         EngineStatement::Explain(ExplainStatement { options, statement }) => match *statement {
             EngineStatement::Statement(ast) if Mutation::is(&ast) => {
                 return mutation(*ast, Some(options), names, is_long);
@@ -399,10 +421,6 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         Ast::ShowTables { .. } => Ok(Statement::ShowTables),
         Ast::Truncate(truncate) => ddl::truncate(truncate),
         ast if transaction::is_transaction(&ast) => transaction::transaction(ast),
-        Ast::Prepare { statement, .. } if Mutation::is(&statement) => Err(QueryError::unsupported(
-            format!("PREPARE of {}", Mutation::of(*statement)?.kind.verb()),
-            "queries and INSERT without ON CONFLICT, RETURNING and DEFAULT can be prepared",
-        )),
         Ast::CreateIndex(create) => ddl::create_index(create),
         Ast::Execute { name: Some(ref name), ref parameters, immediate: false, ref into, ref using, .. }
             if into.is_empty() && using.is_empty() =>
@@ -426,7 +444,7 @@ fn mutation(
     names: Option<Arc<Names>>,
     is_long: bool,
 ) -> Result<Statement> {
-    Ok(Statement::Mutation { mutation: Arc::new(Mutation::of(ast)?), explain, names, is_long })
+    Ok(Statement::Mutation { mutation: Arc::new(Mutation::of(ast)?), explain, names, is_long, plan: Slot::default() })
 }
 
 /// The value of a literal, where it is a plain one.
@@ -445,6 +463,13 @@ pub(crate) fn literal(expression: &Expr) -> Option<parameters::Value> {
         },
         _ => None,
     }
+}
+
+/// The place of a parameter, where an expression is one.
+pub(crate) fn parameter(expression: &Expr) -> Option<usize> {
+    let Expr::Value(value) = expression else { return None };
+    let Value::Placeholder(name) = &value.value else { return None };
+    parameters::place_of(name)
 }
 
 /// An identifier as PostgreSQL reads it: in lower case unless quoted.
@@ -517,57 +542,12 @@ mod tests {
     }
 
     #[test]
-    fn transactions_are_taken_with_their_modes() {
-        let begin = |sql| match one(sql) {
-            Statement::Begin { isolation, read_only } => (isolation, read_only),
-            other => panic!("{sql}: {other:?}"),
-        };
-        use IsolationLevel::{ReadCommitted, Serializable, Snapshot};
-        for (sql, expected) in [
-            ("BEGIN", (None, false)),
-            ("begin work read write", (None, false)),
-            ("BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", (Some(Serializable), true)),
-            ("START TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ", (Some(Snapshot), true)),
-            ("BEGIN ISOLATION LEVEL SNAPSHOT", (Some(Snapshot), false)),
-            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", (Some(ReadCommitted), false)),
-        ] {
-            assert_eq!(begin(sql), expected, "{sql}");
-        }
-        for sql in ["COMMIT", "commit work and no chain", "END", "END TRANSACTION"] {
-            assert!(matches!(one(sql), Statement::Commit), "{sql}");
-        }
-        for (sql, expected) in [
-            ("ROLLBACK", None),
-            ("ABORT WORK", None),
-            ("ROLLBACK WORK TO SAVEPOINT A", Some("a")),
-            ("ROLLBACK TO \"A\"", Some("A")),
-        ] {
-            assert!(matches!(one(sql), Statement::Rollback { savepoint } if savepoint.as_deref() == expected), "{sql}");
-        }
-        assert!(matches!(one("SAVEPOINT A"), Statement::Savepoint { name } if name == "a"));
-        assert!(matches!(one("RELEASE A"), Statement::Release { name } if name == "a"));
-        assert!(matches!(one("RELEASE SAVEPOINT \"A\""), Statement::Release { name } if name == "A"));
-        assert!(matches!(
-            one("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"),
-            Statement::SetTransaction { isolation: Some(ReadCommitted), read_only: None, session: false }
-        ));
-        assert!(matches!(
-            one("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"),
-            Statement::SetTransaction { isolation: None, read_only: Some(false), session: true }
-        ));
-        assert!(matches!(
-            one("TRUNCATE TABLE T, public.u CONTINUE IDENTITY RESTRICT"),
-            Statement::Truncate { names } if names == ["t", "u"]
-        ));
-    }
-
-    #[test]
     fn errors_say_where_and_what_is_allowed() {
         let cases = [
             ("select (1\nfrom x", "Line: 2"),
             ("selec 1", "Line: 1, Column: 1"),
             ("select 1 2 3", "end of statement"),
-            ("prepare p as update t set a = 1", "PREPARE of UPDATE"),
+            ("prepare p as explain update t set a = 1", "EXPLAIN"),
             ("truncate t cascade", "TRUNCATE ... CASCADE"),
             ("truncate t restart identity", "RESTART IDENTITY"),
             ("truncate taut.t", "schema public"),

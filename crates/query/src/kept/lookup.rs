@@ -19,7 +19,8 @@ use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
 use crate::load::string_bytes;
-use crate::scan::{PageReader, block_error, comparison, list_test};
+use crate::parameters::place_of;
+use crate::scan::{Output, PageReader, Reader, block_error, comparison, list_test};
 
 /// Values that a lookup may test.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
@@ -43,8 +44,7 @@ const RETRY_EVERY: u32 = 64;
 #[derive(Debug)]
 pub struct Lookup {
     table: TableId,
-    columns: Box<[ColumnIndex]>,
-    output: SchemaRef,
+    output: Output,
     conditions: Vec<Condition>,
     limit: usize,
     failures: AtomicU32,
@@ -76,17 +76,16 @@ impl Lookup {
         let conditions = scan.filters.iter().flat_map(split_conjunction);
         let conditions: Vec<_> =
             conditions.map(|condition| condition_of(condition, &schema, shape)).collect::<Option<_>>()?;
-        let columns: Box<[_]> = columns.into_iter().map(ColumnIndex::from).collect();
         if conditions.is_empty() || columns.is_empty() {
             return None;
         }
-        let output = Arc::clone(plan.schema().inner());
-        Some(Self { table: shape.id, columns, output, conditions, limit, failures: AtomicU32::new(0) })
+        let output = Output::new(&columns, shape.table_columns, Arc::clone(plan.schema().inner()));
+        Some(Self { table: shape.id, output, conditions, limit, failures: AtomicU32::new(0) })
     }
 
     /// The columns that come out.
     pub fn output(&self) -> &SchemaRef {
-        &self.output
+        self.output.schema()
     }
 
     /// The rows in a snapshot, for values of the parameters. `None` where it is given up.
@@ -115,7 +114,7 @@ impl Lookup {
         let Some(batches) = self.batches(table, predicate)? else { return Ok(None) };
         match batches.len() {
             0 | 1 => Ok(Some(batches)),
-            _ => Ok(Some(vec![concat_batches(&self.output, &batches)?])),
+            _ => Ok(Some(vec![concat_batches(self.output.schema(), &batches)?])),
         }
     }
 
@@ -138,18 +137,9 @@ impl Lookup {
                 if given.wanted == 0 {
                     return Ok(Some(given.batches));
                 }
-                let mut reader = table.open_segment(&block, segment);
-                let selection = reader.filter_in_order(predicate, &mut history, &mut report);
-                let selection = selection.map_err(|error| block_error(&block, error))?;
-                let Some(rows) = given.take(&selection, self.columns.len()).filter(|_| !is_much(&report)) else {
+                let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
+                if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
                     return Ok(None);
-                };
-                if rows > 0 {
-                    let arrays = reader.project(&selection, 0..rows, &self.columns, &mut report);
-                    let arrays = arrays.map_err(|error| block_error(&block, error))?;
-                    if !given.add(RecordBatch::try_new(Arc::clone(&self.output), arrays)?) {
-                        return Ok(None);
-                    }
                 }
             }
         }
@@ -159,20 +149,28 @@ impl Lookup {
                 break;
             }
             page_rows += page.rows();
-            if page_rows > PAGE_ROWS_MAX {
+            let reader = Reader::Page(PageReader::new(table, page));
+            if page_rows > PAGE_ROWS_MAX || !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
                 return Ok(None);
-            }
-            let mut reader = PageReader::new(table, page);
-            let selection = reader.filter(predicate)?;
-            let Some(rows) = given.take(&selection, self.columns.len()) else { return Ok(None) };
-            if rows > 0 {
-                let arrays = reader.project(&selection, 0..rows, &self.columns)?;
-                if !given.add(RecordBatch::try_new(Arc::clone(&self.output), arrays)?) {
-                    return Ok(None);
-                }
             }
         }
         Ok(Some(given.batches))
+    }
+
+    /// Adds the rows of one segment or page; tells whether it has not become too much.
+    fn read(
+        &self,
+        mut reader: Reader<'_>,
+        predicate: &Predicate,
+        history: &mut TestHistory,
+        (given, report): (&mut Given, &mut ScanReport),
+    ) -> Result<bool> {
+        let selection = reader.filter(predicate, history, report)?;
+        let Some(rows) = given.take(&selection, self.output.schema().fields().len()).filter(|_| !is_much(report))
+        else {
+            return Ok(false);
+        };
+        Ok(rows == 0 || given.add(reader.batch(&selection, 0..rows, &self.output, report)?))
     }
 }
 
@@ -260,8 +258,8 @@ fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan
 
 fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Option<Condition> {
     let place = |column: &Column| {
-        let place = schema.index_of_column_by_name(None, &column.name)?;
-        shape.visible.get(place).copied().map(ColumnIndex::from)
+        let place = *shape.visible.get(schema.index_of_column_by_name(None, &column.name)?)?;
+        (place < shape.table_columns).then(|| ColumnIndex::from(place))
     };
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
@@ -285,10 +283,7 @@ fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Opti
 fn operand_of(expression: &Expr) -> Option<Operand> {
     match expression {
         Expr::Literal(value, _) => Some(Operand::Value(value.clone())),
-        Expr::Placeholder(placeholder) => {
-            let number: usize = placeholder.id.strip_prefix('$')?.parse().ok()?;
-            Some(Operand::Parameter(number.checked_sub(1)?))
-        }
+        Expr::Placeholder(placeholder) => Some(Operand::Parameter(place_of(&placeholder.id)?)),
         _ => None,
     }
 }
@@ -315,10 +310,9 @@ mod tests {
             operator,
             operands: vec![Operand::Parameter(place)],
         };
-        let output = Arc::new(table.schema.arrow().project(&[0]).unwrap());
+        let output = Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap()));
         let conditions = vec![column(0, Some(Operator::GtEq)), column(2, Some(Operator::Eq))];
-        let columns = Box::from([ColumnIndex(0)]);
-        let mut lookup = Lookup { table: table.id, columns, output, conditions, limit: 3, failures: AtomicU32::new(0) };
+        let mut lookup = Lookup { table: table.id, output, conditions, limit: 3, failures: AtomicU32::new(0) };
         let found = |lookup: &Lookup, id: i64, x: f64| {
             let (id, x) = (ScalarValue::Int64(Some(id)), ScalarValue::Float64(Some(x)));
             let batches = lookup.run(&store.snapshot(), &[id, ScalarValue::Null, x]).unwrap().unwrap();

@@ -5,6 +5,7 @@
 //! in the values, and the tables of the newest snapshot. What only looks up few rows does without a planner and without
 //! other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
 
+mod change;
 mod exact;
 pub mod lookup;
 mod texts;
@@ -22,6 +23,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volat
 use parking_lot::Mutex;
 use taut_store::{Catalog, Store, TableId};
 
+pub use self::change::{FoundRows, KeptChange, Planned};
 pub use self::exact::exact;
 use self::lookup::Lookup;
 use crate::parameters::Value;
@@ -32,6 +34,8 @@ pub use texts::Texts;
 /// A table whose rows are put in when the plan is run: the columns of a stored one that the statement sees.
 pub struct TableShape {
     id: TableId,
+    /// Columns of the stored table; the place behind them is that of the ids of rows.
+    table_columns: usize,
     /// Places in the stored table.
     visible: Vec<usize>,
     schema: SchemaRef,
@@ -62,35 +66,52 @@ pub struct Basis {
     pub definitions: u64,
 }
 
-/// Where a statement keeps its plan.
-#[derive(Clone, Debug, Default)]
-pub struct Slot(Arc<Mutex<State>>);
+/// What a statement keeps.
+pub trait Kept {
+    /// Whether it is for a session as it is, and for tables as they are.
+    fn holds(&self, basis: Basis, snapshot: &Catalog) -> bool;
+}
 
-#[derive(Debug, Default)]
-enum State {
+/// Where a statement keeps its plan.
+#[derive(Debug)]
+pub struct Slot<P = KeptPlan>(Arc<Mutex<State<P>>>);
+
+#[derive(Debug)]
+enum State<P> {
     /// The statement was not run yet.
-    #[default]
     New,
     /// It was, once.
     Seen,
     /// Its plan cannot be kept.
     Unkept(Basis),
-    Kept(Arc<KeptPlan>),
+    Kept(Arc<P>),
 }
 
 /// What a slot has for a statement that is about to run.
-pub enum Found {
+pub enum Found<P> {
     /// A plan that holds.
-    Plan(Arc<KeptPlan>),
+    Plan(Arc<P>),
     /// Nothing; a plan that is made now may be kept.
     Wanted,
     /// Nothing, and nothing is to be kept.
     Nothing,
 }
 
-impl Slot {
+impl<P> Clone for Slot<P> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<P> Default for Slot<P> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(State::New)))
+    }
+}
+
+impl<P: Kept> Slot<P> {
     /// The plan, if it holds.
-    pub fn get(&self, basis: Basis, snapshot: &Catalog) -> Option<Arc<KeptPlan>> {
+    pub fn get(&self, basis: Basis, snapshot: &Catalog) -> Option<Arc<P>> {
         match &*self.0.lock() {
             State::Kept(plan) if plan.holds(basis, snapshot) => Some(Arc::clone(plan)),
             _ => None,
@@ -99,7 +120,7 @@ impl Slot {
 
     /// As [`Slot::get`] for a statement that runs now. From the second time on its plan is to be kept: most statements
     /// are run once.
-    pub fn find(&self, basis: Basis, snapshot: &Catalog) -> Found {
+    pub fn find(&self, basis: Basis, snapshot: &Catalog) -> Found<P> {
         let mut state = self.0.lock();
         match &*state {
             State::New => {
@@ -113,7 +134,7 @@ impl Slot {
     }
 
     /// Keeps a plan, or that there is none to keep.
-    pub fn keep(&self, basis: Basis, plan: Option<&Arc<KeptPlan>>) {
+    pub fn keep(&self, basis: Basis, plan: Option<&Arc<P>>) {
         *self.0.lock() = plan.map_or(State::Unkept(basis), |plan| State::Kept(Arc::clone(plan)));
     }
 }
@@ -144,17 +165,7 @@ impl KeptPlan {
         if !parameters.is_empty() && !compares_parameters(&optimized).ok()? {
             return None;
         }
-        let mut tables = Vec::new();
-        let plan = optimized.transform_up_with_subqueries(|node| {
-            let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
-            let provider = source_as_provider(&scan.source)?;
-            let table = provider.downcast_ref::<TautTable>();
-            let table = table.ok_or_else(|| internal_datafusion_err!("a table that is not stored"))?;
-            tables.push((table.stored().id, table.rows()));
-            scan.source = Arc::new(table.shape());
-            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
-        });
-        let plan = plan.ok()?.data;
+        let (plan, tables) = without_rows(optimized).ok()?;
         if tables.len() > 1 && !parameters.is_empty() {
             return None;
         }
@@ -165,18 +176,6 @@ impl KeptPlan {
     /// The tables that it reads.
     pub fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
         self.tables.iter().map(|(table, _)| *table)
-    }
-
-    /// Whether this is a plan for a session as it is, and for tables as they are: a table that has grown or shrunk much
-    /// may want another one.
-    fn holds(&self, basis: Basis, snapshot: &Catalog) -> bool {
-        const CHANGE_MAX: u64 = 2;
-        let is_like = |(id, rows): &(TableId, u64)| {
-            let now = snapshot.table_of(*id).map(|table| table.rows());
-            now.is_some_and(|now| now <= rows * CHANGE_MAX && *rows <= now * CHANGE_MAX)
-        };
-        // A single table has no order of joins.
-        self.basis == basis && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
     }
 
     /// Values as the types of the parameters, where they are the same in them.
@@ -209,6 +208,19 @@ impl KeptPlan {
     }
 }
 
+impl Kept for KeptPlan {
+    /// A table that has grown or shrunk much may want another plan.
+    fn holds(&self, basis: Basis, snapshot: &Catalog) -> bool {
+        const CHANGE_MAX: u64 = 2;
+        let is_like = |(id, rows): &(TableId, u64)| {
+            let now = snapshot.table_of(*id).map(|table| table.rows());
+            now.is_some_and(|now| now <= rows * CHANGE_MAX && *rows <= now * CHANGE_MAX)
+        };
+        // A single table has no order of joins.
+        self.basis == basis && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
+    }
+}
+
 impl Debug for KeptPlan {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write!(formatter, "KeptPlan({:?}, {})", self.basis, self.plan.display())
@@ -218,12 +230,32 @@ impl Debug for KeptPlan {
 impl TautTable {
     fn shape(&self) -> TableShape {
         let (visible, schema) = self.visible();
-        TableShape { id: self.stored().id, visible: visible.to_vec(), schema: Arc::clone(schema) }
+        TableShape {
+            id: self.stored().id,
+            table_columns: self.stored().schema.len(),
+            visible: visible.to_vec(),
+            schema: Arc::clone(schema),
+        }
     }
 
     fn of_shape(store: Arc<Store>, stored: Arc<taut_store::Table>, shape: &TableShape) -> Self {
         Self::with_visible(store, stored, shape.visible.clone(), Arc::clone(&shape.schema))
     }
+}
+
+/// A plan whose tables have no rows, and what they had.
+fn without_rows(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(TableId, u64)>)> {
+    let mut tables = Vec::new();
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+        let provider = source_as_provider(&scan.source)?;
+        let table = provider.downcast_ref::<TautTable>();
+        let table = table.ok_or_else(|| internal_datafusion_err!("a table that is not stored"))?;
+        tables.push((table.stored().id, table.rows()));
+        scan.source = Arc::new(table.shape());
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok((plan.data, tables))
 }
 
 /// Whether a plan only gives rows.
@@ -277,33 +309,32 @@ fn is_stored(plan: &LogicalPlan) -> Result<bool> {
 
 /// Whether all parameters of an optimized plan are compared with a column, as they are.
 fn compares_parameters(plan: &LogicalPlan) -> Result<bool> {
-    let is_column = |expression: &Expr| matches!(expression, Expr::Column(_));
-    let is_operand = |expression: &Expr| matches!(expression, Expr::Placeholder(_) | Expr::Literal(..));
     let mut compared = true;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|part| {
-                let is_comparison = match part {
-                    Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                        let both = |one, other| is_column(one) && is_operand(other);
-                        op.supports_propagation() && (both(left, right) || both(right, left))
-                    }
-                    Expr::InList(list) => is_column(&list.expr) && list.list.iter().all(is_operand),
-                    Expr::Between(between) => {
-                        is_column(&between.expr) && is_operand(&between.low) && is_operand(&between.high)
-                    }
-                    Expr::Like(like) => is_column(&like.expr) && is_operand(&like.pattern),
-                    Expr::Placeholder(_) => {
-                        compared = false;
-                        false
-                    }
-                    _ => false,
-                };
-                Ok(if is_comparison { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
+                compared &= !matches!(part, Expr::Placeholder(_));
+                Ok(if is_comparison(part) { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
             })
         })
     })?;
     Ok(compared)
+}
+
+/// Whether an expression compares a column with values and parameters.
+fn is_comparison(expression: &Expr) -> bool {
+    let is_column = |expression: &Expr| matches!(expression, Expr::Column(_));
+    let is_operand = |expression: &Expr| matches!(expression, Expr::Placeholder(_) | Expr::Literal(..));
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let both = |one, other| is_column(one) && is_operand(other);
+            op.supports_propagation() && (both(left, right) || both(right, left))
+        }
+        Expr::InList(list) => is_column(&list.expr) && list.list.iter().all(is_operand),
+        Expr::Between(between) => is_column(&between.expr) && is_operand(&between.low) && is_operand(&between.high),
+        Expr::Like(like) => is_column(&like.expr) && is_operand(&like.pattern),
+        _ => false,
+    }
 }
 
 /// The types of `$1`, `$2` and so on, where all are known wherever they stand.

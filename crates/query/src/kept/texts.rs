@@ -1,4 +1,4 @@
-//! What the texts of queries were parsed to, so that one which comes again finds its plan.
+//! What texts were parsed to, so that one which comes again is not parsed again and finds its plan.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ const TEXTS_MAX: usize = 64;
 /// Longer ones are not.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// The queries that a session was given last.
+/// The texts that a session was given last and that are likely to come again.
 #[derive(Debug, Default)]
 pub struct Texts(Mutex<Known>);
 
@@ -33,10 +33,16 @@ impl Texts {
         Some(statement.clone())
     }
 
-    /// Remembers what a text was parsed to, if it is a query, in the place of the one that was used longest ago.
+    /// Remembers what a text was parsed to, if it is a query, or may have parameters: one that writes literals hardly ever
+    /// comes again. It takes the place of the one that was used longest ago.
     pub fn insert(&self, text: &str, statements: &[Statement]) {
-        let [known @ Statement::Engine { statement, .. }] = statements else { return };
-        if text.len() > TEXT_BYTES_MAX || !is_query(statement) {
+        let [known] = statements else { return };
+        let may_come_again = match known {
+            Statement::Engine { statement, .. } => is_query(statement) || text.contains(['?', '$']),
+            Statement::Mutation { explain: None, .. } => text.contains(['?', '$']),
+            _ => false,
+        };
+        if text.len() > TEXT_BYTES_MAX || !may_come_again {
             return;
         }
         let mut all = self.0.lock();

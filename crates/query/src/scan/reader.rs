@@ -7,15 +7,16 @@ use datafusion::arrow::array::{ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{Result, exec_datafusion_err};
-use taut_block::{ScanReport, SegmentReader, Selection};
+use taut_block::{ScanReport, SegmentReader, Selection, TestHistory};
 use taut_store::{OpenBlock, RowId, UnitId};
-use taut_types::ColumnIndex;
+use taut_types::{ColumnIndex, Predicate};
 
 use super::page::PageReader;
 use super::source::ScanSource;
-use super::stream::{Conditions, block_error};
+use super::stream::block_error;
 
 /// What comes out of a scan.
+#[derive(Debug)]
 pub struct Output {
     schema: SchemaRef,
     /// The columns that are stored, in order.
@@ -28,11 +29,21 @@ pub struct Output {
 impl Output {
     /// That of a scan.
     pub fn of(source: &ScanSource) -> Self {
-        let are_ids: Vec<bool> = source.columns.iter().map(|column| source.table().is_row_id(*column)).collect();
-        let stored = source.columns.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
-        let stored = stored.map(|(column, _)| ColumnIndex::from(*column)).collect();
+        Self::new(&source.columns, source.table().stored().schema.len(), Arc::clone(&source.output))
+    }
+
+    /// Columns by their places in a table that has so many; the place behind them is that of the ids of rows.
+    pub fn new(places: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
+        let are_ids: Vec<bool> = places.iter().map(|place| *place == table_columns).collect();
+        let stored = places.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
+        let stored = stored.map(|(place, _)| ColumnIndex::from(*place)).collect();
         let has_ids = are_ids.contains(&true);
-        Self { schema: Arc::clone(&source.output), stored, are_ids, has_ids }
+        Self { schema, stored, are_ids, has_ids }
+    }
+
+    /// The same in Arrow.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 }
 
@@ -49,8 +60,12 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// When a section cannot be read, or a condition fails on a row.
-    pub fn filter(&mut self, conditions: &mut Conditions<'_>, report: &mut ScanReport) -> Result<Selection> {
-        let Conditions { predicate, history, .. } = conditions;
+    pub fn filter(
+        &mut self,
+        predicate: &Predicate,
+        history: &mut TestHistory,
+        report: &mut ScanReport,
+    ) -> Result<Selection> {
         match self {
             Self::Segment(block, _, reader) => {
                 let selection = reader.filter_in_order(predicate, history, report);

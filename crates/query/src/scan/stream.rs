@@ -160,7 +160,8 @@ pub fn open(
                     Reader::Page(PageReader::new(&table, page))
                 }
             };
-            let selection = reader.filter(&mut conditions, metrics.report())?;
+            let Conditions { predicate, history, .. } = &mut conditions;
+            let selection = reader.filter(predicate, history, metrics.report())?;
             let selected = selection.len().min(wanted);
             wanted -= selected;
             let mut row = 0;

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::kept::exact;
 use crate::load::check_constraints;
 use crate::parameters::{Parameters, Value};
-use crate::statement::{literal, local_name, normalize};
+use crate::statement::{literal, local_name, normalize, parameter};
 
 /// More rows than these are planned: they may be worth blocks.
 const ROWS_MAX: usize = 256;
@@ -130,11 +130,4 @@ fn values_of(table: &Table, listed: &Listed<'_>, values: &[Value]) -> Option<Vec
     }
     // Values that no parameter stands for are an error.
     (used == values.len()).then_some(columns)
-}
-
-/// The place of a parameter.
-fn parameter(expression: &Expr) -> Option<usize> {
-    let Expr::Value(value) = expression else { return None };
-    let ast::Value::Placeholder(name) = &value.value else { return None };
-    name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }

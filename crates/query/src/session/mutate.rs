@@ -13,19 +13,24 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
-use taut_store::{CommitError, KeyMode, Table, TableId, UniqueKey};
+use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
+use super::queries::positional;
 use super::transactions::is_conflict;
 use super::{Done, Outcome, QuerySession, count_of};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
+use crate::kept::{Found, FoundRows, KeptChange, Planned, Slot};
 use crate::load::InsertExec;
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
-use crate::parameters::Parameters;
-use crate::statement::{ConflictTarget, IsolationLevel, Mutation, MutationKind, Names, TARGET, TargetColumn, WRITTEN};
+use crate::parameters::{Parameters, Value};
+use crate::statement::{
+    ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET, TargetColumn,
+    WRITTEN,
+};
 use crate::table::TautTable;
 
 /// How often a statement is run again by itself that another transaction was faster than.
@@ -36,6 +41,16 @@ pub(super) struct Mutate<'a> {
     pub mutation: &'a Mutation,
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
+    pub plan: &'a Slot<KeptChange>,
+}
+
+/// The query of a mutation, and what else is known of it before it is planned.
+struct Asked<'a> {
+    query: MutationQuery,
+    /// Those that `ON CONFLICT` means.
+    keys: Vec<&'a UniqueKey>,
+    /// The columns that may get other values; `None` for all.
+    assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
 }
 
 impl QuerySession {
@@ -55,6 +70,19 @@ impl QuerySession {
             }
         }
         self.try_to_mutate(mutate).await
+    }
+
+    /// Prepares a statement that changes rows, if it can be planned.
+    pub(super) async fn prepare(&self, name: &str, statement: &Statement) -> Result<Outcome> {
+        if let Statement::Mutation { mutation, names, .. } = statement {
+            let changes = self.changes();
+            let table = self.table(&mutation.table)?;
+            let Asked { query, .. } = asked(mutation, &table)?;
+            let state = self.target_state(&changes, &table, names.as_ref());
+            state.statement_to_plan(EngineStatement::Statement(Box::new(Ast::Query(query.query)))).await?;
+        }
+        self.prepared.insert(name, statement.clone())?;
+        Ok(Outcome::Done(Done::of("PREPARE")))
     }
 
     /// Whether a statement that lost against another transaction may be run again, on what there is now.
@@ -90,27 +118,18 @@ impl QuerySession {
     }
 
     async fn mutate_in(&self, changes: &Changes, mutate: &Mutate<'_>) -> Result<Outcome> {
-        let Mutate { mutation, names, parameters } = mutate;
+        let Mutate { mutation, names, parameters, .. } = mutate;
         let snapshot = changes.snapshot();
         let table = snapshot.table(&mutation.table);
         let table = table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })?;
-        let defaults = defaults_of(table)?;
-        let columns: Vec<TargetColumn<'_>> = (0..table.schema.len())
-            .map(|place| {
-                let column = table.schema.column(ColumnIndex::from(place));
-                let default = defaults.get(&ColumnIndex::from(place));
-                TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
-            })
-            .collect();
-        let keys = conflict_keys(mutation, table)?;
-        let query = mutation.query(&columns, &named(table, &keys))?;
-        let changes = &match mutation.assigned(&columns)? {
-            Some(assigned) => changes.assigning(assigned.into_iter().map(ColumnIndex::from).collect()),
-            None => changes.clone(),
-        };
+        if let Some(rows) = self.change_kept(changes, mutate, (&snapshot, table)).await? {
+            return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows)));
+        }
+        let Asked { query, keys, assigned } = asked(mutation, table)?;
+        let changes = &changes.assigning(assigned);
         let state = self.target_state(changes, table, *names);
         let changed = ChangedRows::default();
-        let plan = plan_of(&state, query.query, parameters).await?;
+        let plan = bound_plan(&state, query.query, parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
         let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
@@ -165,6 +184,67 @@ impl QuerySession {
         }
     }
 
+    /// Changes the rows of a mutation that was run before and looks its rows up, and tells how many. `None` for all
+    /// others, which are planned.
+    async fn change_kept(
+        &self,
+        changes: &Changes,
+        mutate: &Mutate<'_>,
+        (snapshot, table): (&Catalog, &Arc<Table>),
+    ) -> Result<Option<u64>> {
+        let Some(transaction) = changes.transaction() else { return Ok(None) };
+        let Some(kept) = self.kept_change(changes, mutate, (snapshot, table)).await? else { return Ok(None) };
+        let Some(values) = positional(mutate.parameters) else { return Ok(None) };
+        transaction.reads(table.id);
+        let Some(FoundRows { rows, new }) = kept.find(snapshot, values)? else { return Ok(None) };
+        let count = rows.len();
+        if count > 0 {
+            transaction.delete_rows(table.id, &rows).await?;
+        }
+        let changes = changes.assigning(kept.assigned().cloned());
+        match new {
+            Some(new) => {
+                transaction.insert_rows(table.id, &new)?;
+                changes.wrote(table, WrittenRows::New(new));
+                changes.wrote(table, WrittenRows::Replaced(rows));
+            }
+            None => changes.wrote(table, WrittenRows::Deleted(rows)),
+        }
+        Ok(Some(count))
+    }
+
+    /// What is kept of a mutation, which is made when it runs the second time.
+    async fn kept_change(
+        &self,
+        changes: &Changes,
+        mutate: &Mutate<'_>,
+        (snapshot, table): (&Catalog, &Arc<Table>),
+    ) -> Result<Option<Arc<KeptChange>>> {
+        let Mutate { mutation, names, parameters, plan: slot } = mutate;
+        let is_simple =
+            matches!(mutation.kind, MutationKind::Update | MutationKind::Delete) && mutation.returning.is_none();
+        // Rows of a table that asks for encodings go to blocks, which say whether they admit them.
+        let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
+            return Ok(None);
+        };
+        let basis = self.planning.basis(snapshot);
+        match slot.find(basis, snapshot) {
+            Found::Plan(kept) => return Ok(Some(kept)),
+            Found::Nothing => return Ok(None),
+            // A null does not say of which type others will be.
+            Found::Wanted if values.contains(&Value::Null) => return Ok(None),
+            Found::Wanted => {}
+        }
+        let Asked { query, assigned, .. } = asked(mutation, table)?;
+        let state = self.target_state(changes, table, *names);
+        let statement = EngineStatement::Statement(Box::new(Ast::Query(query.query)));
+        let plan = state.statement_to_plan(statement).await?;
+        let planned = Planned { plan: &plan, outputs: &query.outputs, assigned };
+        let kept = KeptChange::of(planned, table, values, (&state, basis)).map(Arc::new);
+        slot.keep(basis, kept.as_ref());
+        Ok(kept)
+    }
+
     /// What `RETURNING` asks for, of the rows that were written.
     async fn returned(
         &self,
@@ -176,7 +256,7 @@ impl QuerySession {
         let mut catalog = self.catalog(changes.snapshot(), None);
         catalog.relations.push((WRITTEN, Arc::new(written)));
         let state = catalog.state(self.context.state());
-        let plan = plan_of(&state, query, parameters).await?;
+        let plan = bound_plan(&state, query, parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         let schema = physical.schema();
         // All of them now: an error must come before the rows are committed.
@@ -264,16 +344,28 @@ fn named(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
     keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
 }
 
-async fn plan_of(state: &SessionState, query: Box<Query>, parameters: &Parameters) -> Result<LogicalPlan> {
+/// The query of a mutation, planned, with values for its parameters.
+async fn bound_plan(state: &SessionState, query: Box<Query>, parameters: &Parameters) -> Result<LogicalPlan> {
     let statement = EngineStatement::Statement(Box::new(Ast::Query(query)));
     match parameters.numbered(&statement)? {
-        Some((statement, parameters)) => {
-            let plan = state.statement_to_plan(statement).await?;
-            Ok(parameters.bind(plan)?)
-        }
-        None => {
-            let plan = state.statement_to_plan(statement).await?;
-            Ok(parameters.bind(plan)?)
-        }
+        Some((statement, parameters)) => parameters.bind(state.statement_to_plan(statement).await?),
+        None => parameters.bind(state.statement_to_plan(statement).await?),
     }
+}
+
+/// The query of a mutation of a table.
+fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
+    let defaults = defaults_of(table)?;
+    let columns: Vec<TargetColumn<'_>> = (0..table.schema.len())
+        .map(|place| {
+            let column = table.schema.column(ColumnIndex::from(place));
+            let default = defaults.get(&ColumnIndex::from(place));
+            TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
+        })
+        .collect();
+    let keys = conflict_keys(mutation, table)?;
+    let query = mutation.query(&columns, &named(table, &keys))?;
+    let assigned = mutation.assigned(&columns)?;
+    let assigned = assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).collect()));
+    Ok(Asked { query, keys, assigned })
 }

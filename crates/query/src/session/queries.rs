@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use taut_store::Catalog;
 
 use super::merged::execute_merged;
+use super::mutate::Mutate;
 use super::{Done, Outcome, QuerySession, count_of, nullable_values, start, verb_of};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
 use crate::parameters::{Parameters, Value};
-use crate::prepared::Prepared;
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::scan;
 use crate::statement::{self, Names, Statement};
@@ -45,7 +45,7 @@ impl Planning {
         Self { session, settings: AtomicU64::new(0), state: Mutex::new(None) }
     }
 
-    fn basis(&self, snapshot: &Catalog) -> Basis {
+    pub fn basis(&self, snapshot: &Catalog) -> Basis {
         let settings = self.settings.load(Ordering::Relaxed);
         Basis { session: self.session, settings, definitions: snapshot.definitions() }
     }
@@ -85,8 +85,10 @@ impl QuerySession {
     /// Whether a plan is kept for a statement, whose names are then all known.
     pub fn has_plan(&self, statement: &Statement) -> bool {
         let snapshot = self.snapshot();
+        let basis = self.planning.basis(&snapshot);
         match statement {
-            Statement::Engine { plan, .. } => plan.get(self.planning.basis(&snapshot), &snapshot).is_some(),
+            Statement::Engine { plan, .. } => plan.get(basis, &snapshot).is_some(),
+            Statement::Mutation { plan, .. } => plan.get(basis, &snapshot).is_some(),
             _ => false,
         }
     }
@@ -104,8 +106,8 @@ impl QuerySession {
         let (slot, parameters) = match statement {
             Statement::Engine { plan, .. } => (plan.clone(), parameters),
             Statement::Execute { name, values, .. } if parameters.is_empty() => match self.prepared.get(name) {
-                Ok(prepared) => (prepared.plan, values),
-                Err(_) => return Ok(None),
+                Ok(Statement::Engine { plan, .. }) => (plan, values),
+                _ => return Ok(None),
             },
             _ => return Ok(None),
         };
@@ -149,7 +151,7 @@ impl QuerySession {
         match planned {
             PlannedStatement::Prepare(prepare) => {
                 verb_of(&prepare.input)?;
-                let prepared = Prepared {
+                let prepared = Statement::Engine {
                     statement: Arc::clone(run.statement),
                     names: run.names.cloned(),
                     is_long: run.is_long,
@@ -160,7 +162,12 @@ impl QuerySession {
             }
             PlannedStatement::Execute(execute) => {
                 let prepared = self.prepared.get(&execute.name)?;
-                let (state, plan) = self.plan(&prepared.run()).await?;
+                let Some(run) = Run::of(&prepared) else {
+                    let what =
+                        format!("EXECUTE {} with what is no literal, of a statement that changes rows", execute.name);
+                    return Err(QueryError::unsupported(what, "literals, as in EXECUTE name(1, 'text'), are"));
+                };
+                let (state, plan) = self.plan(&run).await?;
                 let context = SessionContext::new_with_state(state);
                 context.execute_logical_plan(plan).await?;
                 let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
@@ -190,8 +197,14 @@ impl QuerySession {
         statement: &Arc<EngineStatement>,
     ) -> Result<Outcome> {
         let prepared = self.prepared.get(name)?;
+        if let Statement::Mutation { mutation, names, plan, .. } = &prepared {
+            return self.mutate(&Mutate { mutation, names: names.as_ref(), parameters: values, plan }).await;
+        }
+        let Some(prepared) = Run::of(&prepared) else {
+            return Err(QueryError::NotFound { kind: "prepared statement", name: name.to_owned() });
+        };
         let planned = |snapshot| async {
-            let (state, plan) = self.plan_on(snapshot, &prepared.run()).await?;
+            let (state, plan) = self.plan_on(snapshot, &prepared).await?;
             match plan {
                 // One that has parameters which it does not use is not kept: it wants values for them.
                 LogicalPlan::Statement(PlannedStatement::Prepare(prepare))
@@ -202,7 +215,7 @@ impl QuerySession {
                 other => Ok((state, other)),
             }
         };
-        if let Some(outcome) = self.run_kept(&prepared.plan, values, planned).await? {
+        if let Some(outcome) = self.run_kept(prepared.plan, values, planned).await? {
             return Ok(outcome);
         }
         let slot = Slot::default();
@@ -313,14 +326,20 @@ impl QuerySession {
     }
 }
 
-impl Prepared {
-    fn run(&self) -> Run<'_> {
-        Run { statement: &self.statement, names: self.names.as_ref(), is_long: self.is_long, plan: &self.plan }
+impl<'a> Run<'a> {
+    /// A statement, if it is for the engine.
+    fn of(statement: &'a Statement) -> Option<Self> {
+        match statement {
+            Statement::Engine { statement, names, is_long, plan } => {
+                Some(Self { statement, names: names.as_ref(), is_long: *is_long, plan })
+            }
+            _ => None,
+        }
     }
 }
 
 /// Values by place. Those by name are for plans that are made for them.
-fn positional(parameters: &Parameters) -> Option<&[Value]> {
+pub(super) fn positional(parameters: &Parameters) -> Option<&[Value]> {
     match parameters {
         Parameters::Positional(values) => Some(values),
         Parameters::Named(_) => None,

@@ -138,7 +138,11 @@ impl QuerySession {
             Statement::Mutation { explain: None, .. } => true,
             Statement::CreateTable { source: TableSource::Query(_), .. } => true,
             Statement::Engine { statement, .. } => is_insert(statement),
-            Statement::Execute { name, .. } => self.prepared.get(name).is_ok_and(|known| is_insert(&known.statement)),
+            Statement::Execute { name, .. } => match self.prepared.get(name) {
+                Ok(Statement::Engine { statement, .. }) => is_insert(&statement),
+                Ok(Statement::Mutation { .. }) => true,
+                _ => false,
+            },
             _ => false,
         };
         writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable

@@ -129,3 +129,57 @@ fn level_of(level: TransactionIsolationLevel) -> IsolationLevel {
         TransactionIsolationLevel::Serializable => IsolationLevel::Serializable,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{IsolationLevel, Statement, parse};
+
+    fn one(sql: &str) -> Statement {
+        parse(sql).unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn transactions_are_taken_with_their_modes() {
+        let begin = |sql| match one(sql) {
+            Statement::Begin { isolation, read_only } => (isolation, read_only),
+            other => panic!("{sql}: {other:?}"),
+        };
+        use IsolationLevel::{ReadCommitted, Serializable, Snapshot};
+        for (sql, expected) in [
+            ("BEGIN", (None, false)),
+            ("begin work read write", (None, false)),
+            ("BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", (Some(Serializable), true)),
+            ("START TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ", (Some(Snapshot), true)),
+            ("BEGIN ISOLATION LEVEL SNAPSHOT", (Some(Snapshot), false)),
+            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", (Some(ReadCommitted), false)),
+        ] {
+            assert_eq!(begin(sql), expected, "{sql}");
+        }
+        for sql in ["COMMIT", "commit work and no chain", "END", "END TRANSACTION"] {
+            assert!(matches!(one(sql), Statement::Commit), "{sql}");
+        }
+        for (sql, expected) in [
+            ("ROLLBACK", None),
+            ("ABORT WORK", None),
+            ("ROLLBACK WORK TO SAVEPOINT A", Some("a")),
+            ("ROLLBACK TO \"A\"", Some("A")),
+        ] {
+            assert!(matches!(one(sql), Statement::Rollback { savepoint } if savepoint.as_deref() == expected), "{sql}");
+        }
+        assert!(matches!(one("SAVEPOINT A"), Statement::Savepoint { name } if name == "a"));
+        assert!(matches!(one("RELEASE A"), Statement::Release { name } if name == "a"));
+        assert!(matches!(one("RELEASE SAVEPOINT \"A\""), Statement::Release { name } if name == "A"));
+        assert!(matches!(
+            one("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"),
+            Statement::SetTransaction { isolation: Some(ReadCommitted), read_only: None, session: false }
+        ));
+        assert!(matches!(
+            one("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"),
+            Statement::SetTransaction { isolation: None, read_only: Some(false), session: true }
+        ));
+        assert!(matches!(
+            one("TRUNCATE TABLE T, public.u CONTINUE IDENTITY RESTRICT"),
+            Statement::Truncate { names } if names == ["t", "u"]
+        ));
+    }
+}

@@ -1,0 +1,276 @@
+//! Updates and deletions of rows that are looked up: what is kept of them, and how they run without a planner.
+//!
+//! ```text
+//! UPDATE t SET v = v + $1 WHERE k = $2
+//!
+//!   query      Projection: "taut row", k, v + $1        made by `statement::mutation`, planned and optimized once
+//!                TableScan: k = $2                      the lookup
+//!   kept       columns of the lookup | parameters  ──>  new values, by expressions over both
+//! ```
+//!
+//! A value of a parameter that is compared with a column is taken in the type of that column, where it is the same in it.
+//! Everywhere else a parameter has the type of the value for which the statement was planned, as a literal in its place
+//! would, and the kept expressions are for values of this type alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, UInt64Type};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_datafusion_err};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::physical_expr::PhysicalExpr;
+use taut_store::{Catalog, RowId, RowSet, Table};
+use taut_types::ColumnIndex;
+
+use super::lookup::Lookup;
+use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, without_rows};
+use crate::conform::Conform;
+use crate::parameters::{self, Value, scalar_of};
+use crate::statement::Outputs;
+
+/// An `UPDATE` or `DELETE` whose rows are looked up.
+#[derive(Debug)]
+pub struct KeptChange {
+    basis: Basis,
+    parameters: Vec<Parameter>,
+    lookup: Lookup,
+    /// The place of the ids of rows in what is looked up.
+    row: usize,
+    update: Option<Update>,
+    assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parameter {
+    data_type: DataType,
+    /// Whether null is the same as any null of this type: it is compared, or cast as it is.
+    admits_null: bool,
+}
+
+/// How rows get new values.
+#[derive(Debug)]
+struct Update {
+    /// Columns of the lookup, and then the parameters.
+    input: Arc<ArrowSchema>,
+    /// For each column of the table.
+    values: Vec<Arc<dyn PhysicalExpr>>,
+    output: Arc<ArrowSchema>,
+    conform: Conform,
+}
+
+/// The rows that a change concerns.
+#[derive(Debug)]
+pub struct FoundRows {
+    /// Which they are.
+    pub rows: RowSet,
+    /// Those that take their place; `None` where they are deleted.
+    pub new: Option<RecordBatch>,
+}
+
+/// A mutation that was planned.
+pub struct Planned<'a> {
+    /// Its query, whose parameters are still to be given values.
+    pub plan: &'a LogicalPlan,
+    /// The columns of the query.
+    pub outputs: &'a Outputs,
+    /// The columns that it may give other values; `None` for all.
+    pub assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
+}
+
+impl Kept for KeptChange {
+    fn holds(&self, basis: Basis, _snapshot: &Catalog) -> bool {
+        self.basis == basis
+    }
+}
+
+impl KeptChange {
+    /// A mutation of a table as one to keep; `None` where it cannot be, at least not for these values.
+    pub fn of(
+        planned: Planned<'_>,
+        table: &Table,
+        values: &[Value],
+        (state, basis): (&SessionState, Basis),
+    ) -> Option<Self> {
+        let Planned { plan, outputs, assigned } = planned;
+        if !is_query(plan) || !is_immutable(plan).ok()? || plan.get_parameter_names().ok()?.len() != values.len() {
+            return None;
+        }
+        let (plan, parameters) = typed(plan.clone(), values)?;
+        let (plan, tables) = without_rows(state.optimize(&plan).ok()?).ok()?;
+        let [_] = tables.as_slice() else { return None };
+        let (input, expressions) = match &plan {
+            LogicalPlan::Projection(projection) => (projection.input.as_ref(), projection.expr.clone()),
+            other => (other, other.schema().columns().into_iter().map(Expr::Column).collect()),
+        };
+        let lookup = Lookup::of(input)?;
+        let place = |expression: &Expr| match expression.clone().unalias() {
+            Expr::Column(column) => input.schema().index_of_column(&column).ok(),
+            _ => None,
+        };
+        let row = place(expressions.get(outputs.row?)?)?;
+        let new = expressions.get(outputs.columns.clone())?;
+        let update = match new.is_empty() {
+            true => None,
+            false => Some(Update::of(new, (input.schema(), &parameters), table, state).ok()?),
+        };
+        Some(Self { basis, parameters, lookup, row, update, assigned })
+    }
+
+    /// The columns that it may give other values; `None` for all.
+    pub fn assigned(&self) -> Option<&Arc<BTreeSet<ColumnIndex>>> {
+        self.assigned.as_ref()
+    }
+
+    /// The rows of a snapshot, and their new values. `None` where they are too many, or the values of other types.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or a new value cannot be computed or does not fit its column.
+    pub fn find(&self, snapshot: &Catalog, values: &[Value]) -> Result<Option<FoundRows>> {
+        let Some(values) = self.values(values) else { return Ok(None) };
+        let Some(batches) = self.lookup.run(snapshot, &values)? else { return Ok(None) };
+        let mut rows = RowSet::default();
+        let mut new = None;
+        // There is one batch at most.
+        for batch in &batches {
+            let ids = batch.column(self.row).as_primitive_opt::<UInt64Type>();
+            let ids = ids.ok_or_else(|| internal_datafusion_err!("the id of a row is no number"))?;
+            rows.extend(&ids.values().iter().map(|id| RowId(*id)).collect());
+            new = self.update.as_ref().map(|update| update.batch(batch, &values)).transpose()?;
+        }
+        Ok(Some(FoundRows { rows, new }))
+    }
+
+    fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
+        if values.len() != self.parameters.len() {
+            return None;
+        }
+        let value = |(value, parameter): (&Value, &Parameter)| {
+            let admits = *value != Value::Null || parameter.admits_null;
+            exact(value, &parameter.data_type).filter(|_| admits)
+        };
+        values.iter().zip(&self.parameters).map(value).collect()
+    }
+}
+
+impl Update {
+    fn of(
+        values: &[Expr],
+        (columns, parameters): (&DFSchema, &[Parameter]),
+        table: &Table,
+        state: &SessionState,
+    ) -> crate::error::Result<Self> {
+        let field = |name: String, data_type: &DataType| Field::new(name, data_type.clone(), true);
+        let of_columns = columns.fields().iter().enumerate();
+        let of_columns = of_columns.map(|(place, column)| field(format!("column {place}"), column.data_type()));
+        let of_parameters = parameters.iter().enumerate();
+        let of_parameters = of_parameters.map(|(place, parameter)| field(parameter_name(place), &parameter.data_type));
+        let input = Arc::new(ArrowSchema::new(of_columns.chain(of_parameters).collect::<Vec<_>>()));
+        let input_schema = DFSchema::try_from(Arc::clone(&input))?;
+        let named = |expression: Expr| {
+            let name = match &expression {
+                Expr::Column(column) => format!("column {}", columns.index_of_column(column)?),
+                Expr::Placeholder(placeholder) => parameter_name(place_of(&placeholder.id)?),
+                _ => return Ok(Transformed::no(expression)),
+            };
+            Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
+        };
+        let mut compiled: Vec<Arc<dyn PhysicalExpr>> = Vec::with_capacity(values.len());
+        let mut fields = Vec::with_capacity(values.len());
+        for (place, value) in values.iter().enumerate() {
+            let value = value.clone().unalias().transform_up(named)?.data;
+            let value = state.create_physical_expr(value, &input_schema)?;
+            fields.push(field(format!("value {place}"), &value.data_type(&input)?));
+            compiled.push(value);
+        }
+        let output = Arc::new(ArrowSchema::new(fields));
+        let conform = Conform::of_table(&output, table)?;
+        Ok(Self { input, values: compiled, output, conform })
+    }
+
+    fn batch(&self, found: &RecordBatch, values: &[ScalarValue]) -> Result<RecordBatch> {
+        let rows = found.num_rows();
+        let mut columns = found.columns().to_vec();
+        for value in values {
+            columns.push(value.to_array_of_size(rows)?);
+        }
+        let input = RecordBatch::try_new(Arc::clone(&self.input), columns)?;
+        let values = self.values.iter().map(|value| value.evaluate(&input)?.into_array(rows));
+        let new = RecordBatch::try_new(Arc::clone(&self.output), values.collect::<Result<_>>()?)?;
+        self.conform.batch(&new)
+    }
+}
+
+fn parameter_name(place: usize) -> String {
+    format!("parameter {place}")
+}
+
+/// The place of a parameter, by its name in a plan.
+fn place_of(id: &str) -> Result<usize> {
+    parameters::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
+}
+
+/// A plan in which parameters have types, and these: those of the columns that they are compared with, else those of their
+/// values. `None` where one would have several, or the values do not say.
+fn typed(plan: LogicalPlan, values: &[Value]) -> Option<(LogicalPlan, Vec<Parameter>)> {
+    let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let typed = node.map_expressions(|expression| {
+            expression.transform_down(|part| {
+                if is_comparison(&part) {
+                    part.apply(|operand| {
+                        if let Expr::Placeholder(placeholder) = operand {
+                            let field = placeholder.field.as_ref();
+                            let data_type = field.map_or(DataType::Null, |field| field.data_type().clone());
+                            let place = place_of(&placeholder.id)?;
+                            uses.entry(place).or_default().push(Parameter { data_type, admits_null: true });
+                        }
+                        Ok(TreeNodeRecursion::Continue)
+                    })?;
+                    return Ok(Transformed::new(part, false, TreeNodeRecursion::Jump));
+                }
+                let (mut placeholder, cast) = match part {
+                    Expr::Placeholder(placeholder) => (placeholder, None),
+                    Expr::Cast(mut cast) => match *cast.expr {
+                        Expr::Placeholder(placeholder) => {
+                            cast.expr = Box::default();
+                            (placeholder, Some(cast))
+                        }
+                        _ => return Ok(Transformed::no(Expr::Cast(cast))),
+                    },
+                    other => return Ok(Transformed::no(other)),
+                };
+                let place = place_of(&placeholder.id)?;
+                let data_type = values.get(place).map_or(DataType::Null, |value| scalar_of(value).data_type());
+                placeholder.field = Some(Arc::new(Field::new(&placeholder.id, data_type.clone(), true)));
+                uses.entry(place).or_default().push(Parameter { data_type, admits_null: cast.is_some() });
+                let placeholder = Expr::Placeholder(placeholder);
+                let typed = match cast {
+                    Some(mut cast) => {
+                        cast.expr = Box::new(placeholder);
+                        Expr::Cast(cast)
+                    }
+                    None => placeholder,
+                };
+                Ok(Transformed::new(typed, true, TreeNodeRecursion::Jump))
+            })
+        })?;
+        let is_typed = typed.transformed;
+        let node = if is_typed { typed.data.recompute_schema()? } else { typed.data };
+        Ok(Transformed::new(node, is_typed, TreeNodeRecursion::Continue))
+    });
+    let plan = plan.ok()?.data;
+    let parameters: Vec<Parameter> = uses.into_values().map(common_use).collect::<Option<_>>()?;
+    (parameters.len() == values.len()).then_some((plan, parameters))
+}
+
+/// What a parameter is that is used several times.
+fn common_use(uses: Vec<Parameter>) -> Option<Parameter> {
+    let admits_null = uses.iter().all(|parameter| parameter.admits_null);
+    let data_type = uses.first().map(|parameter| parameter.data_type.clone())?;
+    let is_one = uses.iter().all(|parameter| parameter.data_type == data_type) && data_type != DataType::Null;
+    is_one.then_some(Parameter { data_type, admits_null })
+}

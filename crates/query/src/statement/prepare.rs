@@ -1,0 +1,34 @@
+//! `PREPARE` of a statement that changes rows.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{CastKind, DataType, Expr, Statement as Ast, visit_expressions_mut};
+
+use super::{Mutation, normalize, parameter};
+use crate::error::{QueryError, Result};
+
+pub(super) fn is_mutation(ast: &Ast) -> bool {
+    matches!(ast, Ast::Prepare { statement, .. } if Mutation::is(statement))
+}
+
+/// The name of a prepared statement for which [`is_mutation`], and what is to run: parameters have the types that are
+/// declared.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
+    let Ast::Prepare { name, data_types, mut statement } = ast else {
+        return Err(QueryError::unsupported("PREPARE of another statement", "queries, and what changes rows, are"));
+    };
+    let _: ControlFlow<()> = visit_expressions_mut(statement.as_mut(), |expression| {
+        if let Some(data_type) = parameter(expression).and_then(|place| data_types.get(place)) {
+            *expression = cast(expression.clone(), data_type.clone());
+        }
+        ControlFlow::Continue(())
+    });
+    Ok((normalize(&name), *statement))
+}
+
+fn cast(expression: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expression), data_type, array: false, format: None }
+}

@@ -1,0 +1,151 @@
+//! Updates and deletions whose plan is kept do what the same statements do when they are planned each time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
+
+use datafusion::arrow::util::display::array_value_to_string;
+use taut::{Database, Outcome, Parameters, Session, Value};
+
+/// Statements, and for each parameter the kinds of values that it is given, the first most often.
+const STATEMENTS: &[(&str, &[&[Kind]])] = &[
+    ("UPDATE t SET v = v + ? WHERE k = ?", &[&[Kind::Small, Kind::Fraction, Kind::Null], &[Kind::Key]]),
+    ("UPDATE t SET v = ?, s = ? WHERE k = ?", &[&[Kind::Small, Kind::Null], &[Kind::Text, Kind::Null], &[Kind::Key]]),
+    ("UPDATE t SET i = ? WHERE k = ?", &[&[Kind::Small, Kind::Huge, Kind::Text], &[Kind::Key]]),
+    ("UPDATE t SET i = i * ? / 3 WHERE k = ?", &[&[Kind::Small, Kind::Huge], &[Kind::Key]]),
+    ("UPDATE t SET d = d + ? WHERE k = ?", &[&[Kind::Fraction, Kind::Small, Kind::Decimal], &[Kind::Key]]),
+    ("UPDATE t SET r = r * ? + 0.1 WHERE k = ?", &[&[Kind::Fraction, Kind::Small], &[Kind::Key]]),
+    (
+        "UPDATE t SET v = coalesce(?, v), s = s || ? WHERE k = ?",
+        &[&[Kind::Small, Kind::Null], &[Kind::Text], &[Kind::Key]],
+    ),
+    (
+        "UPDATE t SET v = ? + ? WHERE k = ? AND v < ?",
+        &[&[Kind::Small], &[Kind::Small, Kind::Fraction], &[Kind::Key], &[Kind::Small, Kind::Fraction]],
+    ),
+    ("UPDATE t SET k = ? WHERE k = ?", &[&[Kind::Key], &[Kind::Key]]),
+    (
+        "UPDATE t SET s = CASE WHEN v > ? THEN ? ELSE s END WHERE k IN (?, ?)",
+        &[&[Kind::Small], &[Kind::Text], &[Kind::Key], &[Kind::Key]],
+    ),
+    ("UPDATE t AS x SET v = x.v - i WHERE x.k BETWEEN ? AND ?", &[&[Kind::Key], &[Kind::Key]]),
+    ("UPDATE t SET v = DEFAULT WHERE i = ?", &[&[Kind::Small]]),
+    ("UPDATE t SET v = -v WHERE k = ? LIMIT 1", &[&[Kind::Key]]),
+    ("UPDATE t SET v = 1 WHERE s = ? AND k > ?", &[&[Kind::Text], &[Kind::Key]]),
+    ("DELETE FROM t WHERE k = ?", &[&[Kind::Key]]),
+    ("DELETE FROM t WHERE k = ? AND v >= ?", &[&[Kind::Key, Kind::Fraction], &[Kind::Small, Kind::Null]]),
+    ("DELETE FROM t WHERE i IN (?, ?) AND d < ?", &[&[Kind::Small], &[Kind::Small], &[Kind::Decimal]]),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Key,
+    Small,
+    Huge,
+    Fraction,
+    Decimal,
+    Text,
+    Null,
+}
+
+/// Numbers in no order, the same for the same seed: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: i64) -> i64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % bound as u64) as i64
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as i64) as usize]
+    }
+}
+
+impl Kind {
+    fn value(self, random: &mut Random) -> Value {
+        match self {
+            Self::Key => Value::Integer(random.below(300)),
+            Self::Small => Value::Integer(random.below(40) - 20),
+            Self::Huge => Value::Integer((1 << 30) + random.below(1 << 40)),
+            Self::Fraction => Value::Double((random.below(160) - 80) as f64 / 8.0),
+            Self::Decimal => Value::Decimal { unscaled: i128::from(100 + random.below(899)), precision: 3, scale: 2 },
+            Self::Text => Value::Text((*random.one_of(&["one", "two", "'", ""])).to_owned()),
+            Self::Null => Value::Null,
+        }
+    }
+}
+
+fn rows(session: &Session) -> Vec<String> {
+    let batches = session.query("SELECT * FROM t ORDER BY k, v, s, i").unwrap();
+    let text = |batch: &datafusion::arrow::record_batch::RecordBatch, row| {
+        let values = batch.columns().iter().map(|column| array_value_to_string(column, row).unwrap());
+        values.collect::<Vec<_>>().join(" ")
+    };
+    batches
+        .map(|batch| batch.unwrap())
+        .flat_map(|batch| (0..batch.num_rows()).map(move |row| text(&batch, row)).collect::<Vec<_>>())
+        .collect()
+}
+
+/// How many rows a statement changed, or why none.
+fn outcome(outcome: Result<Outcome, taut::Error>) -> Result<Option<u64>, String> {
+    match outcome {
+        Ok(Outcome::Done(done)) => Ok(done.rows),
+        Ok(Outcome::Rows(_)) => panic!("a change gives rows"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn agree(layout: &str, seed: u64) -> usize {
+    let mut random = Random(seed);
+    let databases = [Database::in_memory().unwrap(), Database::in_memory().unwrap()];
+    let sessions = databases.each_ref().map(Database::session);
+    for session in &sessions {
+        let create = format!(
+            "CREATE TABLE t (k INTEGER PRIMARY KEY, v BIGINT DEFAULT 7, i INTEGER CHECK (i < 1000000000), \
+             d DECIMAL(12, 3), r REAL, s VARCHAR) WITH (layout = '{layout}', sort_by = 'k')"
+        );
+        session.execute(&create).unwrap();
+        session
+            .execute(
+                "INSERT INTO t SELECT i AS k, i % 7 AS v, i % 11 AS i, i * 0.5 AS d, i / 3.0 AS r, 'two' AS s \
+                 FROM generate_series(0, 250) AS g(i)",
+            )
+            .unwrap();
+        session.execute("VACUUM").unwrap();
+    }
+    let [kept, planned] = &sessions;
+    let mut found = 0;
+    for step in 0..400 {
+        let (sql, kinds) = random.one_of(STATEMENTS);
+        let values = kinds.iter().map(|kinds| {
+            let is_usual = kinds.len() == 1 || random.below(5) > 0;
+            let kind = if is_usual { &kinds[0] } else { random.one_of(&kinds[1..]) };
+            kind.value(&mut random)
+        });
+        let parameters = Parameters::Positional(values.collect());
+        let statement = &kept.parse(sql).unwrap()[0];
+        let of_kept = outcome(kept.run_with(statement, &parameters));
+        // Another text is another statement.
+        let other = format!("{sql} -- {step}");
+        let of_planned = outcome(planned.run_with(&planned.parse(&other).unwrap()[0], &parameters));
+        match (&of_kept, &of_planned) {
+            (Err(_), Err(_)) => {}
+            // What does not fit is an error of the plan, or of the row that gets it.
+            (Ok(Some(0)), Err(_)) => {}
+            _ => assert_eq!(of_kept, of_planned, "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}"),
+        }
+        found += usize::from(kept.keeps_plan(statement) && of_kept.is_ok());
+        assert_eq!(rows(kept), rows(planned), "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}");
+    }
+    found
+}
+
+#[test]
+fn kept_changes_do_what_planned_ones_do() {
+    for (seed, layout) in ["row", "packed_row", "column"].into_iter().enumerate() {
+        let found = agree(layout, seed as u64);
+        assert!(found > 200, "{found} statements of 400 were run from a kept plan");
+    }
+}
