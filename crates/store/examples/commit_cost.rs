@@ -58,6 +58,9 @@ impl Disk for Split {
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         self.files.lock(name)
     }
+    fn extension_step(&self) -> u64 {
+        self.files.extension_step()
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

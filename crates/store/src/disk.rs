@@ -3,7 +3,7 @@
 //! Names are relative to the database directory and joined by `/`; the empty name is that directory itself.
 //!
 //! What an implementation promises, and nothing beyond it:
-//! - the content of a file survives a crash once [`WriteFile::sync`] returned;
+//! - the content of a file, and its length, survive a crash once [`WriteFile::sync`] returned;
 //! - a created, renamed or removed name survives once [`Disk::sync_directory`] of its directory returned;
 //! - before that, any part of it may survive, in any order, or none; but a rename over a name leaves either the
 //!   old file or the new one there.
@@ -75,6 +75,10 @@ pub trait Disk: Debug + Send + Sync {
     /// # Errors
     /// Whatever the file system answers.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>>;
+
+    /// The multiple of bytes to which a file is best extended that is synced again and again while it grows; 0 where
+    /// a sync costs the same with a new length as without.
+    fn extension_step(&self) -> u64;
 }
 
 /// A name in a directory.
@@ -93,6 +97,13 @@ pub trait WriteFile: Debug + Send {
     /// # Errors
     /// Whatever the file system answers; part of the bytes may then be written.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes the file longer: so many bytes, of which those that are not written yet are zeros. The next write still
+    /// goes behind the one before.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; the file may then be longer or not.
+    fn extend(&mut self, length: u64) -> io::Result<()>;
 
     /// Makes the content durable.
     ///
@@ -128,4 +139,60 @@ pub(crate) fn read_whole(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
     bytes.resize(length, 0);
     file.read_at(0, &mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether all disks agree, which the log's tests take for granted.
+    #[test]
+    fn writes_go_on_in_an_extended_file_where_they_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let simulated = SimulatedDisk::new();
+        simulated.create_directory("").unwrap();
+        let disks: [&dyn Disk; 3] = [&FileDisk::new(directory.path()), &MemoryDisk::new(), &simulated];
+        for disk in disks {
+            let mut file = disk.create("file").unwrap();
+            file.write_all(b"one").unwrap();
+            file.extend(10).unwrap();
+            assert_eq!(read_whole(disk, "file").unwrap(), b"one\0\0\0\0\0\0\0", "{disk:?}");
+            file.write_all(b"two").unwrap();
+            file.sync().unwrap();
+            assert_eq!(read_whole(disk, "file").unwrap(), b"onetwo\0\0\0\0", "{disk:?}");
+            file.write_all(b"behind").unwrap();
+            file.extend(14).unwrap();
+            file.extend(14).unwrap();
+            assert_eq!(read_whole(disk, "file").unwrap(), b"onetwobehind\0\0", "{disk:?}");
+        }
+    }
+
+    #[test]
+    fn power_loss_keeps_any_of_writes_and_lengths() {
+        let disk = SimulatedDisk::new();
+        disk.create_directory("").unwrap();
+        let mut file = disk.create("file").unwrap();
+        disk.sync_directory("").unwrap();
+        let mut write = |at_least: u64| {
+            file.extend(at_least).unwrap();
+            file.write_all(&[7; 4_096]).unwrap();
+            let found = (0..300).map(|seed| {
+                let bytes = disk.after_power_loss(seed).files().remove("file").unwrap();
+                (bytes.len(), bytes.iter().filter(|byte| **byte == 7).count())
+            });
+            let found: std::collections::BTreeSet<(usize, usize)> = found.collect();
+            file.sync().unwrap();
+            found
+        };
+        let first = write(6_000);
+        assert!(
+            [(0, 0), (6_000, 0), (4_096, 4_096), (6_000, 4_096)].iter().all(|end| first.contains(end)),
+            "{first:?}"
+        );
+        assert!(first.iter().all(|(length, _)| *length <= 4_096 || *length == 6_000), "{first:?}");
+        let second = write(9_000);
+        let ends = [(6_000, 4_096), (9_000, 4_096), (8_192, 8_192), (9_000, 8_192)];
+        assert!(ends.iter().all(|end| second.contains(end)), "{second:?}");
+        assert!(second.iter().all(|(length, sevens)| *length >= 6_000 && *sevens >= 4_096), "{second:?}");
+    }
 }

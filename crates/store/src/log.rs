@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   log/...05.log   | head | record 11 | record 12 | record 13 |      each file continues the one before
-//!   log/...06.log   | head | record 14 | record 15 | recor            the last one may end in a torn tail
+//!   log/...06.log   | head | record 14 | record 15 | recor | zeros    the last one may end in a torn tail, and in zeros
 //!   log/...07.log.new                                                 begun, but does not count yet
 //!
 //!   head     | magic 8 | database 8 | number 8 | last_sequence 8 | before_bytes 8 | begun_bytes 8 | checksum 8 |
@@ -25,6 +25,13 @@
 //! before is durable. So a head is never torn, and neither is a file with a file after it. What is left of a `.new` is
 //! replaced when the file of that number is begun again.
 //!
+//! # Zeros at the end
+//!
+//! A sync that must also make a new length durable takes much longer. So before a group is written that would not fit,
+//! the file is extended, by a step of the disk; what is not written yet reads as zeros. A crash may keep the new length
+//! without the group, or the group without the new length. No number above ever counts the zeros. A file is extended
+//! when the first group is written, not when it begins: after a checkpoint, and so in a closed database, there are none.
+//!
 //! # Damage and torn tails
 //!
 //! Power loss may take any part of what was not synced. So the first bad record, at offset P of a file, is damage of
@@ -33,9 +40,10 @@
 //! - it was there when this file got its name (P < `begun_bytes`), or
 //! - a later record of this file passes and says that it was durable (P < `durable`).
 //!
-//! A record that passes but contradicts its place is an error, too. Everything else is a tail that may never have been
-//! acknowledged, and is cut off; [`End::cut`] reports it. Damage of the group that was synced last cannot be told from
-//! that, until a record is written or a file begun after it.
+//! A record that passes but contradicts its place is an error, too. Otherwise zeros from P up to the end of the file are
+//! the end of the log, and everything else is a tail that may never have been acknowledged: it is cut off, and
+//! [`End::cut`] reports it, up to its last byte that is not zero. Damage of the group that was synced last cannot be told
+//! from these, until a record is written or a file begun after it.
 //!
 //! # Going on
 //!

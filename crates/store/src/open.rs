@@ -74,7 +74,7 @@ pub struct CutLog {
     pub path: PathBuf,
     /// Where its last whole commit ends.
     pub at: u64,
-    /// Bytes after that.
+    /// Bytes after that, up to the last that is not zero.
     pub bytes: u64,
 }
 

@@ -47,6 +47,8 @@ fn closed() -> Sample {
     let disk = SimulatedDisk::new();
     let mut states = vec![Contents::new()];
     states.extend(commit_all(&open(&disk).unwrap()));
+    let log = files(&disk).into_iter().rfind(|(name, _)| name.ends_with(".log")).unwrap();
+    assert_eq!(log.1.len(), LOG_HEAD);
     Sample { disk, states }
 }
 
@@ -108,6 +110,9 @@ fn is_last_log(disk: &SimulatedDisk, name: &str) -> bool {
     name.ends_with(".log") && disk.files().keys().rfind(|name| name.ends_with(".log")).is_some_and(|last| last == name)
 }
 
+/// Bytes of the head of a log file, and of that of a record.
+const LOG_HEAD: usize = 56;
+const RECORD_HEAD: usize = 40;
 /// How a record of the log begins.
 const RECORD_MAGIC: &[u8] = b"\xd7rec";
 /// Where in a log file is how much of the one before it counts.
@@ -122,7 +127,17 @@ fn blocks(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
     files(disk).into_iter().filter(|(name, _)| name.starts_with("blocks/")).collect()
 }
 
-/// The bytes of each file that count. Those at the end of a log file that the next one carried over do not.
+/// The end of the records of a log file.
+fn end_of_records(bytes: &[u8]) -> usize {
+    let mut end = LOG_HEAD;
+    while bytes[end..].starts_with(RECORD_MAGIC) {
+        end += RECORD_HEAD + u64::from_le_bytes(bytes[end + 8..end + 16].try_into().unwrap()) as usize;
+    }
+    end
+}
+
+/// The bytes of each file that count. Those at the end of a log file that the next one carried over do not, nor the zeros
+/// at the end of the last.
 fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
     let files = files(disk);
     let mut after: Option<usize> = None;
@@ -130,7 +145,7 @@ fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
     for (name, bytes) in files.into_iter().rev() {
         let mut count = bytes.len();
         if name.ends_with(".log") {
-            count = after.unwrap_or(count);
+            count = after.unwrap_or_else(|| end_of_records(&bytes));
             after = Some(u64::from_le_bytes(bytes[BEFORE_BYTES].try_into().unwrap()) as usize);
         }
         counted.push((name, bytes, count));
@@ -148,10 +163,15 @@ fn a_flipped_bit_in_any_byte_is_noticed() {
                 bytes[at] ^= 1 << (at % 8);
                 damaged.put(&name, &bytes);
                 let context = format!("{name}, byte {at} of {}", bytes.len());
-                match at < count {
-                    true => assert_noticed(&damaged, &name, &sample, &context),
-                    false => assert_eq!(contents(&open(&damaged).unwrap()).unwrap(), *sample.last(), "{context}"),
+                if at < count {
+                    assert_noticed(&damaged, &name, &sample, &context);
+                    continue;
                 }
+                let store = open(&damaged).unwrap();
+                assert_eq!(contents(&store).unwrap(), *sample.last(), "{context}");
+                let cut = store.recovery().cut.clone().map(|cut| (cut.path, cut.at as usize, cut.bytes as usize));
+                let is_last = is_last_log(&sample.disk, &name);
+                assert_eq!(cut, is_last.then(|| (damaged.path(&name), count, at - count + 1)), "{context}");
             }
         }
     }
@@ -166,13 +186,28 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
                 damaged.put(&name, &bytes[..length]);
                 assert_noticed(&damaged, &name, &sample, &format!("{name}, cut at {length} of {}", bytes.len()));
             }
-            if count < bytes.len() {
+            let is_last = is_last_log(&sample.disk, &name);
+            if count < bytes.len() && !is_last {
                 // What is behind it does not count either.
                 continue;
             }
-            let damaged = sample.disk.after_kill();
-            damaged.put(&name, &[&bytes[..], &[0]].concat());
-            assert_noticed(&damaged, &name, &sample, &format!("{name}, one byte longer"));
+            for more in [0, 1] {
+                let damaged = sample.disk.after_kill();
+                damaged.put(&name, &[&bytes[..], &[more]].concat());
+                if !is_last || more > 0 {
+                    assert_noticed(&damaged, &name, &sample, &format!("{name}, one byte longer"));
+                }
+            }
+            // Zeros at the end of the log are nothing, however many.
+            for length in (count..=bytes.len() + 1).filter(|_| is_last) {
+                let damaged = sample.disk.after_kill();
+                let bytes: Vec<u8> = bytes.iter().copied().chain([0]).take(length).collect();
+                damaged.put(&name, &bytes);
+                let store = open(&damaged).unwrap();
+                assert_eq!(contents(&store).unwrap(), *sample.last(), "{name} of {length} bytes");
+                assert_eq!(store.recovery().cut, None, "{name} of {length} bytes");
+                assert!(verify(&store).is_empty(), "{name} of {length} bytes");
+            }
         }
     }
 }
@@ -221,9 +256,9 @@ fn damage_behind_an_open_store_is_noticed() {
         store.commit::<_, CommitError>(|edit| edit.create_view("w", "select 2")).unwrap();
         assert_eq!(contents(&store).unwrap(), *expected);
         assert!(verify(&store).is_empty());
-        for (name, bytes) in files(disk) {
+        for (name, bytes, count) in counted(disk) {
             let mut damaged = bytes.clone();
-            damaged[bytes.len() / 2] ^= 1;
+            damaged[count / 2] ^= 1;
             disk.put(&name, &damaged);
             let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
             assert!(matches!(&damages[..], [damage] if damage.contains(&name)), "{name} damaged: {damages:?}");

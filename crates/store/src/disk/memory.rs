@@ -32,7 +32,7 @@ impl Disk for MemoryDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
         let content = Arc::<Content>::default();
         self.files.lock().insert(name.to_owned(), Arc::clone(&content));
-        Ok(Box::new(MemoryFile(content)))
+        Ok(Box::new(WrittenFile { content, written: 0 }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn ReadFile>> {
@@ -75,6 +75,10 @@ impl Disk for MemoryDisk {
     fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         Ok(Some(Box::new(NoLock)))
     }
+
+    fn extension_step(&self) -> u64 {
+        0
+    }
 }
 
 /// Only one store ever holds a disk in memory.
@@ -84,11 +88,21 @@ struct NoLock;
 impl Lock for NoLock {}
 
 #[derive(Debug)]
-struct MemoryFile(Arc<Content>);
+struct WrittenFile {
+    content: Arc<Content>,
+    written: usize,
+}
 
-impl WriteFile for MemoryFile {
+impl WriteFile for WrittenFile {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write().extend_from_slice(bytes);
+        write_at(&mut self.content.write(), self.written, bytes);
+        self.written += bytes.len();
+        Ok(())
+    }
+
+    fn extend(&mut self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        self.content.write().resize(length, 0);
         Ok(())
     }
 
@@ -96,6 +110,9 @@ impl WriteFile for MemoryFile {
         Ok(())
     }
 }
+
+#[derive(Debug)]
+struct MemoryFile(Arc<Content>);
 
 impl ReadFile for MemoryFile {
     fn length(&self) -> io::Result<u64> {
@@ -107,6 +124,14 @@ impl ReadFile for MemoryFile {
         into.copy_from_slice(slice_of(&content, offset, into.len())?);
         Ok(())
     }
+}
+
+/// Writes bytes at an offset that is in the file or at its end.
+pub(super) fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = file.len().min(offset + bytes.len());
+    let (over, behind) = bytes.split_at(end - offset);
+    file[offset..end].copy_from_slice(over);
+    file.extend_from_slice(behind);
 }
 
 /// The bytes of a range, or `UnexpectedEof` where they end before it does.

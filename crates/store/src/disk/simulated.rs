@@ -3,8 +3,9 @@
 //! It keeps apart what a running system sees and what is durable:
 //!
 //! ```text
-//!   file     |== synced ==|-- written --|        power loss keeps any of the sectors after the synced part
-//!   names    durable names + changes in order    power loss keeps any of the changes
+//!   file     |== synced ==|-- written --|  zeros  |   power loss keeps any of the sectors after the synced part, and
+//!                                                    any of the lengths to which the file was extended since
+//!   names    durable names + changes in order        power loss keeps any of the changes
 //! ```
 //!
 //! A sector is 512 bytes or 4 KiB, by the seed; a lost one between kept ones reads as zeros or as garbage. All
@@ -43,15 +44,28 @@ pub enum Fault {
 }
 
 /// A disk under test. Clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
+    extension_step: u64,
+}
+
+impl Default for SimulatedDisk {
+    fn default() -> Self {
+        // Small, so that a short test extends a file often, and no power of two, so that it ends within a sector.
+        Self { state: Arc::default(), extension_step: 1_000 }
+    }
 }
 
 impl SimulatedDisk {
     /// A disk on which the database directory does not exist yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same disk with another [`Disk::extension_step`].
+    pub fn with_extension_step(self, bytes: u64) -> Self {
+        Self { extension_step: bytes, ..self }
     }
 
     /// Says what goes wrong from now on; the counts of changes and reads begin anew.
@@ -91,7 +105,7 @@ impl SimulatedDisk {
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let node = Node::File(state.files.len());
-        state.files.push(Content { bytes: bytes.to_vec(), synced: bytes.len() });
+        state.files.push(Content::durable(bytes.to_vec()));
         for change in [NameChange::Set(String::new(), Node::Directory), NameChange::Set(name.to_owned(), node)] {
             let State { names, durable, .. } = &mut *state;
             change.apply(names);
@@ -103,7 +117,7 @@ impl SimulatedDisk {
     pub fn after_kill(&self) -> Self {
         let mut state = self.state.lock().clone();
         (state.fault, state.crashed, state.locked) = (None, false, false);
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)), extension_step: self.extension_step }
     }
 
     /// The disk that the machine finds when it starts again after losing power.
@@ -118,7 +132,7 @@ impl SimulatedDisk {
         }
         let files = before.files.iter().map(|content| torn(content, keep_of_8, &mut random)).collect();
         let state = State { durable: names.clone(), names, files, ..State::default() };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)), extension_step: self.extension_step }
     }
 }
 
@@ -207,6 +221,10 @@ impl Disk for SimulatedDisk {
         }
         Ok(Some(Box::new(SimulatedLock(self.clone()))))
     }
+
+    fn extension_step(&self) -> u64 {
+        self.extension_step
+    }
 }
 
 #[derive(Debug)]
@@ -232,11 +250,15 @@ impl WriteFile for SimulatedFile {
         self.disk.state.lock().write(&self.name, self.file, bytes)
     }
 
+    fn extend(&mut self, length: u64) -> io::Result<()> {
+        self.disk.state.lock().extend(&self.name, self.file, length)
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.state.lock();
         let outcome = state.change("sync", &self.name)?;
         if outcome != Outcome::FailsBefore {
-            state.files[self.file].synced = state.files[self.file].bytes.len();
+            state.files[self.file].sync();
         }
         result_of(outcome)
     }

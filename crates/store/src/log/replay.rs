@@ -43,7 +43,7 @@ pub(crate) struct End {
     /// Bytes of the last file up to the end of that record.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests compare it"))]
     pub bytes: u64,
-    /// What follows it and is no record.
+    /// What follows it, and is neither a record nor zeros up to the end of the file.
     pub cut: Option<Cut>,
     /// Bytes of the last file that are known to be durable: whole records.
     pub(super) settled_bytes: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Cut {
     pub path: PathBuf,
     /// Where the tail begins.
     pub at: u64,
-    /// Bytes of it.
+    /// Bytes of it, up to the last that is not zero.
     pub bytes: u64,
     /// What should be there.
     pub expected: &'static str,
@@ -159,12 +159,13 @@ impl LogFile {
                     visit(Record { sequence, payload, path: &self.path, at: at as u64 })?;
                     settled.add(at + RECORD_BYTES..walk.at, record.durable);
                 }
-                Err(expected) if next.is_some() || walk.was_durable() => {
-                    return Err(self.corrupt(at, expected.to_owned()).into());
-                }
                 Err(expected) => {
-                    let rest = (bytes.len() - at) as u64;
-                    cut = Some(Cut { path: self.path.clone(), at: at as u64, bytes: rest, expected });
+                    let tail = walk.tail_bytes();
+                    if next.is_some() || walk.was_durable(tail) {
+                        return Err(self.corrupt(at, expected.to_owned()).into());
+                    }
+                    let torn = Cut { path: self.path.clone(), at: at as u64, bytes: tail as u64, expected };
+                    cut = (tail > 0).then_some(torn);
                     break;
                 }
             }
@@ -227,11 +228,16 @@ impl<'a> Walk<'a> {
         Ok(Ok(record))
     }
 
-    /// Whether a later record says that the bytes at this place, which are no record, were durable.
-    fn was_durable(&self) -> bool {
+    /// Bytes from this place on, without the zeros at the end of the file.
+    fn tail_bytes(&self) -> usize {
+        self.bytes[self.at..].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+    }
+
+    /// Whether a later record says that the bytes at this place, which are no record, were durable. It begins in the tail.
+    fn was_durable(&self, tail_bytes: usize) -> bool {
         let seed = self.file.head.seed();
         // Lengths cannot be trusted any more, so that a record may begin at every byte.
-        let rest = (self.at + 1..self.bytes.len()).map(|at| (at as u64, &self.bytes[at..]));
+        let rest = (self.at + 1..self.at + tail_bytes).map(|at| (at as u64, &self.bytes[at..]));
         let mut candidates = rest.filter(|(_, bytes)| bytes.starts_with(&RECORD_MAGIC));
         candidates.any(|(at, bytes)| {
             // Cheaper than the checksum. A copy of an earlier record inside a payload says less than this place.

@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod extension;
 mod faults;
 mod groups;
 mod hostile;
@@ -10,6 +11,7 @@ mod hostile;
 use std::sync::Arc;
 
 use super::{Durability, End, Log, Position, replay};
+use crate::directory::log_name;
 use crate::disk::{Disk, SimulatedDisk};
 use crate::error::{LogFailed, OpenError};
 
@@ -46,6 +48,11 @@ fn append(log: &Log, life: u8) -> Result<Position, LogFailed> {
 fn append_synced(log: &Log, life: u8) {
     let position = append(log, life).unwrap();
     log.flush(position, Durability::Synced).unwrap();
+}
+
+/// The length of a file of the log.
+fn length(disk: &SimulatedDisk, number: u64) -> u64 {
+    disk.files()[&log_name(number)].len() as u64
 }
 
 type Payloads = Vec<(u64, Vec<u8>)>;
@@ -101,7 +108,7 @@ fn records_lead_back_over_rotations_and_resumptions() {
     // A later beginning, as after a checkpoint.
     assert_eq!(read(&disk, 9, Some(110)).unwrap().1, payloads(111..=114, 0));
     super::remove_before(&disk, 9).unwrap();
-    assert!(!disk.files().contains_key(&crate::directory::log_name(8)));
+    assert!(!disk.files().contains_key(&log_name(8)));
     assert_eq!(read(&disk, 9, Some(110)).unwrap().1, payloads(111..=114, 0));
 }
 

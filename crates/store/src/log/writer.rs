@@ -5,6 +5,9 @@
 //!   flush, leading     takes them all           one write, and one sync if anybody needs it
 //!   flush, following   waits                    then finds its record covered, or leads the next group
 //! ```
+//!
+//! A sync that also makes a new length durable costs half as much again, so the file is extended ahead of what is written,
+//! by steps of [`Disk::extension_step`]. A file begins without: one in which nothing is written stays as small as it is.
 
 use std::mem;
 use std::sync::Arc;
@@ -67,8 +70,10 @@ struct State {
     file: Option<Box<dyn WriteFile>>,
     /// Framed records that nobody has taken yet; after a failure, all that may not be in the file.
     buffer: Vec<u8>,
-    /// Length of the current file, once all records are written.
+    /// Bytes of the current file that count, once all records are written.
     bytes: u64,
+    /// Its length, with zeros behind them.
+    length: u64,
     /// How much of it is synced.
     synced_bytes: u64,
     /// Of the last record that was appended, written and synced.
@@ -122,6 +127,7 @@ impl Log {
             file: Some(file),
             buffer: Vec::new(),
             bytes: head.begun_bytes,
+            length: head.begun_bytes,
             synced_bytes: head.begun_bytes,
             last_sequence,
             written_sequence: last_sequence,
@@ -222,11 +228,7 @@ impl Log {
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
         }
-        state.number = begun.head.number;
-        state.seed = begun.head.seed();
-        state.bytes = begun.head.begun_bytes + state.buffer.len() as u64;
-        state.synced_bytes = begun.head.begun_bytes;
-        state.file = Some(begun.file);
+        state.go_on_in(begun);
         self.led.notify_all();
         Ok(state.number)
     }
@@ -260,11 +262,8 @@ impl Log {
         // Nobody else can do anything meanwhile.
         let begun = prepare(&*self.disk, head, &carried).map_err(LogFailed::new)?;
         publish(&*self.disk, head.number).map_err(LogFailed::new)?;
-        state.number = begun.head.number;
-        state.seed = begun.head.seed();
-        (state.bytes, state.synced_bytes) = (begun.head.begun_bytes, begun.head.begun_bytes);
-        state.file = Some(begun.file);
         state.buffer = Vec::new();
+        state.go_on_in(begun);
         let kept = state.synced_sequence + carried.len() as u64;
         (state.last_sequence, state.written_sequence) = (kept, kept);
         (state.synced_sequence, state.wanted_sequence) = (kept, kept);
@@ -305,7 +304,7 @@ impl Log {
         self.state.lock().number
     }
 
-    /// Bytes of the current file, with those that are not written yet.
+    /// Bytes of the current file that count, with those that are not written yet.
     #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes
@@ -345,10 +344,12 @@ impl Log {
         let (seed, synced_bytes, number) = (state.seed, state.synced_bytes, state.number);
         let (bytes, last_sequence) = (state.bytes, state.last_sequence);
         let is_synced = state.wanted_sequence > state.synced_sequence;
+        let extended = bytes.checked_next_multiple_of(self.disk.extension_step()).filter(|_| bytes > state.length);
         let result = MutexGuard::unlocked(state, || {
             let failed = |operation| move |source| file_error(&*self.disk, operation, &log_name(number), source);
             if !group.is_empty() {
                 seal(&mut group, synced_bytes, seed);
+                extended.map_or(Ok(()), |length| file.extend(length)).map_err(failed("extend"))?;
                 file.write_all(&group).map_err(failed("write"))?;
             }
             if is_synced { file.sync().map_err(failed("sync")) } else { Ok(()) }
@@ -362,6 +363,7 @@ impl Log {
         }
         state.file = Some(file);
         state.written_sequence = last_sequence;
+        state.length = extended.unwrap_or(state.length);
         if is_synced {
             state.synced_sequence = last_sequence;
             state.synced_bytes = bytes;
@@ -379,6 +381,14 @@ impl Log {
 }
 
 impl State {
+    /// Takes a file that counts now for the current one. What is buffered goes there.
+    fn go_on_in(&mut self, begun: Begun) {
+        let Begun { head, file } = begun;
+        (self.number, self.seed, self.file) = (head.number, head.seed(), Some(file));
+        (self.length, self.synced_bytes) = (head.begun_bytes, head.begun_bytes);
+        self.bytes = head.begun_bytes + self.buffer.len() as u64;
+    }
+
     fn verdict(&self, position: Position) -> Option<Result<(), LogFailed>> {
         let (kept, failure) = self.restarts.get(position.epoch)?;
         Some(if position.sequence <= *kept { Ok(()) } else { Err(failure.clone()) })

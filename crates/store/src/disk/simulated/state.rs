@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::Fault;
+use crate::disk::memory::write_at;
 
 /// Everything on a disk, and what goes wrong with it.
 #[derive(Clone, Debug, Default)]
@@ -26,11 +27,42 @@ pub(super) enum Node {
     File(usize),
 }
 
-/// A file, whose first `synced` bytes are durable.
+/// A file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
+    /// As long as it was extended, or written.
     pub bytes: Vec<u8>,
-    pub synced: usize,
+    /// Where the next write goes.
+    written: usize,
+    /// How much of what was written is durable.
+    synced: usize,
+    /// The length that is.
+    synced_length: usize,
+    /// The lengths to which it was extended since.
+    extensions: Vec<usize>,
+}
+
+impl Content {
+    pub fn durable(bytes: Vec<u8>) -> Self {
+        let (written, synced, synced_length) = (bytes.len(), bytes.len(), bytes.len());
+        Self { bytes, written, synced, synced_length, extensions: Vec::new() }
+    }
+
+    pub fn sync(&mut self) {
+        (self.synced, self.synced_length) = (self.written, self.bytes.len());
+        self.extensions.clear();
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        write_at(&mut self.bytes, self.written, bytes);
+        self.written += bytes.len();
+    }
+
+    fn extend(&mut self, length: usize) {
+        assert!(length >= self.bytes.len(), "a file of {} bytes is extended to {length}", self.bytes.len());
+        self.bytes.resize(length, 0);
+        self.extensions.push(length);
+    }
 }
 
 /// A change of names that is not durable yet.
@@ -59,28 +91,30 @@ impl NameChange {
     }
 }
 
-/// What is left of a file: the synced part, and any of the sectors after it.
+/// What is left of a file: the synced part, any of the sectors after it that were written, and any of the lengths.
 pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Content {
     let sector = if random.next().is_multiple_of(2) { 512 } else { 4096 };
     let hole = if random.next().is_multiple_of(2) { 0 } else { random.next() as u8 };
     let mut bytes = content.bytes[..content.synced].to_vec();
-    while bytes.len() < content.bytes.len() {
+    while bytes.len() < content.written {
         let start = bytes.len();
-        let end = ((start / sector + 1) * sector).min(content.bytes.len());
+        let end = ((start / sector + 1) * sector).min(content.written);
         if random.next() % 8 < keep_of_8 {
             bytes.extend_from_slice(&content.bytes[start..end]);
         } else if random.next().is_multiple_of(2) {
             bytes.resize(end, hole);
         } else {
-            // The end of the file may be lost with all that follows, in the middle of a sector too.
+            // All that follows may be lost, in the middle of a sector too.
             if random.next().is_multiple_of(4) {
                 bytes.extend_from_slice(&content.bytes[start..start + (end - start) / 2]);
             }
             break;
         }
     }
-    let synced = bytes.len();
-    Content { bytes, synced }
+    let extensions = content.extensions.iter().copied().filter(|_| random.next() % 8 < keep_of_8);
+    let length = extensions.fold(bytes.len().max(content.synced_length), usize::max);
+    bytes.resize(length, 0);
+    Content::durable(bytes)
 }
 
 /// Splitmix64: enough for choices that a seed repeats.
@@ -151,9 +185,10 @@ impl State {
         result_of(outcome)
     }
 
+    /// What is extended takes no room before it is written.
     fn used(&self) -> u64 {
         let bytes = |node: &Node| match node {
-            Node::File(file) => self.files[*file].bytes.len() as u64,
+            Node::File(file) => self.files[*file].written as u64,
             Node::Directory => 0,
         };
         self.names.values().map(bytes).sum()
@@ -164,12 +199,20 @@ impl State {
         if let Some(Fault::Capacity(capacity)) = self.fault {
             let room = usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX);
             if room < bytes.len() {
-                self.files[file].bytes.extend_from_slice(&bytes[..room]);
+                self.files[file].append(&bytes[..room]);
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
         let written = if outcome == Outcome::FailsBefore { bytes.len() / 2 } else { bytes.len() };
-        self.files[file].bytes.extend_from_slice(&bytes[..written]);
+        self.files[file].append(&bytes[..written]);
+        result_of(outcome)
+    }
+
+    pub fn extend(&mut self, name: &str, file: usize, length: u64) -> io::Result<()> {
+        let outcome = self.change("extend", name)?;
+        if outcome != Outcome::FailsBefore {
+            self.files[file].extend(usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?);
+        }
         result_of(outcome)
     }
 

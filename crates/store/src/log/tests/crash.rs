@@ -117,15 +117,22 @@ fn for_every_crash(
 
 #[test]
 fn a_crash_leaves_a_prefix_with_all_that_was_acknowledged_and_life_goes_on() {
-    let points = for_every_crash(&new_disk(), &History::default(), (0, &STEPS, 10), |disk, history, least, context| {
-        history.check(&disk, least, context);
-        let mut history = history.clone();
-        history.live(&disk, 1, &STEPS).unwrap_or_else(|| panic!("{context}: the next life fails"));
-        let all = history.lives.len() as u64;
-        history.check(&disk, all, &format!("{context}, then another life"));
-        history.check(&disk.after_power_loss(3), all, &format!("{context}, then another life and power loss"));
-    });
-    assert!(points > 40, "only {points} changes were interrupted");
+    for (step, extensions) in [(0, 0), (1_000, 7), (10_000, 4)] {
+        let disk = new_disk().with_extension_step(step);
+        let points = for_every_crash(&disk, &History::default(), (0, &STEPS, 8), |disk, history, least, context| {
+            let context = format!("step {step}, {context}");
+            history.check(&disk, least, &context);
+            let mut history = history.clone();
+            history.live(&disk, 1, &STEPS).unwrap_or_else(|| panic!("{context}: the next life fails"));
+            let all = history.lives.len() as u64;
+            history.check(&disk, all, &format!("{context}, then another life"));
+            history.check(&disk.after_power_loss(3), all, &format!("{context}, then another life and power loss"));
+        });
+        assert!(points > 40, "only {points} changes were interrupted");
+        History::default().live(&disk, 0, &STEPS).unwrap();
+        let extended = disk.changes().iter().filter(|change| change.starts_with("extend ")).count();
+        assert_eq!(extended, extensions, "step {step}");
+    }
 }
 
 /// What was seen after the first crash was perhaps not durable then; but it is from the moment the log goes on.
@@ -157,7 +164,7 @@ fn no_name_is_durable_before_that_of_the_file_before() {
     let log = Log::resume(shared(&disk), DATABASE, &end).unwrap();
     disk.set_fault(Some(Fault::FailEvery("sync log", false)));
     log.rotate().unwrap_err();
-    for at in 0..8 {
+    for at in 0..10 {
         let killed = disk.after_kill();
         let mut history = history.clone();
         killed.set_fault(Some(Fault::CrashAt(at)));

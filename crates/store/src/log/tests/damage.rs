@@ -1,7 +1,6 @@
 //! Every bit flipped and every truncation: an error at the place, or a tail cut off that nothing vouches for.
 
 use super::*;
-use crate::directory::log_name;
 use crate::log::format::{HEAD_BYTES, Head, ParsedRecord, RECORD_BYTES};
 
 /// Files 1 to 3: one that was rotated, one with a torn tail, and one that carries records over and goes on.
@@ -19,7 +18,10 @@ fn damaged_by_a_crash() -> SimulatedDisk {
     (0..2).for_each(|_| append(&log, Durability::Written));
     drop(log);
     let name = log_name(2);
-    let torn = [&disk.files()[&name][..], b"a torn tail"].concat();
+    let (end, _) = read(&disk, 1, Some(7)).unwrap();
+    assert_eq!(end.cut, None);
+    let mut torn = disk.files()[&name].clone();
+    torn[end.bytes as usize..][..11].copy_from_slice(b"a torn tail");
     disk.put(&name, &torn);
     let (end, _) = read(&disk, 1, Some(7)).unwrap();
     assert_eq!(end.cut.as_ref().map(|cut| (cut.at, cut.bytes)), Some((end.bytes, 11)));
@@ -45,7 +47,8 @@ fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
         let (bytes, head_here) = (bytes(number)?.clone(), head(number)?);
         let counted = head(number + 1).map(|next| next.before_bytes as usize);
         let (mut starts, mut durable) = (vec![0, HEAD_BYTES], counted.unwrap_or(head_here.begun_bytes as usize));
-        while starts[starts.len() - 1] < counted.unwrap_or(bytes.len()) {
+        let is_record = |start: usize| counted.map_or(bytes[start] != 0, |counted| start < counted);
+        while is_record(starts[starts.len() - 1]) {
             let start = starts[starts.len() - 1];
             let record = ParsedRecord::parse(&bytes[start..], head_here.seed()).unwrap();
             durable = durable.max(record.durable as usize);
@@ -80,8 +83,11 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
             let place = layout.starts.partition_point(|start| *start <= at) - 1;
             let start = layout.starts[place];
             if place + 1 == layout.starts.len() {
+                // Behind what counts of a file before another, or among the zeros at the end of the last.
                 let (end, found) = result.unwrap();
-                assert!(found == records && end.cut.is_none(), "{context}");
+                let cut = end.cut.map(|cut| (cut.path, cut.at as usize, cut.bytes as usize));
+                assert!(found == records, "{context}");
+                assert_eq!(cut, (number == 3).then(|| (path.clone(), start, at - start + 1)), "{context}");
                 ignored += 1;
             } else if start < layout.durable {
                 let Err(OpenError::Corrupt { path: found, at: corrupt, .. }) = result else {
@@ -99,7 +105,7 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
         }
         disk.put(&log_name(number), &layout.bytes);
     }
-    // Only the last record can be cut, and the old tail of the second file does not matter.
+    // Only the last record can be cut.
     assert_eq!((cuts % 8, ignored % 8, ignored > 0), (0, 0, true));
     assert!(cuts > 0 && damages > 10 * cuts, "{damages} {cuts}");
 }
@@ -123,13 +129,48 @@ fn every_truncation_is_damage_or_a_shorter_log() {
                 Ok((end, found)) => {
                     assert!(length >= if is_last { begun } else { counted }, "{context}");
                     assert!(records.starts_with(&found) && (is_last || found == records), "{context}");
-                    assert_eq!(end.cut.is_some(), is_last && !layout.starts.contains(&length), "{context}");
+                    let is_torn = length < counted && !layout.starts.contains(&length);
+                    assert_eq!(end.cut.is_some(), is_last && is_torn, "{context}");
                 }
                 Err(error) => panic!("{context}: {error}"),
             }
         }
         disk.put(&log_name(number), &layout.bytes);
     }
+}
+
+/// Zeros are no end of the log where more is known to have been there.
+#[test]
+fn records_of_zeros_are_damage_if_anything_vouches_for_them() {
+    let disk = damaged_by_a_crash();
+    let (_, records) = read(&disk, 1, None).unwrap();
+    let (mut damages, mut ends) = (0, 0);
+    for (number, layout) in (1..).zip(&layouts(&disk)) {
+        let begun = Head::parse(layout.bytes.first_chunk().unwrap()).unwrap().begun_bytes as usize;
+        for (&start, &next) in layout.starts[1..].iter().zip(&layout.starts[2..]) {
+            for (end, durable) in [(next, layout.durable), (layout.bytes.len(), begun)] {
+                let mut bytes = layout.bytes.clone();
+                bytes[start..end].fill(0);
+                let context = format!("zeros from {start} to {end} of file {number}");
+                match read_with(&disk, number, &bytes) {
+                    Err(OpenError::Corrupt { path, at, .. }) => {
+                        assert!(number < 3 || start < durable, "{context}");
+                        assert_eq!((path, at), (disk.path(&log_name(number)), start as u64), "{context}");
+                        damages += 1;
+                    }
+                    Ok((end, found)) => {
+                        assert!(number == 3 && start >= durable, "{context}");
+                        assert_eq!((end.bytes, end.cut), (start as u64, None), "{context}");
+                        assert!(records.starts_with(&found) && found.len() < records.len(), "{context}");
+                        ends += 1;
+                    }
+                    Err(error) => panic!("{context}: {error}"),
+                }
+            }
+        }
+        disk.put(&log_name(number), &layout.bytes);
+    }
+    assert!(damages > 10 && ends > 1, "{damages} {ends}");
 }
 
 #[test]

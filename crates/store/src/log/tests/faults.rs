@@ -36,7 +36,9 @@ fn check(fault: Fault) -> bool {
     let appended = log.last_sequence();
     if has_failed && !is_rotation {
         let first = append(&log, 0).unwrap_err().to_string();
-        assert!(first.contains("cannot write /simulated/log/") || first.contains("cannot sync"), "{context}: {first}");
+        let is_named =
+            ["write", "extend", "sync"].map(|operation| first.contains(&format!("cannot {operation} /simulated/log/")));
+        assert!(is_named.contains(&true), "{context}: {first}");
         assert_eq!(log.rotate().unwrap_err().to_string(), first, "{context}");
         assert_eq!(log.close().unwrap_err().to_string(), first, "{context}");
     }
@@ -94,6 +96,30 @@ fn a_file_that_cannot_be_begun_leaves_the_log_in_the_one_before() {
         assert_eq!(log.rotate().unwrap(), 2);
         append_synced(&log, 0);
         assert_eq!(read(&disk.after_power_loss(0), 1, Some(0)).unwrap().1, payloads(1..=3, 0));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_extended_fails_the_log_which_can_go_on_in_another() {
+    for has_effect in [false, true] {
+        let disk = new_disk();
+        let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
+        (0..2).for_each(|_| append_synced(&log, 0));
+        disk.set_fault(Some(Fault::FailEvery("extend log/0000000000000001.log.new", has_effect)));
+        // There is room for these.
+        (0..2).for_each(|_| append_synced(&log, 0));
+        let position = append(&log, 0).unwrap();
+        append(&log, 0).unwrap();
+        let error = log.flush(position, Durability::Written).unwrap_err().to_string();
+        assert!(error.contains("cannot extend /simulated/log/0000000000000001.log"), "{error}");
+        assert_eq!((log.durable_sequence(), length(&disk, 1)), (4, if has_effect { 6_000 } else { 1_000 }));
+        // Somebody saw the first of those that are not in the file.
+        log.restart(5).unwrap();
+        assert_eq!((log.number(), log.last_sequence(), log.durable_sequence()), (2, 5, 5));
+        append_synced(&log, 0);
+        assert!(length(&disk, 2) > log.bytes());
+        let (end, records) = read(&disk.after_power_loss(0), 1, Some(0)).unwrap();
+        assert_eq!((records, end.cut), (payloads(1..=6, 0), None));
     }
 }
 

@@ -31,6 +31,10 @@ impl WriteFile for GatedFile {
         self.0.write_all(bytes)
     }
 
+    fn extend(&mut self, length: u64) -> io::Result<()> {
+        self.0.extend(length)
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         self.1.begun.send(()).unwrap();
         self.1.go.lock().recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
@@ -73,6 +77,10 @@ impl Disk for GatedDisk {
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         self.disk.lock(name)
+    }
+
+    fn extension_step(&self) -> u64 {
+        self.disk.extension_step()
     }
 }
 
