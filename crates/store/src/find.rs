@@ -32,25 +32,18 @@ pub struct KeySearch<'a> {
     table: &'a Table,
     columns: &'a [usize],
     known: Option<&'a Table>,
-    limit: usize,
 }
 
 impl<'a> KeySearch<'a> {
     /// A search for keys of columns, by their places in the table.
     pub fn new(table: &'a Table, columns: &'a [usize]) -> Self {
-        Self { table, columns, known: None, limit: usize::MAX }
+        Self { table, columns, known: None }
     }
 
     /// Passes over all rows that another version of the table has too, deleted there or not.
     #[must_use]
     pub fn but_rows_of(self, known: &'a Table) -> Self {
         Self { known: Some(known), ..self }
-    }
-
-    /// Ends as soon as so many rows are found; which ones is left open.
-    #[must_use]
-    pub fn at_most(self, rows: usize) -> Self {
-        Self { limit: rows, ..self }
     }
 
     /// The rows that have the asked keys: for each the place of a key, and the row; ascending. Keys that equal each
@@ -62,23 +55,31 @@ impl<'a> KeySearch<'a> {
     /// # Panics
     /// When the keys are not columns of equal length in the Arrow types of those of the table.
     pub fn find(&self, keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>, ReadError> {
-        let order = self.order();
-        let (columns, keys): (Vec<usize>, Vec<ArrayRef>) =
-            order.iter().map(|place| (self.columns[*place], Arc::clone(&keys[*place]))).unzip();
-        let mut found = Found::new(&keys, self.limit);
+        let (columns, keys) = self.in_order(keys);
+        let mut found = Found::new(&keys);
         match self.table.delta.key_entries(&columns) {
             Some(entries) => self.find_by_entries(entries, &mut found),
             None => self.find_in_pages(&columns, &mut found),
         }
         self.find_in_blocks(&columns, &keys, &mut found)?;
-        let mut rows = found.rows;
-        rows.sort_unstable();
-        rows.dedup();
-        rows.truncate(self.limit);
-        Ok(rows)
+        Ok(found.ended())
     }
 
-    /// The columns in the order of a key that the delta knows, where it knows one of these columns.
+    /// As [`KeySearch::find`], of rows in no block alone; `None` where all of these would have to be looked at, since the
+    /// delta does not know a key of these columns.
+    pub fn find_outside_of_blocks(&self, keys: &[ArrayRef]) -> Option<Vec<(u32, RowId)>> {
+        let (columns, keys) = self.in_order(keys);
+        let entries = self.table.delta.key_entries(&columns)?;
+        let mut found = Found::new(&keys);
+        self.find_by_entries(entries, &mut found);
+        Some(found.ended())
+    }
+
+    /// The columns and keys in the order of a key that the delta knows, where it knows one of these columns.
+    fn in_order(&self, keys: &[ArrayRef]) -> (Vec<usize>, Vec<ArrayRef>) {
+        self.order().iter().map(|place| (self.columns[*place], Arc::clone(&keys[*place]))).unzip()
+    }
+
     fn order(&self) -> Vec<usize> {
         let place = |column: &usize| self.columns.iter().position(|known| known == column);
         let mut orders = self.table.delta.keys().filter(|key| key.len() == self.columns.len());
@@ -103,7 +104,7 @@ impl<'a> KeySearch<'a> {
             let Some(page) = self.table.delta.page(unit) else { continue };
             let known = self.known_rows(unit) as u32;
             let rows: UInt32Array = rows.into_iter().filter(|row| *row >= known).collect();
-            if rows.is_empty() || found.is_full() {
+            if rows.is_empty() {
                 continue;
             }
             let columns = page.columns(entries.columns());
@@ -116,7 +117,7 @@ impl<'a> KeySearch<'a> {
     fn find_in_pages(&self, columns: &[usize], found: &mut Found) {
         for page in self.table.delta.pages() {
             let known = self.known_rows(page.id());
-            if known >= page.rows() || found.is_full() {
+            if known >= page.rows() {
                 continue;
             }
             let columns = page.columns(columns);
@@ -141,9 +142,6 @@ impl<'a> KeySearch<'a> {
             let predicate = Predicate { column_tests, row_tests: Vec::new() };
             for place in self.table.blocks_that_may_match(&predicate.column_tests) {
                 let file = &self.table.blocks[place];
-                if found.is_full() {
-                    return Ok(());
-                }
                 if !known.contains(&file.id()) {
                     self.find_in_block(file, &counters, columns, &predicate, found)?;
                 }
@@ -178,9 +176,6 @@ impl<'a> KeySearch<'a> {
             let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report);
             let arrays = arrays.map_err(|error| open.locate(error))?;
             found.add(&arrays, |at| row_of(&open, segment, selection.position(at)));
-            if found.is_full() {
-                return Ok(());
-            }
         }
         Ok(())
     }
@@ -210,11 +205,10 @@ impl Asked {
 struct Found {
     asked: Asked,
     rows: Vec<(u32, RowId)>,
-    limit: usize,
 }
 
 impl Found {
-    fn new(keys: &[ArrayRef], limit: usize) -> Self {
+    fn new(keys: &[ArrayRef]) -> Self {
         let values = KeyValues::of(keys);
         let mut by_hash = HashTable::with_capacity(values.len());
         for key in 0..values.len() {
@@ -222,11 +216,15 @@ impl Found {
                 by_hash.insert_unique(hash, key as u32, |key| values.hash(*key as usize).unwrap_or_default());
             }
         }
-        Self { asked: Asked { values, by_hash }, rows: Vec::new(), limit }
+        Self { asked: Asked { values, by_hash }, rows: Vec::new() }
     }
 
-    fn is_full(&self) -> bool {
-        self.rows.len() >= self.limit
+    /// The rows, ascending, each once.
+    fn ended(self) -> Vec<(u32, RowId)> {
+        let mut rows = self.rows;
+        rows.sort_unstable();
+        rows.dedup();
+        rows
     }
 
     /// Adds the rows of some columns that have an asked key; `name` names a row, unless it does not count.

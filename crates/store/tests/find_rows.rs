@@ -170,11 +170,18 @@ fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context:
                 let search = KeySearch::new(table, columns);
                 assert_eq!(search.find(&asked).unwrap(), expected, "{context}");
                 assert_eq!(search.but_rows_of(known).find(&asked).unwrap(), new, "{context}, new ones");
-                let first = search.at_most(1).find(&asked).unwrap();
-                assert!(first.len() == expected.len().min(1) && first.iter().all(|row| expected.contains(row)));
+                let outside = search.find_outside_of_blocks(&asked);
+                assert_eq!(outside.is_some(), table.delta.keys().any(|key| is_permuted(key, columns)), "{context}");
+                let mut in_pages = expected.clone();
+                in_pages.retain(|(_, row)| table.delta.page(row.unit()).is_some());
+                assert!(outside.is_none_or(|outside| outside == in_pages), "{context}, in pages");
             }
         }
     }
+}
+
+fn is_permuted(key: &[usize], columns: &[usize]) -> bool {
+    key.len() == columns.len() && columns.iter().all(|column| key.contains(column))
 }
 
 fn sorted(batch: &RecordBatch) -> RecordBatch {

@@ -4,6 +4,7 @@
 //! made and started. How many rows it is for is known only when it runs, so it is just begun: one that turns
 //! out to be more than that is given up, and planned.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +15,7 @@ use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue}
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
 use taut_block::{SEGMENT_ROWS, ScanReport, Selection, TestHistory};
-use taut_store::{Catalog, ReadCounters, Table, TableId};
+use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, UnitId};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
@@ -46,6 +47,8 @@ pub struct Lookup {
     table: TableId,
     output: Output,
     conditions: Vec<Condition>,
+    /// Where each condition is that a column equals a value, and of each column there is one: these columns.
+    equal: Option<Vec<usize>>,
     limit: usize,
     failures: AtomicU32,
 }
@@ -80,7 +83,8 @@ impl Lookup {
             return None;
         }
         let output = Output::new(&columns, shape.table_columns, Arc::clone(plan.schema().inner()));
-        Some(Self { table: shape.id, output, conditions, limit, failures: AtomicU32::new(0) })
+        let equal = equal_columns(&conditions);
+        Some(Self { table: shape.id, output, conditions, equal, limit, failures: AtomicU32::new(0) })
     }
 
     /// The columns that come out.
@@ -101,7 +105,7 @@ impl Lookup {
         let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
         let tests = self.conditions.iter().map(|condition| condition.test(values, table));
         let Some(column_tests) = tests.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let found = self.find(table, &Predicate { column_tests, row_tests: Vec::new() })?;
+        let found = self.find(table, &Predicate { column_tests, row_tests: Vec::new() }, values)?;
         match found {
             Some(_) => self.failures.store(0, Ordering::Relaxed),
             None => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
@@ -110,15 +114,20 @@ impl Lookup {
     }
 
     /// One batch of rows at most: what is done with a batch takes more than a row.
-    fn find(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
-        let Some(batches) = self.batches(table, predicate)? else { return Ok(None) };
+    fn find(&self, table: &Table, predicate: &Predicate, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
+        let Some(batches) = self.batches(table, predicate, values)? else { return Ok(None) };
         match batches.len() {
             0 | 1 => Ok(Some(batches)),
             _ => Ok(Some(vec![concat_batches(self.output.schema(), &batches)?])),
         }
     }
 
-    fn batches(&self, table: &Table, predicate: &Predicate) -> Result<Option<Vec<RecordBatch>>> {
+    fn batches(
+        &self,
+        table: &Table,
+        predicate: &Predicate,
+        values: &[ScalarValue],
+    ) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
         let (mut report, mut history) = (ScanReport::default(), TestHistory::default());
         let (mut given, mut opened) = (Given { wanted: self.limit, ..Given::default() }, 0);
@@ -143,6 +152,17 @@ impl Lookup {
                 }
             }
         }
+        if let Some(rows) = self.rows_by_key(table, values)? {
+            for (page, rows) in rows {
+                let mut reader = Reader::Page(PageReader::new(table, page));
+                let selection = Selection::Positions(rows);
+                let Some(rows) = given.take(&selection, self.output.schema().fields().len()) else { return Ok(None) };
+                if !given.add(reader.batch(&selection, 0..rows, &self.output, &mut report)?) {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some(given.batches));
+        }
         let mut page_rows = 0;
         for page in table.delta.pages() {
             if given.wanted == 0 {
@@ -155,6 +175,31 @@ impl Lookup {
             }
         }
         Ok(Some(given.batches))
+    }
+
+    /// The rows that are in no block, by their pages, where the conditions are for a key that the table knows.
+    fn rows_by_key<'a>(
+        &self,
+        table: &'a Table,
+        values: &[ScalarValue],
+    ) -> Result<Option<Vec<(&'a DeltaPage, Vec<u32>)>>> {
+        let Some(columns) = self.equal.as_ref().filter(|_| !table.delta.has_no_pages()) else { return Ok(None) };
+        let mut keys = Vec::with_capacity(columns.len());
+        for (condition, column) in self.conditions.iter().zip(columns) {
+            let value = condition.operands.first().and_then(|operand| operand.value(values));
+            let arrow = table.schema.column(ColumnIndex::from(*column)).logical_type.arrow();
+            // A literal may have another type; and numbers that are none, and zeros with a sign, are left to comparisons.
+            match value.filter(|value| value.data_type() == arrow && !value.is_null() && !arrow.is_floating()) {
+                Some(value) => keys.push(value.to_array()?),
+                None => return Ok(None),
+            }
+        }
+        let Some(found) = KeySearch::new(table, columns).find_outside_of_blocks(&keys) else { return Ok(None) };
+        let mut pages: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        for (_, row) in found {
+            pages.entry(row.unit()).or_default().push(row.row().into());
+        }
+        Ok(Some(pages.into_iter().filter_map(|(unit, rows)| Some((table.delta.page(unit)?, rows))).collect()))
     }
 
     /// Adds the rows of one segment or page; tells whether it has not become too much.
@@ -207,13 +252,18 @@ fn is_much(report: &ScanReport) -> bool {
     report.values_tested > TESTED_MAX || searched > SEARCHED_MAX || report.segments > ASKED_MAX
 }
 
+impl Operand {
+    fn value<'a>(&'a self, values: &'a [ScalarValue]) -> Option<&'a ScalarValue> {
+        match self {
+            Self::Parameter(place) => values.get(*place),
+            Self::Value(value) => Some(value),
+        }
+    }
+}
+
 impl Condition {
     fn test(&self, values: &[ScalarValue], table: &Table) -> Option<ColumnTest> {
-        let value = |operand| match operand {
-            &Operand::Parameter(place) => values.get(place),
-            Operand::Value(value) => Some(value),
-        };
-        let mut values = self.operands.iter().map(value);
+        let mut values = self.operands.iter().map(|operand| operand.value(values));
         match self.operator {
             Some(operator) => comparison(self.column, operator, values.next()??, &table.schema),
             None => list_test(self.column, values, false, &table.schema),
@@ -280,6 +330,14 @@ fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Opti
     }
 }
 
+/// The columns of conditions, where all say that one column equals one value.
+fn equal_columns(conditions: &[Condition]) -> Option<Vec<usize>> {
+    let column = |condition: &Condition| (condition.operator == Some(Operator::Eq)).then(|| condition.column.index());
+    let columns: Vec<usize> = conditions.iter().map(column).collect::<Option<_>>()?;
+    let distinct: BTreeSet<&usize> = columns.iter().collect();
+    (distinct.len() == columns.len()).then_some(columns)
+}
+
 fn operand_of(expression: &Expr) -> Option<Operand> {
     match expression {
         Expr::Literal(value, _) => Some(Operand::Value(value.clone())),
@@ -312,7 +370,8 @@ mod tests {
         };
         let output = Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap()));
         let conditions = vec![column(0, Some(Operator::GtEq)), column(2, Some(Operator::Eq))];
-        let mut lookup = Lookup { table: table.id, output, conditions, limit: 3, failures: AtomicU32::new(0) };
+        let mut lookup =
+            Lookup { table: table.id, output, conditions, equal: None, limit: 3, failures: AtomicU32::new(0) };
         let found = |lookup: &Lookup, id: i64, x: f64| {
             let (id, x) = (ScalarValue::Int64(Some(id)), ScalarValue::Float64(Some(x)));
             let batches = lookup.run(&store.snapshot(), &[id, ScalarValue::Null, x]).unwrap().unwrap();
