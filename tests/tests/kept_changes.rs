@@ -30,6 +30,19 @@ const STATEMENTS: &[(&str, &[&[Kind]])] = &[
     ("UPDATE t SET v = DEFAULT WHERE i = ?", &[&[Kind::Small]]),
     ("UPDATE t SET v = -v WHERE k = ? LIMIT 1", &[&[Kind::Key]]),
     ("UPDATE t SET v = 1 WHERE s = ? AND k > ?", &[&[Kind::Text], &[Kind::Key]]),
+    (
+        "INSERT INTO t (k, v, s) VALUES (?, ?, ?) ON CONFLICT (k) DO UPDATE SET v = t.v + excluded.v, s = excluded.s || s",
+        &[&[Kind::Key, Kind::Null], &[Kind::Small, Kind::Fraction, Kind::Null], &[Kind::Text, Kind::Null]],
+    ),
+    (
+        "INSERT INTO t VALUES (?, ?, 3, ?, 1, 'x') ON CONFLICT (k) DO UPDATE SET i = i + ?, d = excluded.d / 3, r = excluded.v",
+        &[&[Kind::Key], &[Kind::Small, Kind::Null], &[Kind::Decimal, Kind::Small], &[Kind::Small, Kind::Fraction]],
+    ),
+    (
+        "INSERT INTO t (i, k) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        &[&[Kind::Small, Kind::Huge, Kind::Null], &[Kind::Key]],
+    ),
+    ("INSERT INTO t (k) VALUES (?) ON CONFLICT (k) DO UPDATE SET v = excluded.v, s = DEFAULT", &[&[Kind::Key]]),
     ("DELETE FROM t WHERE k = ?", &[&[Kind::Key]]),
     ("DELETE FROM t WHERE k = ? AND v >= ?", &[&[Kind::Key, Kind::Fraction], &[Kind::Small, Kind::Null]]),
     ("DELETE FROM t WHERE i IN (?, ?) AND d < ?", &[&[Kind::Small], &[Kind::Small], &[Kind::Decimal]]),

@@ -36,7 +36,8 @@ use crate::statement::Outputs;
 #[derive(Debug)]
 pub struct KeptChange {
     basis: Basis,
-    parameters: Vec<Parameter>,
+    /// `None` for those that are for rows to insert alone.
+    parameters: Vec<Option<Parameter>>,
     lookup: Lookup,
     /// The place of the ids of rows in what is looked up.
     row: usize,
@@ -49,6 +50,12 @@ struct Parameter {
     data_type: DataType,
     /// Whether null is the same as any null of this type: it is compared, or cast as it is.
     admits_null: bool,
+}
+
+impl Parameter {
+    fn data_type(&self) -> DataType {
+        self.data_type.clone()
+    }
 }
 
 /// How rows get new values.
@@ -79,6 +86,8 @@ pub struct Planned<'a> {
     pub outputs: &'a Outputs,
     /// The columns that it may give other values; `None` for all.
     pub assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
+    /// How many parameters may be missing in the query, the first ones: those of rows to insert.
+    pub given: usize,
 }
 
 impl Kept for KeptChange {
@@ -95,11 +104,14 @@ impl KeptChange {
         values: &[Value],
         (state, basis): (&SessionState, Basis),
     ) -> Option<Self> {
-        let Planned { plan, outputs, assigned } = planned;
-        if !is_query(plan) || !is_immutable(plan).ok()? || plan.get_parameter_names().ok()?.len() != values.len() {
+        let Planned { plan, outputs, assigned, given } = planned;
+        if !is_query(plan) || !is_immutable(plan).ok()? {
             return None;
         }
         let (plan, parameters) = typed(plan.clone(), values)?;
+        if parameters.iter().skip(given).any(Option::is_none) {
+            return None;
+        }
         let (plan, tables) = without_rows(state.optimize(&plan).ok()?).ok()?;
         let [_] = tables.as_slice() else { return None };
         let (input, expressions) = match &plan {
@@ -148,7 +160,8 @@ impl KeptChange {
         if values.len() != self.parameters.len() {
             return None;
         }
-        let value = |(value, parameter): (&Value, &Parameter)| {
+        let value = |(value, parameter): (&Value, &Option<Parameter>)| {
+            let Some(parameter) = parameter else { return Some(ScalarValue::Null) };
             let admits = *value != Value::Null || parameter.admits_null;
             exact(value, &parameter.data_type).filter(|_| admits)
         };
@@ -159,7 +172,7 @@ impl KeptChange {
 impl Update {
     fn of(
         values: &[Expr],
-        (columns, parameters): (&DFSchema, &[Parameter]),
+        (columns, parameters): (&DFSchema, &[Option<Parameter>]),
         table: &Table,
         state: &SessionState,
     ) -> crate::error::Result<Self> {
@@ -167,7 +180,8 @@ impl Update {
         let of_columns = columns.fields().iter().enumerate();
         let of_columns = of_columns.map(|(place, column)| field(format!("column {place}"), column.data_type()));
         let of_parameters = parameters.iter().enumerate();
-        let of_parameters = of_parameters.map(|(place, parameter)| field(parameter_name(place), &parameter.data_type));
+        let type_of = |parameter: &Option<Parameter>| parameter.as_ref().map_or(DataType::Null, Parameter::data_type);
+        let of_parameters = of_parameters.map(|(place, parameter)| field(parameter_name(place), &type_of(parameter)));
         let input = Arc::new(ArrowSchema::new(of_columns.chain(of_parameters).collect::<Vec<_>>()));
         let input_schema = DFSchema::try_from(Arc::clone(&input))?;
         let named = |expression: Expr| {
@@ -215,7 +229,7 @@ fn place_of(id: &str) -> Result<usize> {
 
 /// A plan in which parameters have types, and these: those of the columns that they are compared with, else those of their
 /// values. `None` where one would have several, or the values do not say.
-fn typed(plan: LogicalPlan, values: &[Value]) -> Option<(LogicalPlan, Vec<Parameter>)> {
+fn typed(plan: LogicalPlan, values: &[Value]) -> Option<(LogicalPlan, Vec<Option<Parameter>>)> {
     let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
     let plan = plan.transform_up_with_subqueries(|node| {
         let typed = node.map_expressions(|expression| {
@@ -263,8 +277,11 @@ fn typed(plan: LogicalPlan, values: &[Value]) -> Option<(LogicalPlan, Vec<Parame
         Ok(Transformed::new(node, is_typed, TreeNodeRecursion::Continue))
     });
     let plan = plan.ok()?.data;
-    let parameters: Vec<Parameter> = uses.into_values().map(common_use).collect::<Option<_>>()?;
-    (parameters.len() == values.len()).then_some((plan, parameters))
+    let mut parameters = vec![None; values.len()];
+    for (place, uses) in uses {
+        *parameters.get_mut(place)? = Some(common_use(uses)?);
+    }
+    Some((plan, parameters))
 }
 
 /// What a parameter is that is used several times.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -33,20 +34,15 @@ impl QuerySession {
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
         let snapshot = self.snapshot();
-        let found = listed(statement).and_then(|listed| {
-            let table = snapshot.table(&local_name(listed.table).ok()?)?;
-            Some((table, values_of(table, &listed, values)?))
+        let found = listed(statement).and_then(|(name, listed)| {
+            let table = snapshot.table(&local_name(name).ok()?)?;
+            let given = listed.values(table, values)?;
+            // Values that no parameter stands for are an error.
+            (given.parameters == values.len()).then_some((table, given))
         });
-        let Some((table, columns)) = found else { return Ok(None) };
-        let arrays = columns.into_iter().map(ScalarValue::iter_to_array);
-        let arrays = arrays.collect::<datafusion::common::Result<Vec<_>>>()?;
-        let arrow = table.schema.arrow();
-        let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
-        let nullable = datafusion::arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>());
-        let rows = RecordBatch::try_new(Arc::new(nullable), arrays).map_err(DataFusionError::from)?;
+        let Some((table, given)) = found else { return Ok(None) };
         self.check_may_write("INSERT")?;
-        // Says where a null must not be.
-        let rows = Conform::of_table(&rows.schema(), table)?.batch(&rows)?;
+        let rows = given.rows(table)?;
         let inserted = self.in_transaction(async |changes: Changes| {
             check_constraints(table, &changes.snapshot())?;
             if let Some(transaction) = changes.transaction() {
@@ -59,14 +55,21 @@ impl QuerySession {
     }
 }
 
-/// An insert that lists values.
-struct Listed<'a> {
-    table: &'a ObjectName,
-    columns: &'a [ObjectName],
-    rows: &'a [ast::Parens<Vec<Expr>>],
+/// Rows of values, which are for these columns, or for all.
+pub(super) struct Listed<'a> {
+    pub columns: &'a [ObjectName],
+    pub rows: &'a [ast::Parens<Vec<Expr>>],
 }
 
-fn listed(statement: &EngineStatement) -> Option<Listed<'_>> {
+/// The values of each column of a table.
+pub(super) struct Given {
+    columns: Vec<Vec<ScalarValue>>,
+    /// How many parameters there are.
+    pub parameters: usize,
+}
+
+/// The table of an insert that lists values, and these.
+fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     let TableObject::TableName(name) = &insert.table else { return None };
@@ -84,50 +87,67 @@ fn listed(statement: &EngineStatement) -> Option<Listed<'_>> {
     let SetExpr::Values(values) = source.body.as_ref() else { return None };
     let is_whole =
         source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
-    let listed = Listed { table: name, columns: &insert.columns, rows: &values.rows };
-    (is_whole && (1..=ROWS_MAX).contains(&listed.rows.len())).then_some(listed)
+    let listed = Listed { columns: &insert.columns, rows: &values.rows };
+    (is_whole && (1..=ROWS_MAX).contains(&listed.rows.len())).then_some((name, listed))
 }
 
-/// The values of each column of a table, where all are known and exactly of its type.
-fn values_of(table: &Table, listed: &Listed<'_>, values: &[Value]) -> Option<Vec<Vec<ScalarValue>>> {
-    let Listed { columns: named, rows, .. } = listed;
-    if !table.design.encodings.is_empty() {
-        return None;
-    }
-    let place = |name: &ObjectName| match name.0.as_slice() {
-        [ast::ObjectNamePart::Identifier(name)] => Some(table.schema.index_of(&normalize(name))?.index()),
-        _ => None,
-    };
-    let places: Vec<usize> = match named {
-        [] => (0..table.schema.len()).collect(),
-        named => named.iter().map(place).collect::<Option<_>>()?,
-    };
-    if places.iter().collect::<HashSet<_>>().len() != places.len() {
-        return None;
-    }
-    let mut used = 0;
-    let types: Vec<_> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
-    let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
-        Some(sql) if !places.contains(&place) => exact(&literal(&default_syntax(sql).ok()?)?, &types[place]),
-        _ => ScalarValue::try_from(&types[place]).ok(),
-    };
-    let defaults: Vec<ScalarValue> = (0..types.len()).map(default).collect::<Option<_>>()?;
-    let mut columns: Vec<Vec<ScalarValue>> = defaults.iter().map(|value| vec![value.clone(); rows.len()]).collect();
-    for (number, row) in rows.iter().enumerate() {
-        if row.content.len() != places.len() {
+impl Listed<'_> {
+    /// The values of each column of a table, where all are known and exactly of its type.
+    pub fn values(&self, table: &Table, values: &[Value]) -> Option<Given> {
+        let Listed { columns: named, rows } = self;
+        if !table.design.encodings.is_empty() {
             return None;
         }
-        for (expression, place) in row.content.iter().zip(&places) {
-            let value = match parameter(expression) {
-                Some(parameter) => {
-                    used = used.max(parameter + 1);
-                    values.get(parameter)?.clone()
-                }
-                None => literal(expression)?,
-            };
-            columns[*place][number] = exact(&value, &types[*place])?;
+        let place = |name: &ObjectName| match name.0.as_slice() {
+            [ast::ObjectNamePart::Identifier(name)] => Some(table.schema.index_of(&normalize(name))?.index()),
+            _ => None,
+        };
+        let places: Vec<usize> = match *named {
+            [] => (0..table.schema.len()).collect(),
+            named => named.iter().map(place).collect::<Option<_>>()?,
+        };
+        if places.iter().collect::<HashSet<_>>().len() != places.len() {
+            return None;
         }
+        let mut used = 0;
+        let types: Vec<_> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
+        let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
+            Some(sql) if !places.contains(&place) => exact(&literal(&default_syntax(sql).ok()?)?, &types[place]),
+            _ => ScalarValue::try_from(&types[place]).ok(),
+        };
+        let defaults: Vec<ScalarValue> = (0..types.len()).map(default).collect::<Option<_>>()?;
+        let mut columns: Vec<Vec<ScalarValue>> = defaults.iter().map(|value| vec![value.clone(); rows.len()]).collect();
+        for (number, row) in rows.iter().enumerate() {
+            if row.content.len() != places.len() {
+                return None;
+            }
+            for (expression, place) in row.content.iter().zip(&places) {
+                let value = match parameter(expression) {
+                    Some(parameter) => {
+                        used = used.max(parameter + 1);
+                        values.get(parameter)?.clone()
+                    }
+                    None => literal(expression)?,
+                };
+                columns[*place][number] = exact(&value, &types[*place])?;
+            }
+        }
+        Some(Given { columns, parameters: used })
     }
-    // Values that no parameter stands for are an error.
-    (used == values.len()).then_some(columns)
+}
+
+impl Given {
+    /// The rows of a table.
+    ///
+    /// # Errors
+    /// When one does not meet what the table demands, such as where a null must not be.
+    pub fn rows(self, table: &Table) -> Result<RecordBatch> {
+        let arrays = self.columns.into_iter().map(ScalarValue::iter_to_array);
+        let arrays = arrays.collect::<datafusion::common::Result<Vec<_>>>()?;
+        let arrow = table.schema.arrow();
+        let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let nullable = Arc::new(ArrowSchema::new(nullable.collect::<Vec<_>>()));
+        let rows = RecordBatch::try_new(nullable, arrays).map_err(DataFusionError::from)?;
+        Ok(Conform::of_table(&rows.schema(), table)?.batch(&rows)?)
+    }
 }

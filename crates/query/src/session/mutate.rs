@@ -16,6 +16,7 @@ use futures::TryStreamExt;
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
+use super::insert_values::Listed;
 use super::queries::positional;
 use super::transactions::is_conflict;
 use super::{Done, Outcome, QuerySession, count_of};
@@ -198,6 +199,19 @@ impl QuerySession {
         transaction.reads(table.id);
         let Some(FoundRows { rows, new }) = kept.find(snapshot, values)? else { return Ok(None) };
         let count = rows.len();
+        if let Some(conflict) = mutate.mutation.conflict() {
+            if count == 0 {
+                let listed = mutate.mutation.listed().map(|(columns, rows)| Listed { columns, rows });
+                let given = listed.and_then(|listed| listed.values(table, values));
+                let Some(new) = given.map(|given| given.rows(table)).transpose()? else { return Ok(None) };
+                transaction.insert_rows(table.id, &new)?;
+                changes.wrote(table, WrittenRows::New(new));
+                return Ok(Some(1));
+            }
+            if !conflict.updates() {
+                return Ok(Some(0));
+            }
+        }
         if count > 0 {
             transaction.delete_rows(table.id, &rows).await?;
         }
@@ -221,8 +235,11 @@ impl QuerySession {
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<Arc<KeptChange>>> {
         let Mutate { mutation, names, parameters, plan: slot } = mutate;
-        let is_simple =
-            matches!(mutation.kind, MutationKind::Update | MutationKind::Delete) && mutation.returning.is_none();
+        let is_simple = match mutation.kind {
+            MutationKind::Update | MutationKind::Delete => mutation.returning.is_none(),
+            MutationKind::Insert => mutation.returning.is_none() && mutation.conflict().is_some(),
+            MutationKind::Merge => false,
+        };
         // Rows of a table that asks for encodings go to blocks, which say whether they admit them.
         let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
             return Ok(None);
@@ -235,11 +252,18 @@ impl QuerySession {
             Found::Wanted if values.contains(&Value::Null) => return Ok(None),
             Found::Wanted => {}
         }
-        let Asked { query, assigned, .. } = asked(mutation, table)?;
+        let (of_conflict, given) = match mutation.kind {
+            MutationKind::Insert => match on_conflict(mutation, table, values)? {
+                Some((update, given)) => (Some(update), given),
+                None => return Ok(None),
+            },
+            _ => (None, 0),
+        };
+        let Asked { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
         let statement = EngineStatement::Statement(Box::new(Ast::Query(query.query)));
         let plan = state.statement_to_plan(statement).await?;
-        let planned = Planned { plan: &plan, outputs: &query.outputs, assigned };
+        let planned = Planned { plan: &plan, outputs: &query.outputs, assigned, given };
         let kept = KeptChange::of(planned, table, values, (&state, basis)).map(Arc::new);
         slot.keep(basis, kept.as_ref());
         Ok(kept)
@@ -311,6 +335,16 @@ impl QuerySession {
     }
 }
 
+/// The columns of a table as a mutation sees them.
+fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr>) -> Vec<TargetColumn<'a>> {
+    let column = |place: usize| {
+        let column = table.schema.column(ColumnIndex::from(place));
+        let default = defaults.get(&ColumnIndex::from(place));
+        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
+    };
+    (0..table.schema.len()).map(column).collect()
+}
+
 /// The defaults of a table as syntax.
 fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
     table.constraints.defaults.iter().map(|(column, sql)| Ok((*column, default_syntax(sql)?))).collect()
@@ -353,16 +387,22 @@ async fn bound_plan(state: &SessionState, query: Box<Query>, parameters: &Parame
     }
 }
 
+/// What an insert of one row does where a row has its key, if that is all that it can meet; and how many parameters its
+/// row has.
+fn on_conflict(mutation: &Mutation, table: &Table, values: &[Value]) -> Result<Option<(Mutation, usize)>> {
+    let listed = mutation.listed().map(|(columns, rows)| Listed { columns, rows });
+    let given = listed.and_then(|listed| listed.values(table, values));
+    let keys = conflict_keys(mutation, table)?;
+    let (Some(given), [key]) = (given, keys.as_slice()) else { return Ok(None) };
+    let defaults = defaults_of(table)?;
+    let update = mutation.on_conflict(&target_columns(table, &defaults), &named(table, &[*key]).concat())?;
+    Ok(update.map(|update| (update, given.parameters)))
+}
+
 /// The query of a mutation of a table.
 fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
     let defaults = defaults_of(table)?;
-    let columns: Vec<TargetColumn<'_>> = (0..table.schema.len())
-        .map(|place| {
-            let column = table.schema.column(ColumnIndex::from(place));
-            let default = defaults.get(&ColumnIndex::from(place));
-            TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
-        })
-        .collect();
+    let columns = target_columns(table, &defaults);
     let keys = conflict_keys(mutation, table)?;
     let query = mutation.query(&columns, &named(table, &keys))?;
     let assigned = mutation.assigned(&columns)?;

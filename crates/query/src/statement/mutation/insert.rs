@@ -1,17 +1,21 @@
 //! `INSERT` with what DataFusion has not: `ON CONFLICT`, `RETURNING`, `DEFAULT`.
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
-    ConflictTarget as AstConflictTarget, Expr, Insert as Ast, JoinConstraint, JoinOperator, ObjectName, OnConflict,
-    OnConflictAction, OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject,
+    Assignment, ConflictTarget as AstConflictTarget, Expr, Insert as Ast, JoinConstraint, JoinOperator, ObjectName,
+    OnConflict, OnConflictAction, OnInsert, Parens, Query, SelectItem, SetExpr, TableFactor, TableObject,
+    visit_expressions_mut,
 };
 
 use super::assign::values_of;
 use super::build::{all_of, alone, any_of, case, column, derived, equal, is_null, item, joined, nested, select};
 use super::qualify::qualified;
 use super::target::{Target, is_default};
+use super::update::Update;
 use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
 use crate::error::{QueryError, Result};
-use crate::statement::{local_name, normalize};
+use crate::statement::{literal, local_name, normalize, parameter};
 
 /// The name of the rows to insert.
 const EXCLUDED: &str = "excluded";
@@ -160,8 +164,75 @@ impl Insert {
         Ok(MutationQuery { query, outputs: Outputs::new(true, true, columns.len()) })
     }
 
+    /// The columns that are named, and the rows of values, where there is nothing else.
+    pub fn listed(&self) -> Option<(&[ObjectName], &[Parens<Vec<Expr>>])> {
+        let source = self.source.as_deref()?;
+        let is_whole = source.with.is_none()
+            && source.order_by.is_none()
+            && source.limit_clause.is_none()
+            && source.fetch.is_none();
+        match source.body.as_ref() {
+            SetExpr::Values(values) if is_whole => Some((&self.columns, &values.rows)),
+            _ => None,
+        }
+    }
+
+    /// What `ON CONFLICT` does to the row that has a key, where one row of literals and parameters is to be inserted.
+    pub fn update(&self, target: &Target, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Update>> {
+        let (Some(conflict), Some((_, [row]))) = (&self.conflict, self.listed()) else { return Ok(None) };
+        let assignments = match &conflict.action {
+            OnConflictAction::DoNothing => &Vec::new(),
+            OnConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,
+            OnConflictAction::DoUpdate(_) => return Ok(None),
+        };
+        let given = self.given(target, columns, Some(row.content.len()))?;
+        let mut proposed: Vec<Expr> = columns.iter().map(TargetColumn::default).collect();
+        for (place, value) in given.iter().zip(&row.content) {
+            if literal(value).is_none() && parameter(value).is_none() {
+                return Ok(None);
+            }
+            proposed[*place] = value.clone();
+        }
+        let place_of = |name: &str| columns.iter().position(|column| column.name == name);
+        let assignments = assignments.iter().map(|assignment| {
+            let mut value = qualified(&assignment.value, columns, &target.alias);
+            let _: ControlFlow<()> = visit_expressions_mut(&mut value, |part| {
+                if let Expr::CompoundIdentifier(names) = part
+                    && let [relation, name] = names.as_slice()
+                    && normalize(relation) == EXCLUDED
+                    && let Some(place) = place_of(&normalize(name))
+                {
+                    *part = columns[place].cast(proposed[place].clone());
+                }
+                ControlFlow::Continue(())
+            });
+            Assignment { target: assignment.target.clone(), value }
+        });
+        let assignments = assignments.collect();
+        let is_key = |name: &String| Some(equal(target.column(name), proposed[place_of(name)?].clone()));
+        let Some(is_key) = key.iter().map(is_key).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        Ok(Some(Update::of(assignments, all_of(is_key))))
+    }
+
     /// The rows to insert as the statement gives them, and from them the value of each column.
     fn source(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<(TableFactor, Vec<Expr>)> {
+        let Some(source) = &self.source else {
+            let defaults = columns.iter().map(|column| item(column.default(), column.name)).collect();
+            let source = derived(select(defaults, Vec::new(), None), EXCLUDED, &[]);
+            return Ok((source, columns.iter().map(|column| super::build::column(EXCLUDED, column.name)).collect()));
+        };
+        let given = self.given(target, columns, width_of(source)?)?;
+        let names: Vec<&str> = given.iter().map(|place| columns[*place].name).collect();
+        let source = derived(with_defaults(source, &given, columns), EXCLUDED, &names);
+        let value = |(place, column): (usize, &TargetColumn<'_>)| match given.contains(&place) {
+            true => super::build::column(EXCLUDED, column.name),
+            false => column.default(),
+        };
+        Ok((source, columns.iter().enumerate().map(value).collect()))
+    }
+
+    /// The columns, by their places, for which there are values; `width` says how many there are, where it is known.
+    fn given(&self, target: &Target, columns: &[TargetColumn<'_>], width: Option<usize>) -> Result<Vec<usize>> {
         let mut given = Vec::with_capacity(columns.len());
         for name in &self.columns {
             let place = target.place(name, columns)?;
@@ -170,12 +241,6 @@ impl Insert {
             }
             given.push(place);
         }
-        let Some(source) = &self.source else {
-            let defaults = columns.iter().map(|column| item(column.default(), column.name)).collect();
-            let source = derived(select(defaults, Vec::new(), None), EXCLUDED, &[]);
-            return Ok((source, columns.iter().map(|column| super::build::column(EXCLUDED, column.name)).collect()));
-        };
-        let width = width_of(source)?;
         let wanted = if given.is_empty() { columns.len() } else { given.len() };
         if width.is_some_and(|width| width > wanted || (width < wanted && !given.is_empty())) {
             let width = width.unwrap_or_default();
@@ -186,13 +251,7 @@ impl Insert {
             // As in PostgreSQL, values may be fewer than columns: they are for the first ones.
             given.extend(0..width.unwrap_or(wanted));
         }
-        let names: Vec<&str> = given.iter().map(|place| columns[*place].name).collect();
-        let source = derived(with_defaults(source, &given, columns), EXCLUDED, &names);
-        let value = |(place, column): (usize, &TargetColumn<'_>)| match given.contains(&place) {
-            true => super::build::column(EXCLUDED, column.name),
-            false => column.default(),
-        };
-        Ok((source, columns.iter().enumerate().map(value).collect()))
+        Ok(given)
     }
 }
 

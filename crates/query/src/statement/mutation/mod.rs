@@ -22,7 +22,7 @@ mod update;
 
 use std::ops::Range;
 
-use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Parens, Query, SelectItem, SetExpr, Statement as Ast, With};
 
 use crate::error::{QueryError, Result};
 
@@ -184,6 +184,26 @@ impl Mutation {
             Parts::Insert(insert) => insert.conflict.as_ref(),
             _ => None,
         }
+    }
+
+    /// The columns that an `INSERT` names, and its rows of values, where it gives nothing else.
+    pub fn listed(&self) -> Option<(&[ObjectName], &[Parens<Vec<Expr>>])> {
+        match &self.parts {
+            Parts::Insert(insert) => insert.listed(),
+            _ => None,
+        }
+    }
+
+    /// What an `INSERT` of one row does where there is a row with its key: an `UPDATE` of that row, of nothing for `DO
+    /// NOTHING`. `None` for all that is more than that.
+    ///
+    /// # Errors
+    /// As [`Mutation::query`].
+    pub fn on_conflict(&self, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Self>> {
+        let (Parts::Insert(insert), None) = (&self.parts, &self.with) else { return Ok(None) };
+        let target = Target { table: self.table.clone(), alias: self.alias.clone() };
+        let update = insert.update(&target, columns, key)?;
+        Ok(update.map(|update| Self { kind: MutationKind::Update, parts: Parts::Update(update), ..self.clone() }))
     }
 
     /// The columns of the table, by their places, to which it may give other values; `None` for all.

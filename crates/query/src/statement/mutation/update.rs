@@ -41,6 +41,11 @@ pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
 }
 
 impl Update {
+    /// One of all rows that meet a condition.
+    pub fn of(assignments: Vec<Assignment>, selection: Option<Expr>) -> Self {
+        Self { assignments, from: Vec::new(), selection, limit: None }
+    }
+
     /// The places of the columns that it sets.
     pub fn assigned(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
         let values = values_of(&self.assignments, target, columns)?;
