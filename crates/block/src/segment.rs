@@ -2,8 +2,8 @@
 //!
 //! `filter` goes from the cheap to the dear: zone maps rule rows out or let them pass unseen, binary search and indexes
 //! narrow what is left where that pays (see `paths`), excluded rows go, then column tests run on encoded values (the one that leaves fewest
-//! rows for its cost first), then row tests run on what is left, once per entry where the column has a dictionary. `project` decodes consecutive rows, and gathers
-//! others. Pieces are opened when first needed and kept while the reader lives.
+//! rows for its cost first), then row tests run on what is left, once per entry where the column has a dictionary. `project`
+//! decodes consecutive rows, those with few gaps too, and gathers others. Pieces are opened when first needed and kept while the reader lives.
 
 mod aggregate;
 mod excluded;
@@ -289,14 +289,18 @@ impl<'a> SegmentReader<'a> {
         report.row_tests += 1;
         report.paths |= AccessPaths::DECODED_SCAN;
         let columns = test.columns().to_vec();
-        for positions in selection.positions().chunks(ROW_TEST_ROWS) {
-            let arrays = self.read(&Rows::of(positions), &columns)?;
-            let passes = test.evaluate(&arrays, positions.len())?;
-            for (row, position) in positions.iter().enumerate() {
-                if !is_true(&passes, row) {
-                    selection.clear(*position as usize);
+        let selected = Selection::of(selection.clone());
+        for first in (0..selected.len()).step_by(ROW_TEST_ROWS) {
+            let rows = selected.slice(first..selected.len().min(first + ROW_TEST_ROWS));
+            let arrays = self.read(&rows, &columns)?;
+            let passes = test.evaluate(&arrays, rows.len())?;
+            let mut index = 0;
+            rows.each(|row| {
+                if !is_true(&passes, index) {
+                    selection.clear(row);
                 }
-            }
+                index += 1;
+            });
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use std::sync::OnceLock;
 
-use taut_encoding::Bitmap;
+use taut_encoding::{Bitmap, SelectedRuns};
 
 /// Rows of one segment, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub enum Selection {
 
 /// One of so many rows or more makes a selection one of bits.
 const BITS_MIN: usize = 16;
+/// Bits are read in runs where runs have so many rows or more on average,
+const RUN_ROWS_MIN: usize = 12;
+/// and of the rows from the first to the last one of so many or more is selected: all of them are decoded.
+const RUNS_DENSITY_MIN: usize = 2;
 
 /// Rows whose bits are set.
 #[derive(Clone, Debug)]
@@ -28,6 +32,15 @@ pub struct SelectedBits {
     bitmap: Bitmap,
     count: usize,
     positions: OnceLock<Vec<u32>>,
+    runs: OnceLock<Option<Runs>>,
+}
+
+/// Runs of selected rows, which are long.
+#[derive(Clone, Debug)]
+struct Runs {
+    ranges: Vec<Range<u32>>,
+    /// How many rows are in the runs before each.
+    before: Vec<u32>,
 }
 
 /// Some selected rows, as they are read.
@@ -37,13 +50,58 @@ pub(crate) enum Rows<'a> {
     Range(Range<usize>),
     /// These rows, ascending, not all consecutive.
     Positions(&'a [u32]),
+    /// Long runs of rows, at least two.
+    Runs(SelectedRuns<'a>),
     /// All rows whose bits are set.
     Bits(&'a SelectedBits),
 }
 
+impl Runs {
+    /// Those of some bits, if they are long and close together.
+    fn of(bitmap: &Bitmap, count: usize) -> Option<Self> {
+        if bitmap.run_count() * RUN_ROWS_MIN > count {
+            return None;
+        }
+        let ranges = bitmap.runs();
+        let (first, last) = (ranges.first()?, ranges.last()?);
+        if (last.end - first.start) as usize > RUNS_DENSITY_MIN * count {
+            return None;
+        }
+        let mut rows = 0;
+        let counted = |range: &Range<u32>| {
+            rows += range.end - range.start;
+            rows - (range.end - range.start)
+        };
+        let before = ranges.iter().map(counted).collect();
+        Some(Self { ranges, before })
+    }
+
+    /// The `index`-th row.
+    fn row(&self, index: usize) -> u32 {
+        // A segment has at most 65,536 rows.
+        let index = index as u32;
+        let run = self.before.partition_point(|before| *before <= index) - 1;
+        self.ranges[run].start + (index - self.before[run])
+    }
+
+    /// The `rows.start`-th to `rows.end`-th rows.
+    fn slice(&self, rows: Range<usize>) -> Rows<'_> {
+        if rows.is_empty() {
+            return Rows::Range(0..0);
+        }
+        let runs = SelectedRuns::new(&self.ranges, self.row(rows.start)..self.row(rows.end - 1) + 1);
+        if runs.span().len() == runs.len() { Rows::Range(runs.span()) } else { Rows::Runs(runs) }
+    }
+}
+
 impl SelectedBits {
     fn new(bitmap: Bitmap, count: usize) -> Self {
-        Self { bitmap, count, positions: OnceLock::new() }
+        Self { bitmap, count, positions: OnceLock::new(), runs: OnceLock::new() }
+    }
+
+    /// The rows as runs, where these are long; they are found when they are first asked for.
+    fn runs(&self) -> Option<&Runs> {
+        self.runs.get_or_init(|| Runs::of(&self.bitmap, self.count)).as_ref()
     }
 
     /// The bits.
@@ -96,7 +154,7 @@ impl Selection {
             Self::All(_) => index as u32,
             Self::Range(range) => range.start + index as u32,
             Self::Positions(positions) => positions[index],
-            Self::Bits(bits) => bits.positions()[index],
+            Self::Bits(bits) => bits.runs().map_or_else(|| bits.positions()[index], |runs| runs.row(index)),
         }
     }
 
@@ -142,8 +200,11 @@ impl Selection {
             Self::All(_) => Rows::Range(rows),
             Self::Range(range) => Rows::Range(range.start as usize + rows.start..range.start as usize + rows.end),
             Self::Positions(positions) => Rows::of(&positions[rows]),
-            Self::Bits(bits) if rows.len() == bits.count => Rows::Bits(bits),
-            Self::Bits(bits) => Rows::of(&bits.positions()[rows]),
+            Self::Bits(bits) => match bits.runs() {
+                Some(runs) => runs.slice(rows),
+                None if rows.len() == bits.count => Rows::Bits(bits),
+                None => Rows::of(&bits.positions()[rows]),
+            },
         }
     }
 }
@@ -164,7 +225,18 @@ impl<'a> Rows<'a> {
         match self {
             Self::Range(rows) => rows.len(),
             Self::Positions(positions) => positions.len(),
+            Self::Runs(runs) => runs.len(),
             Self::Bits(bits) => bits.count,
+        }
+    }
+
+    /// Calls `visit` with each row.
+    pub fn each(&self, visit: impl FnMut(usize)) {
+        match self {
+            Self::Range(rows) => rows.clone().for_each(visit),
+            Self::Positions(positions) => positions.iter().map(|row| *row as usize).for_each(visit),
+            Self::Runs(runs) => runs.iter().flatten().for_each(visit),
+            Self::Bits(bits) => bits.positions().iter().map(|row| *row as usize).for_each(visit),
         }
     }
 
@@ -175,16 +247,19 @@ impl<'a> Rows<'a> {
         mut visit: impl FnMut(usize, PageRows<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
-            Self::Range(rows) => {
-                let mut row = rows.start;
-                let mut page = page_ends.partition_point(|end| *end as usize <= row);
-                while row < rows.end {
-                    let first = if page == 0 { 0 } else { page_ends[page - 1] as usize };
-                    let end = rows.end.min(page_ends[page] as usize);
-                    visit(page, PageRows::Range(row - first..end - first))?;
-                    (row, page) = (end, page + 1);
+            Self::Range(rows) => by_page(rows, page_ends, |page, first, rows| {
+                visit(page, PageRows::Range(rows.start - first..rows.end - first))
+            })?,
+            Self::Runs(runs) => by_page(&runs.span(), page_ends, |page, first, rows| {
+                // A segment has at most 65,536 rows.
+                let runs = runs.within(rows.start as u32..rows.end as u32);
+                let span = runs.span();
+                match span.len() - runs.len() {
+                    _ if runs.is_empty() => Ok(()),
+                    0 => visit(page, PageRows::Range(span.start - first..span.end - first)),
+                    _ => visit(page, PageRows::Runs { first, runs }),
                 }
-            }
+            })?,
             Self::Bits(bits) => return Self::Positions(bits.positions()).by_page(page_ends, visit),
             Self::Positions(positions) => {
                 let (mut rest, mut page) = (*positions, 0);
@@ -201,6 +276,23 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Calls `visit` with each page of consecutive rows, the first row of the page, and those of the rows that lie in it.
+fn by_page<E>(
+    rows: &Range<usize>,
+    page_ends: &[u32],
+    mut visit: impl FnMut(usize, usize, Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut row = rows.start;
+    let mut page = page_ends.partition_point(|end| *end as usize <= row);
+    while row < rows.end {
+        let first = if page == 0 { 0 } else { page_ends[page - 1] as usize };
+        let end = rows.end.min(page_ends[page] as usize);
+        visit(page, first, row..end)?;
+        (row, page) = (end, page + 1);
+    }
+    Ok(())
+}
+
 /// How many numbers at the beginning pass, where those that do come first and mostly are few.
 fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
@@ -215,6 +307,11 @@ fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
 #[derive(Clone, Debug)]
 pub(crate) enum PageRows<'a> {
     Range(Range<usize>),
+    /// Runs of rows of the segment; the page begins with row `first`.
+    Runs {
+        first: usize,
+        runs: SelectedRuns<'a>,
+    },
     /// Rows of the segment; the page begins with row `first`.
     Positions {
         first: u32,
@@ -226,8 +323,21 @@ impl PageRows<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::Range(rows) => rows.len(),
+            Self::Runs { runs, .. } => runs.len(),
             Self::Positions { positions, .. } => positions.len(),
         }
+    }
+
+    /// Calls `visit` with consecutive rows, until all are visited. `false` where none are known to be consecutive: then
+    /// it is not called.
+    #[inline]
+    pub fn each_run(&self, mut visit: impl FnMut(Range<usize>)) -> bool {
+        match self {
+            Self::Range(rows) => visit(rows.clone()),
+            Self::Runs { first, runs } => runs.iter().for_each(|run| visit(run.start - first..run.end - first)),
+            Self::Positions { .. } => return false,
+        }
+        true
     }
 
     /// Calls `visit` with each row.
@@ -235,6 +345,7 @@ impl PageRows<'_> {
     pub fn each(&self, mut visit: impl FnMut(usize)) {
         match self {
             Self::Range(rows) => rows.clone().for_each(visit),
+            Self::Runs { first, runs } => runs.iter().for_each(|run| run.for_each(|row| visit(row - first))),
             Self::Positions { first, positions } => {
                 for position in *positions {
                     visit((position - first) as usize);
@@ -248,6 +359,9 @@ impl PageRows<'_> {
     pub fn try_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::Range(rows) => rows.clone().try_for_each(visit),
+            Self::Runs { first, runs } => {
+                runs.iter().try_for_each(|mut run| run.try_for_each(|row| visit(row - first)))
+            }
             Self::Positions { first, positions } => {
                 positions.iter().try_for_each(|position| visit((position - first) as usize))
             }
@@ -286,20 +400,59 @@ mod tests {
     }
 
     #[test]
+    fn rows_with_few_gaps_are_read_in_runs() {
+        let mut bitmap = Bitmap::all_set(100);
+        [0, 40, 41, 90].into_iter().for_each(|row| bitmap.clear(row));
+        let expected = bitmap.positions();
+        let selection = Selection::of(bitmap);
+        for (start, end) in (0..=expected.len()).flat_map(|start| (start..=expected.len()).map(move |end| (start, end)))
+        {
+            let rows = selection.slice(start..end);
+            let is_range = start == end || (expected[end - 1] - expected[start]) as usize == end - start - 1;
+            assert!(if is_range { matches!(rows, Rows::Range(_)) } else { matches!(rows, Rows::Runs(_)) });
+            let mut visited = vec![];
+            rows.each(|row| visited.push(row as u32));
+            assert_eq!((rows.len(), visited.as_slice()), (end - start, &expected[start..end]));
+        }
+        assert!((0..expected.len()).all(|index| selection.position(index) == expected[index]));
+    }
+
+    #[test]
+    fn short_runs_and_runs_far_apart_are_not_read_as_such() {
+        for cleared in [(0..1000).step_by(12).map(|row| row..row + 1).collect(), vec![20..490, 510..980]] {
+            let mut bitmap = Bitmap::all_set(1000);
+            cleared.into_iter().for_each(|rows| bitmap.clear_range(rows));
+            let bits = SelectedBits::new(bitmap.clone(), bitmap.count());
+            assert!(bits.runs().is_none() && bits.positions() == bitmap.positions());
+        }
+    }
+
+    #[test]
     fn rows_are_visited_page_by_page() {
         let page_ends = [3, 5, 9];
-        for rows in [vec![0, 1, 2, 3, 4, 5, 6, 7, 8], vec![2, 3], vec![0, 2, 4, 8], vec![5], vec![]] {
-            let mut visited = vec![];
-            let seen = Rows::of(&rows).by_page(&page_ends, |page, part| {
-                let first = if page == 0 { 0 } else { page_ends[page - 1] };
-                part.each(|row| {
-                    let row = row as u32 + first;
-                    assert!(row < page_ends[page]);
-                    visited.push(row);
+        for rows in [vec![0, 1, 2, 3, 4, 5, 6, 7, 8], vec![2, 3], vec![0, 2, 4, 8], vec![2, 6, 7], vec![5], vec![]] {
+            let mut bitmap = Bitmap::none(9);
+            rows.iter().for_each(|row| bitmap.set(*row as usize));
+            let ranges = bitmap.runs();
+            for way in [Rows::of(&rows), Rows::Runs(SelectedRuns::new(&ranges, 0..9))] {
+                let (mut visited, mut tried, mut in_runs) = (vec![], vec![], vec![]);
+                let seen = way.by_page(&page_ends, |page, part| {
+                    let first = if page == 0 { 0 } else { page_ends[page - 1] };
+                    let row_of = |row: usize| row as u32 + first;
+                    part.each(|row| visited.push(row_of(row)));
+                    part.try_each(|row| {
+                        tried.push(row_of(row));
+                        Ok::<_, ()>(())
+                    })?;
+                    if !part.each_run(|run| in_runs.extend(run.map(row_of))) {
+                        part.each(|row| in_runs.push(row_of(row)));
+                    }
+                    assert!(part.len() > 0 && row_of(0) <= visited[visited.len() - part.len()]);
+                    assert!(visited[visited.len() - 1] < page_ends[page]);
+                    Ok::<_, ()>(())
                 });
-                Ok::<_, ()>(())
-            });
-            assert_eq!((seen, visited), (Ok(()), rows));
+                assert_eq!((seen, &visited, &tried, &in_runs), (Ok(()), &rows, &rows, &rows));
+            }
         }
     }
 }

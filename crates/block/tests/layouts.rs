@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use common::{Answer, Excluded, InMemory, KeyTest, build, designs, digest, forced, open};
+use common::{Answer, Excluded, InMemory, KeyTest, build, check_aggregation, designs, digest, forced, open};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
@@ -158,46 +158,6 @@ fn check_statistics(name: &str, block: &Block, sections: &InMemory, image: &Bloc
     }
 }
 
-/// Numbers and codes of the selected rows of a case, which begin with row `start` of the model.
-fn check_aggregation(model: &Model, start: usize, selection: &Selection, reader: &mut SegmentReader<'_>) {
-    let positions: Vec<usize> = (0..selection.len()).map(|index| start + selection.position(index) as usize).collect();
-    for index in 0..model.schema.len() {
-        let column = ColumnIndex::from(index);
-        let value = |position: &usize| model.value(*position, column);
-        if let Some((numbers, nulls)) = reader.numbers(selection, 0..positions.len(), column).unwrap() {
-            let summary = reader.number_summary(column).unwrap().unwrap();
-            for (row, position) in positions.iter().enumerate() {
-                let expected = value(position).and_then(Key::number);
-                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-                assert_eq!(is_valid.then_some(numbers[row]), expected.map(|number| number as i64), "{column:?}");
-                let bounds = summary.bounds.map(|(low, high)| low..=high);
-                assert!(expected.is_none_or(|number| bounds.is_some_and(|bounds| bounds.contains(&number))));
-                assert!(expected.is_some() || summary.nulls > 0);
-            }
-            if let Selection::All(_) = selection {
-                let present = || positions.iter().filter_map(value).filter_map(|key| key.number());
-                assert_eq!(summary.bounds, present().min().zip(present().max()), "{column:?}");
-                assert_eq!(summary.nulls, (positions.len() - present().count()) as u64);
-                let sum = reader.sum_of_runs(column).unwrap();
-                assert!(sum.is_none_or(|sum| Some(sum) == present().try_fold(0, i128::checked_add)), "{column:?}");
-            }
-        }
-        let count = reader.code_count(column).unwrap();
-        let Some(codes) = reader.codes(selection, 0..positions.len(), column).unwrap() else {
-            assert_eq!(count, None);
-            continue;
-        };
-        let mut values = vec![None; count.unwrap()];
-        for (code, position) in codes.iter().zip(&positions) {
-            assert_eq!(*values[usize::from(*code)].get_or_insert(value(position)), value(position), "{column:?}");
-        }
-        if let Some(runs) = reader.code_runs(selection, 0..positions.len(), column).unwrap() {
-            let unrolled = runs.iter().flat_map(|(code, rows)| std::iter::repeat_n(*code, *rows));
-            assert!(unrolled.eq(codes), "{column:?}");
-        }
-    }
-}
-
 fn check_positions(
     model: &Model,
     start: usize,
@@ -263,7 +223,7 @@ fn check_case(
     let arrays = reader.project(&selection, low..high, &columns, &mut report).unwrap();
     agree(model, &expected[low..high], &columns, &arrays);
     if random.random_bool(0.05) {
-        check_aggregation(model, start, &selection, &mut reader);
+        check_aggregation(model, start, (&selection, 0..selection.len()), &mut reader);
     }
     check_excluded(name, case, model, start, block, sections, segment, random);
 }
@@ -307,7 +267,7 @@ fn check_excluded(
     let arrays = reader.project(&selection, 0..found.len(), &[column], &mut report).unwrap();
     agree(model, &found, &[column], &arrays);
     if random.random_bool(0.05) {
-        check_aggregation(model, start, &selection, &mut reader);
+        check_aggregation(model, start, (&selection, 0..selection.len()), &mut reader);
     }
 }
 

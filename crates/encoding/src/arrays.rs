@@ -14,7 +14,7 @@ use taut_types::LogicalType;
 use crate::kernels::mask_of_bytes;
 use crate::native::Native;
 use crate::numbers::Numbers;
-use crate::{Bitmap, VECTOR_ROWS};
+use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 
 /// Where the numbers of an array come from.
 pub(crate) trait Source {
@@ -24,6 +24,8 @@ pub(crate) trait Source {
 
 /// A range of rows.
 pub(crate) struct Rows<'a>(pub(crate) &'a Numbers, pub(crate) Range<usize>);
+/// Rows in runs.
+pub(crate) struct InRuns<'a>(pub(crate) &'a Numbers, pub(crate) &'a SelectedRuns<'a>);
 /// Ascending positions.
 pub(crate) struct Positions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
 /// The rows of a selection, of which there are so many.
@@ -34,6 +36,12 @@ pub(crate) struct Entries<'a>(pub(crate) &'a Numbers);
 impl Source for Rows<'_> {
     fn numbers<O: Native>(&self) -> Vec<O> {
         self.0.decode(self.1.clone())
+    }
+}
+
+impl Source for InRuns<'_> {
+    fn numbers<O: Native>(&self) -> Vec<O> {
+        self.0.decode_runs(self.1)
     }
 }
 

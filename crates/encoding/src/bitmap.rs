@@ -160,6 +160,36 @@ impl Bitmap {
         }
     }
 
+    /// How many runs the selected rows make up.
+    pub fn run_count(&self) -> usize {
+        let mut before = 0;
+        let starts =
+            |word: &u64| (word & !(word << 1 | std::mem::replace(&mut before, word >> 63))).count_ones() as usize;
+        self.words.iter().map(starts).sum()
+    }
+
+    /// The runs of selected rows, ascending.
+    pub fn runs(&self) -> Vec<Range<u32>> {
+        let mut runs = Vec::with_capacity(self.run_count());
+        let mut start = 0;
+        let mut end_at = |row: u32| {
+            if start < row {
+                runs.push(start..row);
+            }
+            start = row + 1;
+        };
+        // A segment has at most 2^16 rows.
+        for (word, first) in self.words.iter().zip((0..).step_by(64)) {
+            let mut unselected = !word;
+            while unselected != 0 {
+                end_at(first + unselected.trailing_zeros());
+                unselected &= unselected - 1;
+            }
+        }
+        end_at(self.len as u32);
+        runs
+    }
+
     /// Keeps of this selection what another of the same length selects too.
     ///
     /// # Panics
@@ -286,6 +316,13 @@ mod tests {
                     }
                     assert_eq!(set.count(), end - start);
                     assert_eq!(set.positions(), (start as u32..end as u32).collect::<Vec<_>>());
+                    for bitmap in [&set, &cleared] {
+                        let runs = bitmap.runs();
+                        assert!(runs.iter().cloned().flatten().eq(bitmap.positions()));
+                        assert!(runs.iter().all(|run| !run.is_empty()));
+                        assert!(runs.windows(2).all(|runs| runs[0].end < runs[1].start));
+                        assert_eq!(bitmap.run_count(), runs.len());
+                    }
                     assert_eq!(set.next_set(0), (start < end).then_some(start));
                     assert!(set.is_range_full(start..end) && cleared.is_range_empty(start..end));
                     assert_eq!(set.is_range_empty(0..len), start == end);

@@ -8,13 +8,13 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use taut_types::{ColumnTest, Encoding, LogicalType, Test};
 
-use crate::Bitmap;
-use crate::arrays::{Entries, Positions, Rows, Selected, array_of, array_of_buffer};
+use crate::arrays::{Entries, InRuns, Positions, Rows, Selected, array_of, array_of_buffer};
 use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
 use crate::numbers::{Nesting, Numbers};
 use crate::search;
+use crate::{Bitmap, SelectedRuns};
 
 pub use aggregate::NullableNumbers;
 
@@ -111,8 +111,7 @@ impl Chunk {
     /// When the range reaches outside.
     pub fn decode(&self, rows: Range<usize>) -> ArrayRef {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
-        let nulls = self.validity.as_ref().map(|bits| NullBuffer::new(bits.slice(rows.start, rows.len())));
-        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        let nulls = self.nulls_of(&rows);
         match &self.values {
             Values::Null => arrow_array::new_null_array(&self.logical.arrow(), rows.len()),
             Values::Bytes(bytes) => bytes.views(rows).into_array(nulls),
@@ -120,6 +119,31 @@ impl Chunk {
                 Some(buffer) => array_of_buffer(self.logical, buffer, rows.len(), nulls),
                 None => array_of(self.logical, &Rows(numbers, rows), nulls),
             },
+        }
+    }
+
+    /// Where rows of a range are null; `None` where none is, or all rows of the chunk are alike.
+    fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
+        let nulls = self.validity.as_ref().map(|bits| NullBuffer::new(bits.slice(rows.start, rows.len())));
+        nulls.filter(|nulls| nulls.null_count() > 0)
+    }
+
+    /// The values of rows in runs: those between the first and the last are decoded, of which most should be wanted.
+    ///
+    /// # Panics
+    /// When a run reaches outside.
+    pub fn decode_runs(&self, runs: &SelectedRuns<'_>) -> ArrayRef {
+        let rows = runs.span();
+        assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let nulls = runs.nulls(self.nulls_of(&rows));
+        match &self.values {
+            Values::Null => arrow_array::new_null_array(&self.logical.arrow(), runs.len()),
+            Values::Bytes(bytes) => {
+                let mut views = bytes.views(rows);
+                views.close_gaps(runs);
+                views.into_array(nulls)
+            }
+            Values::Numbers(numbers) => array_of(self.logical, &InRuns(numbers, runs), nulls),
         }
     }
 

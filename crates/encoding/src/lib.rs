@@ -33,6 +33,7 @@ mod lane_test;
 mod native;
 mod numbers;
 mod run_ends;
+mod runs;
 mod search;
 
 pub use bitmap::Bitmap;
@@ -40,6 +41,7 @@ pub use chunk::{Chunk, NullableNumbers};
 pub use encode::{Choice, EncodeError, encode};
 pub use head::CorruptChunk;
 pub use kernels::Instructions;
+pub use runs::SelectedRuns;
 pub use search::numbers as search_ascending;
 
 /// Rows of a vector: the unit in which numbers are packed, unpacked and tested.

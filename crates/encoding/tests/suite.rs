@@ -7,7 +7,9 @@ use arrow_buffer::{BooleanBuffer, Buffer};
 use arrow_select::take::take;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Instructions, NullableNumbers, encode};
+use taut_encoding::{
+    Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Instructions, NullableNumbers, SelectedRuns, encode,
+};
 use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, Key, LogicalType, Test, key_at};
 
@@ -132,6 +134,39 @@ fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
         positions.iter().for_each(|row| selection.set(*row as usize));
         if let Some(selected) = chunk.select(&selection, positions.len()) {
             check_array(column, &positions, selected);
+        }
+    }
+    check_runs(chunk, column, random);
+}
+
+/// Rows in runs are those that are gathered: values, codes and numbers.
+fn check_runs(chunk: &Chunk, column: &Column, random: &mut StdRng) {
+    let rows = column.array.len();
+    for share in [0.001, 0.02, 0.3] {
+        let mut selection = Bitmap::all_set(rows);
+        (0..rows).filter(|_| random.random_bool(share)).for_each(|row| selection.clear(row));
+        let ranges = selection.runs();
+        let start = random.random_range(0..=rows as u32);
+        for part in [0..rows as u32, start..random.random_range(start..=rows as u32)] {
+            let runs = SelectedRuns::new(&ranges, part.clone());
+            let mut positions = vec![];
+            selection.append_positions(part.start as usize..part.end as usize, &mut positions);
+            check_array(column, &positions, chunk.decode_runs(&runs));
+            assert_eq!(chunk.codes_of_runs(&runs), chunk.codes_at(&positions), "{}", column.name);
+            let (found, expected) = (chunk.numbers_of_runs(&runs), chunk.numbers_at(&positions));
+            let valid = |numbers: Option<NullableNumbers>| {
+                let (numbers, nulls) = numbers?;
+                assert!(nulls.as_ref().is_none_or(|nulls| nulls.null_count() > 0));
+                let is_valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+                Some(
+                    numbers
+                        .iter()
+                        .enumerate()
+                        .map(|(row, number)| is_valid(row).then_some(*number))
+                        .collect::<Vec<_>>(),
+                )
+            };
+            assert_eq!(valid(found), valid(expected), "{}", column.name);
         }
     }
 }

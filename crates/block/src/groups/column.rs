@@ -80,6 +80,7 @@ impl ColumnPiece {
     pub fn read(&self, rows: &Rows<'_>) -> ArrayRef {
         match rows {
             Rows::Range(rows) => self.chunk.decode(rows.clone()),
+            Rows::Runs(runs) => self.chunk.decode_runs(runs),
             Rows::Positions(positions) => self.chunk.gather(positions),
             Rows::Bits(bits) => {
                 let selected = self.chunk.select(bits.bitmap(), bits.count());

@@ -273,7 +273,7 @@ impl<'a> Pages<'a> {
         let positions = match rows {
             Rows::Positions(positions) => positions,
             Rows::Bits(bits) => bits.positions(),
-            Rows::Range(_) => &[],
+            Rows::Range(_) | Rows::Runs(_) => &[],
         };
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(false) };
         let page = |row: u32| page_ends.partition_point(|end| *end <= row);

@@ -57,13 +57,14 @@ impl SegmentReader<'_> {
         let (piece, place) = self.piece(column)?;
         Ok(piece.chunk(place).and_then(|chunk| match selection.slice(rows) {
             Rows::Range(rows) => chunk.codes_of(rows),
+            Rows::Runs(runs) => chunk.codes_of_runs(&runs),
             Rows::Positions(positions) => chunk.codes_at(positions),
             Rows::Bits(bits) => chunk.codes_at(bits.positions()),
         }))
     }
 
     /// The runs of the `rows.start`-th to `rows.end`-th selected rows: the code of each, and how many rows it has.
-    /// `None` where these rows are not consecutive, or not stored in runs.
+    /// `None` where these rows have many gaps, or are not stored in runs.
     ///
     /// # Errors
     /// When a section cannot be read or parsed.
@@ -77,10 +78,12 @@ impl SegmentReader<'_> {
         column: ColumnIndex,
     ) -> Result<Option<Vec<(u16, usize)>>, BlockError> {
         let (piece, place) = self.piece(column)?;
-        let (Some(chunk), Rows::Range(rows)) = (piece.chunk(place), selection.slice(rows)) else { return Ok(None) };
-        let mut start = rows.start;
-        let length = |(code, end): (u16, usize)| (code, end - std::mem::replace(&mut start, end));
-        Ok(chunk.code_runs(rows).map(|runs| runs.into_iter().map(length).collect()))
+        let Some(chunk) = piece.chunk(place) else { return Ok(None) };
+        Ok(match selection.slice(rows) {
+            Rows::Range(rows) => code_runs(chunk, std::iter::once(rows)),
+            Rows::Runs(runs) => code_runs(chunk, runs.iter()),
+            Rows::Positions(_) | Rows::Bits(_) => None,
+        })
     }
 
     /// The numbers of the `rows.start`-th to `rows.end`-th selected rows, in their low 64 bits; `None` where the column
@@ -102,6 +105,7 @@ impl SegmentReader<'_> {
         let (piece, place) = self.piece(column)?;
         match (piece.chunk(place), &rows) {
             (Some(chunk), Rows::Range(rows)) => Ok(chunk.numbers(rows.clone())),
+            (Some(chunk), Rows::Runs(runs)) => Ok(chunk.numbers_of_runs(runs)),
             (Some(chunk), Rows::Positions(positions)) => Ok(chunk.numbers_at(positions)),
             (Some(chunk), Rows::Bits(bits)) => Ok(chunk.numbers_at(bits.positions())),
             (None, rows) => Ok(piece.read(&[place], rows)?.first().and_then(|array| numbers_of(array, logical))),
@@ -142,6 +146,22 @@ impl SegmentReader<'_> {
         }
         Ok(Some(NumberSummary { nulls: known.nulls, bounds }))
     }
+}
+
+/// The runs of codes of stretches of rows, those that a gap divides as one.
+fn code_runs(chunk: &Chunk, stretches: impl Iterator<Item = Range<usize>>) -> Option<Vec<(u16, usize)>> {
+    let mut runs: Vec<(u16, usize)> = vec![];
+    for rows in stretches {
+        let mut start = rows.start;
+        for (code, end) in chunk.code_runs(rows)? {
+            let length = end - std::mem::replace(&mut start, end);
+            match runs.last_mut() {
+                Some((last, rows)) if *last == code => *rows += length,
+                _ => runs.push((code, length)),
+            }
+        }
+    }
+    Some(runs)
 }
 
 /// The numbers of an array, in their low 64 bits.

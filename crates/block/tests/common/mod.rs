@@ -1,6 +1,7 @@
 //! What the suites of this crate share: blocks in memory, designs to try, and tests of rows.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +11,8 @@ use arrow_schema::ArrowError;
 use rand::Rng;
 use rand::rngs::StdRng;
 use roaring::RoaringBitmap;
-use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections};
+use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections, SegmentReader, Selection};
+use taut_testkit::Model;
 use taut_types::{
     Abstraction, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout, LogicalType,
     RowTest, Schema, SortColumn, TableDesign, key_at,
@@ -284,4 +286,49 @@ pub fn digest(key: &Option<Key>) -> Option<u64> {
         Key::Number(number) => (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
         Key::Bytes(bytes) => taut_block::checksum(bytes) >> 40,
     })
+}
+
+/// Numbers and codes of some of the selected rows of a segment, which begins with row `start` of the model.
+pub fn check_aggregation(
+    model: &Model,
+    start: usize,
+    (selection, rows): (&Selection, Range<usize>),
+    reader: &mut SegmentReader<'_>,
+) {
+    let positions: Vec<usize> = rows.clone().map(|index| start + selection.position(index) as usize).collect();
+    for index in 0..model.schema.len() {
+        let column = ColumnIndex::from(index);
+        let value = |position: &usize| model.value(*position, column);
+        if let Some((numbers, nulls)) = reader.numbers(selection, rows.clone(), column).unwrap() {
+            let summary = reader.number_summary(column).unwrap().unwrap();
+            for (row, position) in positions.iter().enumerate() {
+                let expected = value(position).and_then(Key::number);
+                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+                assert_eq!(is_valid.then_some(numbers[row]), expected.map(|number| number as i64), "{column:?}");
+                let bounds = summary.bounds.map(|(low, high)| low..=high);
+                assert!(expected.is_none_or(|number| bounds.is_some_and(|bounds| bounds.contains(&number))));
+                assert!(expected.is_some() || summary.nulls > 0);
+            }
+            if matches!(selection, Selection::All(all) if *all == rows.len()) {
+                let present = || positions.iter().filter_map(value).filter_map(|key| key.number());
+                assert_eq!(summary.bounds, present().min().zip(present().max()), "{column:?}");
+                assert_eq!(summary.nulls, (positions.len() - present().count()) as u64);
+                let sum = reader.sum_of_runs(column).unwrap();
+                assert!(sum.is_none_or(|sum| Some(sum) == present().try_fold(0, i128::checked_add)), "{column:?}");
+            }
+        }
+        let count = reader.code_count(column).unwrap();
+        let Some(codes) = reader.codes(selection, rows.clone(), column).unwrap() else {
+            assert_eq!(count, None);
+            continue;
+        };
+        let mut values = vec![None; count.unwrap()];
+        for (code, position) in codes.iter().zip(&positions) {
+            assert_eq!(*values[usize::from(*code)].get_or_insert(value(position)), value(position), "{column:?}");
+        }
+        if let Some(runs) = reader.code_runs(selection, rows.clone(), column).unwrap() {
+            let unrolled = runs.iter().flat_map(|(code, rows)| std::iter::repeat_n(*code, *rows));
+            assert!(unrolled.eq(codes), "{column:?}");
+        }
+    }
 }

@@ -14,10 +14,11 @@
 
 use std::ops::Range;
 
-use arrow_buffer::NullBuffer;
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 use taut_types::LogicalType;
 
 use super::{Chunk, Values};
+use crate::SelectedRuns;
 use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::numbers::Numbers;
@@ -113,6 +114,16 @@ impl Chunk {
         Some(codes)
     }
 
+    /// The codes of rows in runs, as [`Chunk::codes_of`].
+    ///
+    /// # Panics
+    /// When a run reaches outside.
+    pub fn codes_of_runs(&self, runs: &SelectedRuns<'_>) -> Option<Vec<u16>> {
+        let mut codes = self.codes_of(runs.span())?;
+        runs.close_gaps(&mut codes);
+        Some(codes)
+    }
+
     /// The codes at ascending positions, as [`Chunk::codes_of`].
     ///
     /// # Panics
@@ -183,16 +194,23 @@ impl Chunk {
     /// When the range reaches outside.
     pub fn numbers(&self, rows: Range<usize>) -> Option<NullableNumbers> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
-        let numbers = match self.exact_numbers()? {
-            Some(numbers) => numbers.decode::<i64>(rows.clone()),
-            None => vec![0; rows.len()],
-        };
-        let nulls = match &self.validity {
-            Some(validity) => Some(NullBuffer::new(validity.slice(rows.start, rows.len()))),
-            None if self.nulls > 0 => Some(NullBuffer::new_null(rows.len())),
-            None => None,
-        };
-        Some((numbers, nulls.filter(|nulls| nulls.null_count() > 0)))
+        Some(match self.exact_numbers()? {
+            Some(numbers) => (numbers.decode(rows.clone()), self.nulls_of(&rows)),
+            None => all_null(rows.len()),
+        })
+    }
+
+    /// The numbers of rows in runs, as [`Chunk::numbers`].
+    ///
+    /// # Panics
+    /// When a run reaches outside.
+    pub fn numbers_of_runs(&self, runs: &SelectedRuns<'_>) -> Option<NullableNumbers> {
+        let rows = runs.span();
+        assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        Some(match self.exact_numbers()? {
+            Some(numbers) => (numbers.decode_runs(runs), runs.nulls(self.nulls_of(&rows))),
+            None => all_null(runs.len()),
+        })
     }
 
     /// The numbers at ascending positions, as [`Chunk::numbers`].
@@ -202,16 +220,10 @@ impl Chunk {
     pub fn numbers_at(&self, positions: &[u32]) -> Option<NullableNumbers> {
         let last = positions.last().map_or(0, |last| *last as usize + 1);
         assert!(last <= self.rows, "row {last} of {}", self.rows);
-        let numbers = match self.exact_numbers()? {
-            Some(numbers) => numbers.gather::<i64>(positions),
-            None => vec![0; positions.len()],
-        };
-        let nulls = match &self.validity {
-            Some(validity) => Some(NullBuffer::from_iter(positions.iter().map(|row| validity.value(*row as usize)))),
-            None if self.nulls > 0 => Some(NullBuffer::new_null(positions.len())),
-            None => None,
-        };
-        Some((numbers, nulls.filter(|nulls| nulls.null_count() > 0)))
+        let Some(numbers) = self.exact_numbers()? else { return Some(all_null(positions.len())) };
+        let is_valid = |bits: &BooleanBuffer| positions.iter().map(|row| bits.value(*row as usize)).collect();
+        let nulls = self.validity.as_ref().map(is_valid).filter(|nulls: &NullBuffer| nulls.null_count() > 0);
+        Some((numbers.gather(positions), nulls))
     }
 
     /// The numbers of a column that holds some; the inner `None` says that all are null.
@@ -223,4 +235,8 @@ impl Chunk {
             Values::Bytes(_) => None,
         }
     }
+}
+
+fn all_null(rows: usize) -> NullableNumbers {
+    (vec![0; rows], Some(NullBuffer::new_null(rows)).filter(|_| rows > 0))
 }

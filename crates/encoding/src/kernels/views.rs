@@ -18,6 +18,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 
+use crate::SelectedRuns;
+
 const INLINE_MAX: usize = 12;
 
 /// Views of values in one heap, each checked.
@@ -85,6 +87,11 @@ impl Views {
     pub(crate) fn repeat_last(&mut self, count: usize) {
         let last = self.views.last().copied().unwrap_or(0);
         self.views.resize(count, last);
+    }
+
+    /// Of views of the rows of a span, keeps those of its selected rows.
+    pub(crate) fn close_gaps(&mut self, runs: &SelectedRuns<'_>) {
+        runs.close_gaps(&mut self.views);
     }
 
     /// The array of these values.

@@ -31,7 +31,7 @@ use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::{Instructions, compress};
 use crate::lane_test::LaneTest;
 use crate::native::Native;
-use crate::{Bitmap, VECTOR_ROWS, distinct, search};
+use crate::{Bitmap, SelectedRuns, VECTOR_ROWS, distinct, search};
 
 use alp::{Alp, Decimals};
 use bitmap::SetBits;
@@ -248,6 +248,18 @@ impl Numbers {
         }
         let mut numbers = Vec::with_capacity(rows.len());
         self.append(rows, &mut numbers);
+        numbers
+    }
+
+    /// The numbers of rows in runs; floating point as keys.
+    pub(crate) fn decode_runs<O: Native>(&self, runs: &SelectedRuns<'_>) -> Vec<O> {
+        if let Self::Plain(plain) = self {
+            let mut numbers = Vec::with_capacity(runs.len());
+            runs.iter().for_each(|run| plain.append(run, &mut numbers));
+            return numbers;
+        }
+        let mut numbers = self.decode(runs.span());
+        runs.close_gaps(&mut numbers);
         numbers
     }
 

@@ -232,15 +232,13 @@ fn append_numbers(field: &Field, page: &Page, rows: &PageRows<'_>, output: &mut 
 #[inline(always)]
 fn extend<T>(field: &Field, page: &Page, rows: &PageRows<'_>, vector: &mut Vec<T>, value: impl Fn(u64) -> T) {
     let (tuples, width, bit) = (page.tuples(), field.record.width, field.value_bit);
-    match rows {
-        PageRows::Range(rows) => tuples.extend(rows.clone(), bit, width, vector, value),
-        PageRows::Positions { .. } => {
-            let mask = mask(width);
-            if width <= NARROW_BITS {
-                rows.each(|row| vector.push(value(load_narrow(tuples.bytes, row * tuples.stride + bit) & mask)));
-            } else {
-                rows.each(|row| vector.push(value(load(tuples.bytes, row * tuples.stride + bit) & mask)));
-            }
-        }
+    if rows.each_run(|run| tuples.extend(run, bit, width, vector, &value)) {
+        return;
+    }
+    let mask = mask(width);
+    if width <= NARROW_BITS {
+        rows.each(|row| vector.push(value(load_narrow(tuples.bytes, row * tuples.stride + bit) & mask)));
+    } else {
+        rows.each(|row| vector.push(value(load(tuples.bytes, row * tuples.stride + bit) & mask)));
     }
 }

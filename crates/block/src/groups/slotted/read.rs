@@ -60,9 +60,8 @@ impl SlottedPiece<'_> {
         let wanted = if is_few { Checked::Head } else { Checked::Slots };
         let page = self.page_of(number, count as usize, wanted)?;
         let first = tuples.len();
-        match rows {
-            PageRows::Range(rows) => self.shape.append_slots(&page.bytes, rows.clone(), tuples),
-            PageRows::Positions { .. } => rows.each(|row| tuples.push(self.shape.slot(&page.bytes, row))),
+        if !rows.each_run(|run| self.shape.append_slots(&page.bytes, run, tuples)) {
+            rows.each(|row| tuples.push(self.shape.slot(&page.bytes, row)));
         }
         if is_few && !tuples[first..].iter().all(|tuple| self.shape.is_tuple(&page.bytes, *tuple)) {
             return Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples")));
