@@ -84,6 +84,13 @@ impl Runs {
         self.ranges[run].start + (index - self.before[run])
     }
 
+    /// How many of the rows lie before a row of the segment.
+    fn count_before(&self, row: u32) -> usize {
+        let Some(run) = self.ranges.partition_point(|range| range.start < row).checked_sub(1) else { return 0 };
+        let range = &self.ranges[run];
+        (self.before[run] + (row.min(range.end) - range.start)) as usize
+    }
+
     /// The `rows.start`-th to `rows.end`-th rows.
     fn slice(&self, rows: Range<usize>) -> Rows<'_> {
         if rows.is_empty() {
@@ -156,6 +163,26 @@ impl Selection {
             Self::Positions(positions) => positions[index],
             Self::Bits(bits) => bits.runs().map_or_else(|| bits.positions()[index], |runs| runs.row(index)),
         }
+    }
+
+    /// Of the selected rows, those from the `first`-th on that are best read together: at most `rows_max`. Where few or no
+    /// rows are missing between them, they end with a multiple of `rows_max` rows of the segment, so that batches of whole
+    /// vectors do not have a vector decoded for two of them.
+    ///
+    /// # Panics
+    /// When `rows_max` is zero.
+    pub fn batch(&self, first: usize, rows_max: usize) -> Range<usize> {
+        let end_of = |row: usize| (row - row % rows_max).saturating_add(rows_max);
+        let end = match self {
+            Self::Range(rows) => end_of(rows.start as usize + first) - rows.start as usize,
+            Self::Bits(bits) => match bits.runs() {
+                // A segment has at most 65,536 rows.
+                Some(runs) => runs.count_before(end_of(runs.row(first) as usize).min(bits.bitmap.len()) as u32),
+                None => first.saturating_add(rows_max),
+            },
+            Self::All(_) | Self::Positions(_) => first.saturating_add(rows_max),
+        };
+        first..end.min(self.len())
     }
 
     /// The selected rows as positions.
@@ -415,6 +442,16 @@ mod tests {
             assert_eq!((rows.len(), visited.as_slice()), (end - start, &expected[start..end]));
         }
         assert!((0..expected.len()).all(|index| selection.position(index) == expected[index]));
+        let batches = |rows_max: usize| {
+            let next =
+                |batch: &Range<usize>| (batch.end < selection.len()).then(|| selection.batch(batch.end, rows_max));
+            std::iter::successors(next(&(0..0)), next).collect::<Vec<_>>()
+        };
+        assert_eq!(batches(41), [0..39, 39..79, 79..96]);
+        assert_eq!(batches(45), [0..42, 42..87, 87..96]);
+        assert_eq!(batches(usize::MAX), vec![0..96; 1]);
+        assert_eq!(Selection::Range(70..230).batch(3, 50), 3..30);
+        assert_eq!((Selection::All(90).batch(40, 40), Selection::All(90).batch(80, 40)), (40..80, 80..90));
     }
 
     #[test]

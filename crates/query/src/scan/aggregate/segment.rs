@@ -77,7 +77,7 @@ pub fn aggregate(
     let mut groups = BatchGroups::default();
     let (mut row, mut in_runs) = (0, false);
     while row < selection.len() {
-        let rows = row..selection.len().min(row + BATCH_ROWS);
+        let rows = selection.batch(row, BATCH_ROWS);
         row = rows.end;
         keys.find(&way, reader, (selection, rows.clone()), &mut groups, report)?;
         in_runs |= way != SegmentKeys::None && groups.is_in_runs();
