@@ -21,6 +21,12 @@ const STATEMENTS: &[(&str, &[&[Kind]])] = &[
         "UPDATE t SET v = ? + ? WHERE k = ? AND v < ?",
         &[&[Kind::Small], &[Kind::Small, Kind::Fraction], &[Kind::Key], &[Kind::Small, Kind::Fraction]],
     ),
+    ("UPDATE t SET s = ? WHERE k = ?", &[&[Kind::Decimal, Kind::Small, Kind::Text], &[Kind::Key]]),
+    (
+        "UPDATE t SET d = i / ? + ? / 7 WHERE k = ?",
+        &[&[Kind::Decimal, Kind::Small], &[Kind::Decimal, Kind::Small], &[Kind::Key]],
+    ),
+    ("UPDATE t SET d = round(d, ?) WHERE k = ?", &[&[Kind::Small], &[Kind::Key]]),
     ("UPDATE t SET k = ? WHERE k = ?", &[&[Kind::Key], &[Kind::Key]]),
     (
         "UPDATE t SET s = CASE WHEN v > ? THEN ? ELSE s END WHERE k IN (?, ?)",

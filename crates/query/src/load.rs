@@ -55,6 +55,7 @@ use crate::rewrite::rebuild_indexes;
 pub(crate) use blocks::{BlockWriter, string_bytes};
 use blocks::{Conformed, parts_of};
 pub(crate) use divide::{Divider, SAMPLE_ROWS, settles, settling_rows};
+pub(crate) use few::is_few;
 use few::{Gathered, gather, may_be_few};
 use moved::{Moving, OldIds};
 use sorted::{Ends, InputOrder, can_rerun, is_out_of_order};

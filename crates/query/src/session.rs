@@ -141,8 +141,7 @@ impl QuerySession {
     /// prepared comes from a long text.
     pub fn may_be_deep(&self, statement: &Statement) -> bool {
         let is_long = match statement {
-            Statement::Engine { is_long, .. } | Statement::Mutation { is_long, .. } => *is_long,
-            Statement::Execute { .. } => false,
+            Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
             _ => true,
         };
         is_long
@@ -175,7 +174,7 @@ impl QuerySession {
         let outcome = self.run_statement(statement, parameters).await?;
         unfinished.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
-        if has_changed || matches!(statement, Statement::Mutation { .. }) {
+        if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {
             self.tend().await;
         }
         Ok(outcome)

@@ -451,7 +451,7 @@ fn mutation(
 pub(crate) fn literal(expression: &Expr) -> Option<parameters::Value> {
     match expression {
         Expr::Value(value) => match &value.value {
-            Value::Number(number, _) => Some(parameters::Value::Integer(number.parse().ok()?)),
+            Value::Number(number, _) => number_of(number),
             Value::SingleQuotedString(text) => Some(parameters::Value::Text(text.clone())),
             Value::Boolean(value) => Some(parameters::Value::Boolean(*value)),
             Value::Null => Some(parameters::Value::Null),
@@ -459,10 +459,25 @@ pub(crate) fn literal(expression: &Expr) -> Option<parameters::Value> {
         },
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr)? {
             parameters::Value::Integer(number) => Some(parameters::Value::Integer(-number)),
+            parameters::Value::Decimal { unscaled, precision, scale } => {
+                Some(parameters::Value::Decimal { unscaled: -unscaled, precision, scale })
+            }
             _ => None,
         },
         _ => None,
     }
+}
+
+/// A number without an exponent.
+fn number_of(text: &str) -> Option<parameters::Value> {
+    let Some((whole, fraction)) = text.split_once('.') else {
+        return Some(parameters::Value::Integer(text.parse().ok()?));
+    };
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let precision = u8::try_from(digits.len().max(fraction.len()).max(1)).ok().filter(|precision| *precision <= 38)?;
+    let unscaled = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    Some(parameters::Value::Decimal { unscaled, precision, scale: i8::try_from(fraction.len()).ok()? })
 }
 
 /// The place of a parameter, where an expression is one.
@@ -547,7 +562,7 @@ mod tests {
             ("select (1\nfrom x", "Line: 2"),
             ("selec 1", "Line: 1, Column: 1"),
             ("select 1 2 3", "end of statement"),
-            ("prepare p as explain update t set a = 1", "EXPLAIN"),
+            ("prepare p (int, int) as update t set a = $1", "2 types for 1"),
             ("truncate t cascade", "TRUNCATE ... CASCADE"),
             ("truncate t restart identity", "RESTART IDENTITY"),
             ("truncate taut.t", "schema public"),

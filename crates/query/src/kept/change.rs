@@ -21,7 +21,8 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_datafusion_err};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 use taut_store::{Catalog, RowId, RowSet, Table};
 use taut_types::ColumnIndex;
@@ -46,8 +47,10 @@ pub struct KeptChange {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Parameter {
+pub struct Parameter {
     data_type: DataType,
+    /// Whether it is compared with columns alone: then a value of another type will do that is the same in this one.
+    is_compared: bool,
     /// Whether null is the same as any null of this type: it is compared, or cast as it is.
     admits_null: bool,
 }
@@ -55,6 +58,15 @@ struct Parameter {
 impl Parameter {
     fn data_type(&self) -> DataType {
         self.data_type.clone()
+    }
+
+    /// A value in this type.
+    fn value(&self, value: &Value) -> Option<ScalarValue> {
+        let is_admitted = match value {
+            Value::Null => self.admits_null,
+            value => self.is_compared || scalar_of(value).data_type() == self.data_type,
+        };
+        exact(value, &self.data_type).filter(|_| is_admitted)
     }
 }
 
@@ -78,10 +90,16 @@ pub struct FoundRows {
     pub new: Option<RecordBatch>,
 }
 
+/// A plan in which all parameters have types.
+pub struct Typed {
+    plan: LogicalPlan,
+    parameters: Vec<Option<Parameter>>,
+}
+
 /// A mutation that was planned.
 pub struct Planned<'a> {
-    /// Its query, whose parameters are still to be given values.
-    pub plan: &'a LogicalPlan,
+    /// Its query.
+    pub query: Typed,
     /// The columns of the query.
     pub outputs: &'a Outputs,
     /// The columns that it may give other values; `None` for all.
@@ -97,18 +115,12 @@ impl Kept for KeptChange {
 }
 
 impl KeptChange {
-    /// A mutation of a table as one to keep; `None` where it cannot be, at least not for these values.
-    pub fn of(
-        planned: Planned<'_>,
-        table: &Table,
-        values: &[Value],
-        (state, basis): (&SessionState, Basis),
-    ) -> Option<Self> {
-        let Planned { plan, outputs, assigned, given } = planned;
-        if !is_query(plan) || !is_immutable(plan).ok()? {
+    /// A mutation of a table as one to keep; `None` where it cannot be.
+    pub fn of(planned: Planned<'_>, table: &Table, (state, basis): (&SessionState, Basis)) -> Option<Self> {
+        let Planned { query: Typed { plan, parameters }, outputs, assigned, given } = planned;
+        if !is_query(&plan) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
             return None;
         }
-        let (plan, parameters) = typed(plan.clone(), values)?;
         if parameters.iter().skip(given).any(Option::is_none) {
             return None;
         }
@@ -156,14 +168,18 @@ impl KeptChange {
         Ok(Some(FoundRows { rows, new }))
     }
 
+    /// Whether it is for values of these types.
+    pub fn is_for(&self, values: &[Value]) -> bool {
+        self.values(values).is_some()
+    }
+
     fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
         if values.len() != self.parameters.len() {
             return None;
         }
-        let value = |(value, parameter): (&Value, &Option<Parameter>)| {
-            let Some(parameter) = parameter else { return Some(ScalarValue::Null) };
-            let admits = *value != Value::Null || parameter.admits_null;
-            exact(value, &parameter.data_type).filter(|_| admits)
+        let value = |(value, parameter): (&Value, &Option<Parameter>)| match parameter {
+            None => Some(ScalarValue::Null),
+            Some(parameter) => parameter.value(value),
         };
         values.iter().zip(&self.parameters).map(value).collect()
     }
@@ -227,67 +243,109 @@ fn place_of(id: &str) -> Result<usize> {
     parameters::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
 }
 
-/// A plan in which parameters have types, and these: those of the columns that they are compared with, else those of their
-/// values. `None` where one would have several, or the values do not say.
-fn typed(plan: LogicalPlan, values: &[Value]) -> Option<(LogicalPlan, Vec<Option<Parameter>>)> {
-    let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
-    let plan = plan.transform_up_with_subqueries(|node| {
-        let typed = node.map_expressions(|expression| {
-            expression.transform_down(|part| {
-                if is_comparison(&part) {
-                    part.apply(|operand| {
-                        if let Expr::Placeholder(placeholder) = operand {
-                            let field = placeholder.field.as_ref();
-                            let data_type = field.map_or(DataType::Null, |field| field.data_type().clone());
-                            let place = place_of(&placeholder.id)?;
-                            uses.entry(place).or_default().push(Parameter { data_type, admits_null: true });
-                        }
-                        Ok(TreeNodeRecursion::Continue)
-                    })?;
-                    return Ok(Transformed::new(part, false, TreeNodeRecursion::Jump));
-                }
-                let (mut placeholder, cast) = match part {
-                    Expr::Placeholder(placeholder) => (placeholder, None),
-                    Expr::Cast(mut cast) => match *cast.expr {
-                        Expr::Placeholder(placeholder) => {
-                            cast.expr = Box::default();
-                            (placeholder, Some(cast))
-                        }
-                        _ => return Ok(Transformed::no(Expr::Cast(cast))),
-                    },
-                    other => return Ok(Transformed::no(other)),
-                };
-                let place = place_of(&placeholder.id)?;
-                let data_type = values.get(place).map_or(DataType::Null, |value| scalar_of(value).data_type());
-                placeholder.field = Some(Arc::new(Field::new(&placeholder.id, data_type.clone(), true)));
-                uses.entry(place).or_default().push(Parameter { data_type, admits_null: cast.is_some() });
-                let placeholder = Expr::Placeholder(placeholder);
-                let typed = match cast {
-                    Some(mut cast) => {
-                        cast.expr = Box::new(placeholder);
-                        Expr::Cast(cast)
+impl Typed {
+    /// A plan with types for its parameters: those of the columns that they are compared with, else those of their values.
+    /// `None` where one would have several, or the values do not say.
+    pub fn of(plan: LogicalPlan, values: &[Value]) -> Option<Self> {
+        let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
+        let plan = plan.transform_up_with_subqueries(|node| {
+            let typed = node.map_expressions(|expression| {
+                expression.transform_down(|part| {
+                    let part = without_casts(part);
+                    if is_comparison(&part) {
+                        uses_in_comparison(&part, &mut uses)?;
+                        return Ok(Transformed::new(part, true, TreeNodeRecursion::Jump));
                     }
-                    None => placeholder,
-                };
-                Ok(Transformed::new(typed, true, TreeNodeRecursion::Jump))
-            })
-        })?;
-        let is_typed = typed.transformed;
-        let node = if is_typed { typed.data.recompute_schema()? } else { typed.data };
-        Ok(Transformed::new(node, is_typed, TreeNodeRecursion::Continue))
-    });
-    let plan = plan.ok()?.data;
-    let mut parameters = vec![None; values.len()];
-    for (place, uses) in uses {
-        *parameters.get_mut(place)? = Some(common_use(uses)?);
+                    let (placeholder, cast) = match part {
+                        Expr::Placeholder(placeholder) => (placeholder, None),
+                        Expr::Cast(Cast { expr, field }) => match *expr {
+                            Expr::Placeholder(placeholder) => (placeholder, Some(field)),
+                            other => return Ok(Transformed::no(Expr::Cast(Cast { expr: Box::new(other), field }))),
+                        },
+                        other => return Ok(Transformed::no(other)),
+                    };
+                    let place = place_of(&placeholder.id)?;
+                    let data_type = values.get(place).map_or(DataType::Null, |value| scalar_of(value).data_type());
+                    let field = Field::new(&placeholder.id, data_type.clone(), true);
+                    let parameter = Parameter { data_type, is_compared: false, admits_null: cast.is_some() };
+                    uses.entry(place).or_default().push(parameter);
+                    let typed = Expr::Placeholder(Placeholder { field: Some(Arc::new(field)), ..placeholder });
+                    let typed = match cast {
+                        Some(field) => Expr::Cast(Cast { expr: Box::new(typed), field }),
+                        None => typed,
+                    };
+                    Ok(Transformed::new(typed, true, TreeNodeRecursion::Jump))
+                })
+            })?;
+            let is_typed = typed.transformed;
+            let node = if is_typed { typed.data.recompute_schema()? } else { typed.data };
+            Ok(Transformed::new(node, is_typed, TreeNodeRecursion::Continue))
+        });
+        let plan = plan.ok()?.data;
+        let mut parameters = vec![None; values.len()];
+        for (place, uses) in uses {
+            *parameters.get_mut(place)? = Some(common_use(uses)?);
+        }
+        Some(Self { plan, parameters })
     }
-    Some((plan, parameters))
+}
+
+/// A comparison of a column with a parameter that is cast: with one of this type instead.
+fn without_casts(part: Expr) -> Expr {
+    let bare = |operand: Expr| match operand {
+        Expr::Cast(Cast { expr, field }) => match *expr {
+            Expr::Placeholder(placeholder) => Expr::Placeholder(Placeholder { field: Some(field), ..placeholder }),
+            other => Expr::Cast(Cast { expr: Box::new(other), field }),
+        },
+        other => other,
+    };
+    match part {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
+            let (left, right) = match (left.as_ref(), right.as_ref()) {
+                (Expr::Column(_), _) => (left, Box::new(bare(*right))),
+                (_, Expr::Column(_)) => (Box::new(bare(*left)), right),
+                _ => (left, right),
+            };
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+        }
+        other => other,
+    }
+}
+
+fn uses_in_comparison(part: &Expr, uses: &mut BTreeMap<usize, Vec<Parameter>>) -> Result<()> {
+    part.apply(|operand| {
+        if let Expr::Placeholder(placeholder) = operand {
+            let data_type = placeholder.field.as_ref().map_or(DataType::Null, |field| field.data_type().clone());
+            let parameter = Parameter { data_type, is_compared: true, admits_null: true };
+            uses.entry(place_of(&placeholder.id)?).or_default().push(parameter);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// Whether no function is given a parameter that may have to be one value for all rows, or decide about the function's type.
+fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
+    let is_parameter = |part: &Expr| Ok(matches!(part, Expr::Placeholder(_)));
+    let mut computes = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                if let Expr::ScalarFunction(function) = part {
+                    computes &= matches!(function.name(), "coalesce" | "nullif") || !part.exists(is_parameter)?;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(computes)
 }
 
 /// What a parameter is that is used several times.
 fn common_use(uses: Vec<Parameter>) -> Option<Parameter> {
     let admits_null = uses.iter().all(|parameter| parameter.admits_null);
+    let is_compared = uses.iter().all(|parameter| parameter.is_compared);
     let data_type = uses.first().map(|parameter| parameter.data_type.clone())?;
     let is_one = uses.iter().all(|parameter| parameter.data_type == data_type) && data_type != DataType::Null;
-    is_one.then_some(Parameter { data_type, admits_null })
+    is_one.then_some(Parameter { data_type, is_compared, admits_null })
 }

@@ -23,7 +23,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volat
 use parking_lot::Mutex;
 use taut_store::{Catalog, Store, TableId};
 
-pub use self::change::{FoundRows, KeptChange, Planned};
+pub use self::change::{FoundRows, KeptChange, Planned, Typed};
 pub use self::exact::exact;
 use self::lookup::Lookup;
 use crate::parameters::Value;

@@ -31,6 +31,11 @@ pub(super) enum Gathered {
     Many(Arc<dyn ExecutionPlan>),
 }
 
+/// Whether rows are few.
+pub fn is_few(rows: &RecordBatch) -> bool {
+    rows.num_rows() <= ROWS_MAX && rows.columns().iter().map(string_bytes).sum::<u64>() <= BYTES_MAX
+}
+
 /// Whether the rows of a plan may be few, as far as it is known. Those of a table that asks for encodings go to blocks at
 /// once, which say whether they admit them.
 pub(super) fn may_be_few(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {

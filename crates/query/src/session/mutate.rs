@@ -24,8 +24,8 @@ use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
-use crate::kept::{Found, FoundRows, KeptChange, Planned, Slot};
-use crate::load::InsertExec;
+use crate::kept::{Found, FoundRows, KeptChange, Planned, Slot, Typed};
+use crate::load::{InsertExec, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::{Parameters, Value};
 use crate::statement::{
@@ -128,6 +128,9 @@ impl QuerySession {
         }
         let Asked { query, keys, assigned } = asked(mutation, table)?;
         let changes = &changes.assigning(assigned);
+        if let Some(transaction) = changes.transaction() {
+            transaction.reads(table.id);
+        }
         let state = self.target_state(changes, table, *names);
         let changed = ChangedRows::default();
         let plan = bound_plan(&state, query.query, parameters).await?;
@@ -198,6 +201,9 @@ impl QuerySession {
         let Some(values) = positional(mutate.parameters) else { return Ok(None) };
         transaction.reads(table.id);
         let Some(FoundRows { rows, new }) = kept.find(snapshot, values)? else { return Ok(None) };
+        if new.as_ref().is_some_and(|new| !is_few(new)) {
+            return Ok(None);
+        }
         let count = rows.len();
         if let Some(conflict) = mutate.mutation.conflict() {
             if count == 0 {
@@ -246,11 +252,11 @@ impl QuerySession {
         };
         let basis = self.planning.basis(snapshot);
         match slot.find(basis, snapshot) {
-            Found::Plan(kept) => return Ok(Some(kept)),
+            Found::Plan(kept) if kept.is_for(values) => return Ok(Some(kept)),
             Found::Nothing => return Ok(None),
             // A null does not say of which type others will be.
-            Found::Wanted if values.contains(&Value::Null) => return Ok(None),
-            Found::Wanted => {}
+            Found::Plan(_) | Found::Wanted if values.contains(&Value::Null) => return Ok(None),
+            Found::Plan(_) | Found::Wanted => {}
         }
         let (of_conflict, given) = match mutation.kind {
             MutationKind::Insert => match on_conflict(mutation, table, values)? {
@@ -262,9 +268,10 @@ impl QuerySession {
         let Asked { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
         let statement = EngineStatement::Statement(Box::new(Ast::Query(query.query)));
-        let plan = state.statement_to_plan(statement).await?;
-        let planned = Planned { plan: &plan, outputs: &query.outputs, assigned, given };
-        let kept = KeptChange::of(planned, table, values, (&state, basis)).map(Arc::new);
+        // Other values may have types.
+        let Some(typed) = Typed::of(state.statement_to_plan(statement).await?, values) else { return Ok(None) };
+        let planned = Planned { query: typed, outputs: &query.outputs, assigned, given };
+        let kept = KeptChange::of(planned, table, (&state, basis)).map(Arc::new);
         slot.keep(basis, kept.as_ref());
         Ok(kept)
     }
@@ -292,9 +299,6 @@ impl QuerySession {
     /// The state in which the query of a mutation of a table is planned and run.
     fn target_state(&self, changes: &Changes, table: &Arc<Table>, names: Option<&Arc<Names>>) -> SessionState {
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
-        if let Some(transaction) = changes.transaction() {
-            transaction.reads(table.id);
-        }
         let mut catalog = self.catalog(changes.snapshot(), names);
         catalog.relations.push((TARGET, Arc::new(target) as Arc<dyn TableProvider>));
         let mut state = catalog.state(self.context.state());

@@ -163,9 +163,14 @@ impl QuerySession {
             PlannedStatement::Execute(execute) => {
                 let prepared = self.prepared.get(&execute.name)?;
                 let Some(run) = Run::of(&prepared) else {
-                    let what =
-                        format!("EXECUTE {} with what is no literal, of a statement that changes rows", execute.name);
-                    return Err(QueryError::unsupported(what, "literals, as in EXECUTE name(1, 'text'), are"));
+                    let what = format!(
+                        "EXECUTE {} with what has to be computed, of a statement that changes rows",
+                        execute.name
+                    );
+                    return Err(QueryError::unsupported(
+                        what,
+                        "numbers, texts, true, false and NULL are, as in EXECUTE name(1.5, '2026-01-31')",
+                    ));
                 };
                 let (state, plan) = self.plan(&run).await?;
                 let context = SessionContext::new_with_state(state);

@@ -15,17 +15,25 @@ pub(super) fn is_mutation(ast: &Ast) -> bool {
 /// declared.
 ///
 /// # Errors
-/// When it is none.
+/// When it is none, or declares types of parameters that it has not.
 pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
     let Ast::Prepare { name, data_types, mut statement } = ast else {
         return Err(QueryError::unsupported("PREPARE of another statement", "queries, and what changes rows, are"));
     };
+    let mut used = 0;
     let _: ControlFlow<()> = visit_expressions_mut(statement.as_mut(), |expression| {
-        if let Some(data_type) = parameter(expression).and_then(|place| data_types.get(place)) {
-            *expression = cast(expression.clone(), data_type.clone());
+        if let Some(place) = parameter(expression) {
+            used = used.max(place + 1);
+            if let Some(data_type) = data_types.get(place) {
+                *expression = cast(expression.clone(), data_type.clone());
+            }
         }
         ControlFlow::Continue(())
     });
+    if used < data_types.len() {
+        let what = format!("PREPARE {name} with {} types for {used} parameters", data_types.len());
+        return Err(QueryError::unsupported(what, "a type for each parameter that the statement uses is"));
+    }
     Ok((normalize(&name), *statement))
 }
 
