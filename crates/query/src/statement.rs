@@ -37,7 +37,7 @@ use crate::parameters::{self, Parameters};
 pub use chain::is_long;
 pub use constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use mutation::{
-    ACTION, Action, Conflict, ConflictTarget, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
+    ACTION, Action, Conflict, ConflictTarget, Listed, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
     TargetColumn, WRITTEN,
 };
 pub use names::Names;

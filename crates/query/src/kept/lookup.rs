@@ -178,11 +178,7 @@ impl Lookup {
     }
 
     /// The rows that are in no block, by their pages, where the conditions are for a key that the table knows.
-    fn rows_by_key<'a>(
-        &self,
-        table: &'a Table,
-        values: &[ScalarValue],
-    ) -> Result<Option<Vec<(&'a DeltaPage, Vec<u32>)>>> {
+    fn rows_by_key<'a>(&self, table: &'a Table, values: &[ScalarValue]) -> Result<Option<Vec<RowsOfPage<'a>>>> {
         let Some(columns) = self.equal.as_ref().filter(|_| !table.delta.has_no_pages()) else { return Ok(None) };
         let mut keys = Vec::with_capacity(columns.len());
         for (condition, column) in self.conditions.iter().zip(columns) {
@@ -218,6 +214,9 @@ impl Lookup {
         Ok(rows == 0 || given.add(reader.batch(&selection, 0..rows, &self.output, report)?))
     }
 }
+
+/// A page, and places of rows in it, ascending.
+type RowsOfPage<'a> = (&'a DeltaPage, Vec<u32>);
 
 /// What a lookup has found so far.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{self, Expr, ObjectName, SetExpr, Statement as Ast, TableObject};
+use datafusion::sql::sqlparser::ast::{self, ObjectName, SetExpr, Statement as Ast, TableObject};
 use taut_store::Table;
 use taut_types::ColumnIndex;
 
@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::kept::exact;
 use crate::load::check_constraints;
 use crate::parameters::{Parameters, Value};
-use crate::statement::{literal, local_name, normalize, parameter};
+use crate::statement::{Listed, literal, local_name, normalize, parameter};
 
 /// More rows than these are planned: they may be worth blocks.
 const ROWS_MAX: usize = 256;
@@ -55,12 +55,6 @@ impl QuerySession {
     }
 }
 
-/// Rows of values, which are for these columns, or for all.
-pub(super) struct Listed<'a> {
-    pub columns: &'a [ObjectName],
-    pub rows: &'a [ast::Parens<Vec<Expr>>],
-}
-
 /// The values of each column of a table.
 pub(super) struct Given {
     columns: Vec<Vec<ScalarValue>>,
@@ -93,7 +87,7 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
 
 impl Listed<'_> {
     /// The values of each column of a table, where all are known and exactly of its type.
-    pub fn values(&self, table: &Table, values: &[Value]) -> Option<Given> {
+    pub(super) fn values(&self, table: &Table, values: &[Value]) -> Option<Given> {
         let Listed { columns: named, rows } = self;
         if !table.design.encodings.is_empty() {
             return None;

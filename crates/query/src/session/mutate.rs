@@ -16,7 +16,6 @@ use futures::TryStreamExt;
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
-use super::insert_values::Listed;
 use super::queries::positional;
 use super::transactions::is_conflict;
 use super::{Done, Outcome, QuerySession, count_of};
@@ -207,8 +206,7 @@ impl QuerySession {
         let count = rows.len();
         if let Some(conflict) = mutate.mutation.conflict() {
             if count == 0 {
-                let listed = mutate.mutation.listed().map(|(columns, rows)| Listed { columns, rows });
-                let given = listed.and_then(|listed| listed.values(table, values));
+                let given = mutate.mutation.listed().and_then(|listed| listed.values(table, values));
                 let Some(new) = given.map(|given| given.rows(table)).transpose()? else { return Ok(None) };
                 transaction.insert_rows(table.id, &new)?;
                 changes.wrote(table, WrittenRows::New(new));
@@ -394,8 +392,7 @@ async fn bound_plan(state: &SessionState, query: Box<Query>, parameters: &Parame
 /// What an insert of one row does where a row has its key, if that is all that it can meet; and how many parameters its
 /// row has.
 fn on_conflict(mutation: &Mutation, table: &Table, values: &[Value]) -> Result<Option<(Mutation, usize)>> {
-    let listed = mutation.listed().map(|(columns, rows)| Listed { columns, rows });
-    let given = listed.and_then(|listed| listed.values(table, values));
+    let given = mutation.listed().and_then(|listed| listed.values(table, values));
     let keys = conflict_keys(mutation, table)?;
     let (Some(given), [key]) = (given, keys.as_slice()) else { return Ok(None) };
     let defaults = defaults_of(table)?;

@@ -29,6 +29,15 @@ pub(super) struct Insert {
     pub conflict: Option<Conflict>,
 }
 
+/// Rows of values to insert.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// The columns that they are for; none for all.
+    pub columns: &'a [ObjectName],
+    /// The rows.
+    pub rows: &'a [Parens<Vec<Expr>>],
+}
+
 /// What `ON CONFLICT` says.
 #[derive(Clone, Debug)]
 pub struct Conflict {
@@ -165,21 +174,23 @@ impl Insert {
     }
 
     /// The columns that are named, and the rows of values, where there is nothing else.
-    pub fn listed(&self) -> Option<(&[ObjectName], &[Parens<Vec<Expr>>])> {
+    pub fn listed(&self) -> Option<Listed<'_>> {
         let source = self.source.as_deref()?;
         let is_whole = source.with.is_none()
             && source.order_by.is_none()
             && source.limit_clause.is_none()
             && source.fetch.is_none();
         match source.body.as_ref() {
-            SetExpr::Values(values) if is_whole => Some((&self.columns, &values.rows)),
+            SetExpr::Values(values) if is_whole => Some(Listed { columns: &self.columns, rows: &values.rows }),
             _ => None,
         }
     }
 
     /// What `ON CONFLICT` does to the row that has a key, where one row of literals and parameters is to be inserted.
     pub fn update(&self, target: &Target, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Update>> {
-        let (Some(conflict), Some((_, [row]))) = (&self.conflict, self.listed()) else { return Ok(None) };
+        let (Some(conflict), Some(Listed { rows: [row], .. })) = (&self.conflict, self.listed()) else {
+            return Ok(None);
+        };
         let assignments = match &conflict.action {
             OnConflictAction::DoNothing => &Vec::new(),
             OnConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,

@@ -22,13 +22,13 @@ mod update;
 
 use std::ops::Range;
 
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Parens, Query, SelectItem, SetExpr, Statement as Ast, With};
+use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
 
 use crate::error::{QueryError, Result};
 
 use self::target::Target;
 
-pub use self::insert::{Conflict, ConflictTarget};
+pub use self::insert::{Conflict, ConflictTarget, Listed};
 pub(super) use self::nothing::with_nothing;
 pub use self::target::TargetColumn;
 
@@ -186,8 +186,8 @@ impl Mutation {
         }
     }
 
-    /// The columns that an `INSERT` names, and its rows of values, where it gives nothing else.
-    pub fn listed(&self) -> Option<(&[ObjectName], &[Parens<Vec<Expr>>])> {
+    /// The rows of values of an `INSERT`, where it gives nothing else.
+    pub fn listed(&self) -> Option<Listed<'_>> {
         match &self.parts {
             Parts::Insert(insert) => insert.listed(),
             _ => None,
