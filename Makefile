@@ -108,7 +108,7 @@ bench: release-wheel $(BENCH_VENV)/.installed
 # ROWS are those of every table; without, as many as each part is about.
 bench-transactions: release-wheel $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
-	$(BENCH_VENV)/bin/python bench/transactions.py $(if $(ROWS),--rows $(ROWS)) $(BENCH)
+	$(BENCH_VENV)/bin/python bench/transactions/compare.py $(if $(ROWS),--rows $(ROWS)) $(BENCH)
 
 # An engine that has no package for this machine is left out.
 $(BENCH_VENV)/.installed: bench/requirements.txt bench/selection/requirements.txt

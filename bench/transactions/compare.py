@@ -1,0 +1,132 @@
+"""Transactions: Taut beside SQLite and DuckDB, on the same rows and keys in one run.
+
+    make bench-transactions                                      the whole
+    make bench-transactions ROWS=100000 BENCH="--seconds 0.5"    a smoke run of two minutes
+    make bench-transactions BENCH="--only sessions,space"        a part of it
+
+    single    inserts and updates by key of one session, each statement a durable transaction
+    sessions  the same with eight sessions at once, of keys that are disjoint
+    upsert    100,000 random keys, half of them present, in one statement
+    scans     scans of tables of which 1 % was updated, by one statement and by 1,000, and after VACUUM
+    space     bytes of the directory after 90 % of the rows were deleted, beside a fresh load of the rest
+    memory    peak resident memory of an UPDATE of all rows, and of VACUUM after it, limited to 1 GiB
+
+Every part has a process of its own, in which all engines take turns, the order reversed every time; each has a directory on
+one file system. Sums and counts are compared after every part. What fails is told in the tables.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import common
+
+import batches
+import memory
+import single
+from part import ROWS, SMALL_ROWS, Part, say
+from processes import apart, ended, file_system
+from report import PARTS, text
+
+RUNS = {
+    "single": single.single,
+    "sessions": single.sessions,
+    "upsert": batches.upsert,
+    "scans": batches.scans,
+    "space": batches.space,
+    "memory": memory.memory,
+}
+
+
+def run_part(pipe, name, arguments, directory):
+    part = Part(name, arguments, directory, pipe)
+    try:
+        RUNS[name](part)
+        part.close()
+    except Exception as error:
+        traceback.print_exc()
+        part.failed("all", "the part", error)
+    # All is closed and told. DuckDB's package would say at length which of its objects Python still has.
+    pipe.close()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=lambda listed: [word.strip() for word in listed.split(",")], default=list(PARTS))
+    parser.add_argument("--rows", type=int, help=f"of every table; by default {SMALL_ROWS:,} in single and sessions, else {ROWS:,}")
+    parser.add_argument("--seconds", type=float, default=3.0, help="that an engine inserts in a repetition, and updates")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--sessions", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a statement is ended, and fails")
+    parser.add_argument("--directory", help="where the databases are made, by default a temporary directory")
+    parser.add_argument("--name", help="of the files under bench/results, by default transactions, or transactions-quick")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.only) - set(PARTS):
+        parser.error(f"--only {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    whole = not arguments.rows and arguments.only == list(PARTS)
+    arguments.name = arguments.name or ("transactions" if whole else "transactions-quick")
+    return arguments
+
+
+def main():
+    import duckdb
+    import taut
+
+    arguments = parse()
+    threads = common.pin(2)
+    directory = tempfile.mkdtemp(prefix="taut-transactions-", dir=arguments.directory)
+    kind = file_system(directory)
+    if kind[0] in ("tmpfs", "ramfs"):
+        os.rmdir(directory)
+        sys.exit(f"{directory} is on {kind[0]}, where nothing is durable; choose another --directory")
+    facts = {
+        "machine": common.machine(threads), "file_system": kind, "parts": arguments.only, "rows": arguments.rows,
+        "seconds": arguments.seconds, "repetitions": arguments.repetitions, "sessions": arguments.sessions,
+        "versions": {"DuckDB": duckdb.__version__, "SQLite": sqlite3.sqlite_version, "Python": sys.version.split()[0]},
+        "taut": taut.__version__, "failures": [], "notes": {}, "cells": [], "part_seconds": {},
+    }  # fmt: skip
+    cells = {}
+
+    def hear(message):
+        kind, part, *rest = message
+        if kind == "figure":
+            cell, engine, value, unit = rest
+            kept = cells.setdefault((part, cell), {"part": part, "name": cell, "unit": unit, "values": {}})
+            kept["values"].setdefault(engine, []).append(value)
+        elif kind == "note":
+            facts["notes"].setdefault(part, []).append(*rest)
+        else:
+            facts["failures"].append([part, *rest])
+
+    try:
+        for name in arguments.only:
+            place = f"{directory}/{name}"
+            os.mkdir(place)
+            start = time.perf_counter()
+            code = apart(hear, run_part, name, arguments, place)
+            facts["part_seconds"][name] = time.perf_counter() - start
+            say(f"{name}: {facts['part_seconds'][name]:.0f} s")
+            if code:
+                facts["failures"].append([name, "all", "the part", ended(code)])
+            shutil.rmtree(place, ignore_errors=True)
+    except KeyboardInterrupt:
+        say("ended; what was measured is kept")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    facts["cells"] = list(cells.values())
+    common.keep(arguments.name, facts, text(facts))
+    sys.exit(bool(facts["failures"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Peak resident memory of statements that change all rows."""
+
+import pathlib
+import shutil
+import threading
+import time
+
+from engines import DuckDB, Taut, rows_of, tables_on_disk
+from part import ROWS, say
+from processes import apart, ended
+
+LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
+
+
+def load_apart(pipe, engine, place, count):
+    made = tables_on_disk()[engine](place)
+    made.load("t", rows_of(count), key=False)
+    made.close()
+    pipe.send(("answer", None))
+
+
+def peak():
+    """The greatest resident memory since the last call, in bytes."""
+    for line in pathlib.Path("/proc/self/status").read_text().split("\n"):
+        if line.startswith("VmHWM"):
+            found = int(line.split()[1]) * 1024
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return found
+
+
+def limited_apart(pipe, engine, place, limit):
+    if engine == "DuckDB":
+        made = DuckDB(place, memory=LIMIT)
+    else:
+        made = Taut(place, engine.split()[1], memory=LIMIT, cache=LIMITED_CACHE)
+    made.rows("SELECT count(*) FROM t")
+    pipe.send(("opened", None, peak()))
+    before = made.rows("SELECT sum(v) FROM t")[0][0]
+    steps = {"UPDATE": lambda: made.sql("UPDATE t SET v = v + 1"), "VACUUM": made.vacuum, "VACUUM FULL": made.vacuum_full}
+    for what, run in steps.items():
+        peak()
+        timer = threading.Timer(limit, made.interrupt)
+        timer.daemon = True
+        timer.start()
+        start = time.perf_counter()
+        try:
+            run()
+        except Exception as error:
+            pipe.send(("failed", what, f"{type(error).__name__}: {error} (after {time.perf_counter() - start:.1f} s, peak {peak():,} bytes)"))
+            break
+        timer.cancel()
+        pipe.send((what, time.perf_counter() - start, peak()))
+    count, after = made.rows("SELECT count(*), sum(v) FROM t")[0]
+    pipe.send(("answer", [int(count), int(after - before)]))
+    made.close()
+
+
+def memory(part):
+    count = part.arguments.rows or ROWS
+    for engine in tables_on_disk():
+        place = f"{part.directory}/{engine.replace(' ', '-')}"
+        updated = True
+        for target, last in ((load_apart, count), (limited_apart, part.arguments.limit)):
+            messages = []
+            code = apart(messages.append, target, engine, place, last)
+            answer = None
+            for message in messages:
+                if message[0] == "answer":
+                    answer = message
+                elif message[0] == "failed":
+                    updated = updated and message[1] != "UPDATE"
+                    part.failed(engine, message[1], RuntimeError(message[2]))
+                else:
+                    what, seconds, bytes = message
+                    part.figure(what, engine, bytes, "bytes")
+                    if seconds is not None:
+                        part.figure(f"{what}, time", engine, seconds, "s")
+                    say(f"{part.name}: {engine}, {what}: {bytes:,} bytes, {seconds} s")
+            if not answer or code:
+                part.failed(engine, target.__name__.replace("_", " "), RuntimeError(ended(code)))
+                break
+            if target is limited_apart and updated and answer[1] != [count, count]:
+                part.failed(engine, "sum after the UPDATE", ValueError(f"rows, and sum of changes: {answer[1]}, expected {count}"))
+        shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""A part of the comparison: its engines, and how it tells its figures."""
+
+import pathlib
+import sys
+import threading
+import time
+
+SMALL_ROWS, ROWS, BATCH, STATEMENTS = 1_000_000, 10_000_000, 100_000, 1_000
+SQLITE_ROWS = 1_000_000
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Part:
+    """One part: its engines, and how it tells its figures."""
+
+    def __init__(self, name, arguments, directory, pipe):
+        self.name, self.arguments, self.directory, self.pipe = name, arguments, directory, pipe
+        self.engines = {}
+
+    def figure(self, cell, engine, value, unit):
+        self.pipe.send(("figure", self.name, cell, engine, value, unit))
+
+    def note(self, text):
+        self.pipe.send(("note", self.name, text))
+
+    def failed(self, engine, what, error):
+        self.pipe.send(("failed", self.name, engine, what, f"{type(error).__name__}: {error}".replace("\n", " ")[:300]))
+
+    def attempt(self, engine, what, run):
+        """Its answer and seconds; an engine that fails is left out from then on. The limit ends what takes too long."""
+        made = self.engines.get(engine)
+        timer = threading.Timer(self.arguments.limit, getattr(made, "interrupt", lambda: None))
+        timer.daemon = True
+        timer.start()
+        start = time.perf_counter()
+        try:
+            answer = run()
+            return answer, time.perf_counter() - start
+        except Exception as error:
+            took = time.perf_counter() - start
+            late = f" (ended by the limit, {took:.0f} s)" if took > self.arguments.limit else ""
+            self.failed(engine, what + late, error)
+            self.engines.pop(engine, None)
+            return None
+        finally:
+            timer.cancel()
+
+    def open(self, contestants):
+        """Makes the engines, each in a directory of its own."""
+        for name, make in contestants.items():
+            place = f"{self.directory}/{name.replace(' ', '-').replace(',', '')}"
+            if made := self.attempt(name, "open", lambda: make(place)):
+                self.engines[name] = made[0]
+
+    def load(self, name, table, key=True):
+        for engine in list(self.engines):
+            if done := self.attempt(engine, "load", lambda: self.engines[engine].load(name, table, key)):
+                say(f"{self.name}: {len(table):,} rows in {engine}: {done[1]:.1f} s")
+
+    def turn(self, repetition):
+        """The engines, one way and the other by turns."""
+        names = list(self.engines)
+        return names[::-1] if repetition % 2 else names
+
+    def agree(self, what, answers):
+        """All engines must have the same answer; the last is the witness."""
+        for engine, answer in answers.items():
+            witness = list(answers.values())[-1]
+            if answer != witness:
+                self.failed(engine, what, ValueError(f"wrong: {str(answer)[:100]}, but {list(answers)[-1]} has {str(witness)[:100]}"))
+
+    def close(self):
+        for engine in list(self.engines):
+            self.attempt(engine, "close", self.engines[engine].close)
+
+
+def stored(place):
+    return sum(path.stat().st_size for path in pathlib.Path(place).rglob("*") if path.is_file())

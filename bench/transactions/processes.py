@@ -1,0 +1,37 @@
+"""Parts run in processes of their own."""
+
+import multiprocessing
+import pathlib
+import signal
+
+
+def ended(code):
+    return f"the process ended by {signal.Signals(-code).name}" if code and code < 0 else f"the process ended with {code}"
+
+
+def apart(hear, target, *arguments):
+    """Hears all that a function sends from a process of its own, and says how that ended."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    try:
+        while True:
+            hear(ours.recv())
+    except EOFError:
+        process.join()
+    finally:
+        if process.is_alive():
+            process.kill()
+    return process.exitcode
+
+
+def file_system(directory):
+    """Type and device of what a directory is on."""
+    place, found = pathlib.Path(directory).resolve(), ("", "", "")
+    for line in pathlib.Path("/proc/mounts").read_text().split("\n"):
+        device, mount, kind = (line.split() + ["", "", ""])[:3]
+        if mount and place.is_relative_to(mount) and len(mount) >= len(found[1]):
+            found = (device, mount, kind)
+    return found[2], found[0]

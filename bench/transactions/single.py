@@ -1,0 +1,111 @@
+"""Single rows, each statement a transaction: one session, and several at once."""
+
+import threading
+import time
+
+from engines import Disk, DuckDB, SQLite, Taut, permuted, rows_of
+from part import SMALL_ROWS
+
+def contestants(disk):
+    made = {
+        "Taut row, full": lambda place: Taut(place, "row"),
+        "Taut column, full": lambda place: Taut(place, "column"),
+        "Taut row, normal": lambda place: Taut(place, "row", "normal"),
+        "Taut row, off": lambda place: Taut(place, "row", "off"),
+        "SQLite, full": lambda place: SQLite(place),
+        "SQLite, normal": lambda place: SQLite(place, "NORMAL"),
+        "DuckDB, full": lambda place: DuckDB(place),
+    }
+    return {**made, **({"append and fdatasync": lambda place: Disk(place)} if disk else {})}
+
+
+def run_for(seconds, keys, run, engine):
+    """How many were committed, how often one was run again after a conflict, and the end."""
+    done, again, until = 0, 0, time.perf_counter() + seconds
+    for key in keys:
+        while True:
+            try:
+                run(key)
+                break
+            except engine.errors as error:
+                if not engine.conflict(error):
+                    raise
+                again += 1
+        done += 1
+        if time.perf_counter() >= until:
+            break
+    return done, again, time.perf_counter()
+
+
+def at_once(seconds, shares, runs, engine):
+    """The same from a thread for each share of the keys: transactions, repeated ones, seconds."""
+    ready, results, errors = threading.Barrier(len(runs) + 1), [], []
+
+    def work(keys, run):
+        ready.wait()
+        try:
+            results.append(run_for(seconds, keys, run, engine))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in zip(shares, runs)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return sum(done for done, _, _ in results), sum(again for _, again, _ in results), max(end for *_, end in results) - start
+
+
+def single(part, sessions=1):
+    arguments = part.arguments
+    count = arguments.rows or SMALL_ROWS
+    part.open(contestants(disk=sessions == 1))
+    table = rows_of(count)
+    part.load("t", table)
+    sum_before = sum(table["v"].to_pylist())
+    new, old = permuted(count, 3) * 2 + 1, permuted(count, 5) * 2
+    made, changes, repeated = {}, {}, {}
+    for engine in list(part.engines):
+        if opened := part.attempt(engine, "sessions", lambda: [part.engines[engine].session() for _ in range(sessions)]):
+            made[engine] = opened[0]
+    share = count // arguments.repetitions
+    for repetition in range(arguments.repetitions):
+        for engine in part.turn(repetition):
+            for place, (what, keys) in enumerate([("inserts", new), ("updates", old)]):
+                mine = keys[repetition * share : (repetition + 1) * share]
+                shares = [mine[thread::sessions].tolist() for thread in range(sessions)]
+                runs = [pair[place] for pair in made[engine]]
+                found = part.attempt(engine, what, lambda: at_once(arguments.seconds, shares, runs, part.engines[engine]))
+                if not found:
+                    break
+                done, again, seconds = found[0]
+                changes[engine, what] = changes.get((engine, what), 0) + done
+                repeated[engine] = repeated.get(engine, 0) + again
+                part.figure(what, engine, done / seconds, "per second")
+    for engine, times in repeated.items():
+        if times:
+            part.note(f"{engine}: {times:,} transactions were repeated after a conflict.")
+    # What was committed is there after the database was opened again.
+    make = contestants(disk=False)
+    for engine in [name for name in part.engines if name in make]:
+        inserts, updates = changes.get((engine, "inserts"), 0), changes.get((engine, "updates"), 0)
+        place = part.engines[engine].place
+        made.pop(engine, None)
+
+        def reopened():
+            part.engines[engine].close()
+            part.engines[engine] = make[engine](place)
+            return part.engines[engine].rows("SELECT count(*), sum(v) FROM t")[0]
+
+        if found := part.attempt(engine, "opening it again", reopened):
+            expected = (count + inserts, sum_before + inserts + updates)
+            if tuple(int(value) for value in found[0]) != expected:
+                part.failed(engine, "rows after opening it again", ValueError(f"{found[0]}, expected {expected}"))
+
+
+def sessions(part):
+    single(part, part.arguments.sessions)
