@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use std::sync::OnceLock;
 
+use roaring::RoaringBitmap;
 use taut_encoding::{Bitmap, SelectedRuns};
 
 /// Rows of one segment, ascending.
@@ -183,6 +184,17 @@ impl Selection {
             Self::All(_) | Self::Positions(_) => first.saturating_add(rows_max),
         };
         first..end.min(self.len())
+    }
+
+    /// Those of some rows that are selected.
+    pub fn only(&self, rows: &RoaringBitmap) -> Self {
+        let is_selected = |row: &u32| match self {
+            Self::All(rows) => (*row as usize) < *rows,
+            Self::Range(rows) => rows.contains(row),
+            Self::Positions(positions) => positions.binary_search(row).is_ok(),
+            Self::Bits(bits) => (*row as usize) < bits.bitmap.len() && bits.bitmap.get(*row as usize),
+        };
+        Self::Positions(rows.iter().filter(is_selected).collect())
     }
 
     /// The selected rows as positions.
@@ -424,6 +436,23 @@ mod tests {
         [3, 5].into_iter().for_each(|row| bitmap.set(row));
         assert_eq!(Selection::of(bitmap), Selection::Positions(vec![3, 5]));
         assert_eq!(Selection::of(Bitmap::all_set(100)), Selection::All(100));
+    }
+
+    #[test]
+    fn some_of_the_selected_rows_are_chosen() {
+        let rows: RoaringBitmap = [0, 3, 7, 8, 40, 99, 100, 5000].into_iter().collect();
+        let mut bitmap = Bitmap::none(100);
+        bitmap.set_range(7..41);
+        bitmap.set(99);
+        for (selection, expected) in [
+            (Selection::All(100), vec![0, 3, 7, 8, 40, 99]),
+            (Selection::Range(3..40), vec![3, 7, 8]),
+            (Selection::Positions(vec![1, 3, 99]), vec![3, 99]),
+            (Selection::of(bitmap), vec![7, 8, 40, 99]),
+            (Selection::none(), vec![]),
+        ] {
+            assert_eq!(selection.only(&rows), Selection::Positions(expected), "{selection:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod table_blocks;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 
+use roaring::RoaringBitmap;
 use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize, Serializer};
 use taut_block::SegmentReader;
@@ -276,11 +277,15 @@ impl Table {
     /// Opens a segment of one of its blocks, whose deleted rows no filter selects.
     pub fn open_segment<'b>(&self, block: &'b OpenBlock, segment: usize) -> SegmentReader<'b> {
         let mut reader = block.block().open_segment(block, segment);
-        let deleted = self.delta.deleted_of_block(block.file().id());
-        if let Some(rows) = deleted.and_then(|deleted| deleted.segment(segment)) {
+        if let Some(rows) = self.deleted_of_segment(block, segment) {
             reader.exclude(rows);
         }
         reader
+    }
+
+    /// The deleted rows of a segment of one of its blocks; `None` where there are none.
+    pub fn deleted_of_segment(&self, block: &OpenBlock, segment: usize) -> Option<&RoaringBitmap> {
+        self.delta.deleted_of_block(block.file().id())?.segment(segment).map(AsRef::as_ref)
     }
 
     /// Whether a block or page of that name belongs to it.

@@ -37,6 +37,13 @@ pub struct AggregatePlan {
     pub schema: SchemaRef,
 }
 
+impl AggregatePlan {
+    /// Whether what rows brought to a group can be taken from it again: of sums and counts, but of no extreme.
+    pub fn can_subtract(&self) -> bool {
+        self.functions.iter().all(|function| !matches!(function, Function::Extreme { .. } | Function::Engine { .. }))
+    }
+}
+
 /// An argument, or a condition on which rows an aggregate takes.
 #[derive(Debug)]
 pub struct Input {

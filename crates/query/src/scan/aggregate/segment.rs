@@ -6,6 +6,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::Result;
+use roaring::RoaringBitmap;
 use taut_block::{NullableNumbers, ScanReport, SegmentReader, Selection};
 
 use super::arithmetic::Bounds;
@@ -43,6 +44,16 @@ struct Decided {
     is_read: Vec<bool>,
     /// By argument: whether it is computed in 64 bits.
     is_narrow: Vec<bool>,
+}
+
+/// One of so many rows of a segment or more are deleted where they are left out, and not taken out again.
+const DELETED_SHARE: u64 = 16;
+
+/// Whether the deleted rows of a segment are to be taken in with the others, and then out again: where they are few, that is
+/// less than to read around them. No computation may fail on them.
+pub fn subtracts(plan: &AggregatePlan, reader: &SegmentReader<'_>, deleted: &RoaringBitmap) -> Result<bool, Failure> {
+    let are_few = deleted.len() * DELETED_SHARE <= reader.rows() as u64;
+    Ok(are_few && plan.can_subtract() && decide(plan, reader)?.is_narrow.iter().all(|is_narrow| *is_narrow))
 }
 
 /// Takes the selected rows of a segment in.

@@ -147,6 +147,22 @@ impl States {
         }
     }
 
+    /// Takes from so many groups what others hold, which begin anew; both are of the same plan, which
+    /// [`AggregatePlan::can_subtract`]. Tells which groups have rows left, if not all.
+    pub fn subtract(&mut self, others: &mut Self, group_count: usize) -> Option<BooleanArray> {
+        if others.rows.is_empty() {
+            return None;
+        }
+        self.rows.resize(group_count);
+        let gone = std::mem::take(&mut others.rows);
+        (0..group_count).for_each(|group| self.rows.add(group, -gone.sum(group)));
+        for (state, other) in self.inputs.iter_mut().zip(&mut others.inputs) {
+            state.subtract(other, group_count);
+        }
+        let has_rows = BooleanArray::from_iter((0..group_count).map(|group| Some(self.rows.sum(group) > 0)));
+        (has_rows.true_count() < group_count).then_some(has_rows)
+    }
+
     /// The states of so many groups, in the order of the schema behind the keys; they begin anew.
     pub fn take(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
         let rows: Vec<i64> = (0..group_count).map(|group| self.rows.sum(group)).collect();
@@ -285,6 +301,17 @@ impl InputState {
             if let Some(extremes) = extremes {
                 extremes.add(group, 1, std::iter::once(number));
             }
+        }
+    }
+
+    fn subtract(&mut self, other: &mut Self, group_count: usize) {
+        let nulls = std::mem::take(&mut other.nulls);
+        self.nulls.resize(self.nulls.len().max(nulls.len()), 0);
+        self.nulls.iter_mut().zip(&nulls).for_each(|(rows, gone)| *rows -= gone);
+        if let (Some(sums), Some(gone)) = (&mut self.sums, &mut other.sums) {
+            let groups: Vec<(u32, usize)> = (0..group_count as u32).map(|group| (group, 1)).collect();
+            let gone = gone.take(group_count).into_iter().map(i128::wrapping_neg);
+            sums.add_wide(Groups::Runs(&groups), group_count, gone);
         }
     }
 

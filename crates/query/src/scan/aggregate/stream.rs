@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_stream::try_stream;
+use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -11,6 +12,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
+use roaring::RoaringBitmap;
+use taut_block::SegmentReader;
+use taut_store::OpenBlock;
 use taut_types::{ColumnIndex, Key, LogicalType};
 
 use super::super::metrics::ScanMetrics;
@@ -19,7 +23,7 @@ use super::super::stream::{Conditions, block_error, open_block};
 use super::super::work::{Morsel, WorkQueue, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
-use super::segment::{SegmentCounts, aggregate};
+use super::segment::{SegmentCounts, aggregate, subtracts};
 use super::states::States;
 use crate::progress::ScanProgress;
 
@@ -60,6 +64,8 @@ struct Table {
     plan: Arc<AggregatePlan>,
     keys: Keys,
     states: States,
+    /// What deleted rows brought to `states`.
+    deleted: States,
     reservation: MemoryReservation,
     batch_rows: usize,
 }
@@ -69,13 +75,13 @@ impl Table {
         let parts = parts_of_table(&plan.keys, source);
         let keys = Keys::new(plan.keys.clone(), Arc::clone(&plan.key_schema), parts)?;
         let reservation = MemoryConsumer::new("TautAggregate").with_can_spill(true).register(context.memory_pool());
-        let states = States::new(Arc::clone(&plan))?;
-        Ok(Self { plan, keys, states, reservation, batch_rows: context.session_config().batch_size() })
+        let (states, deleted) = (States::new(Arc::clone(&plan))?, States::new(Arc::clone(&plan))?);
+        Ok(Self { plan, keys, states, deleted, reservation, batch_rows: context.session_config().batch_size() })
     }
 
     /// Whether there is memory for what it has become.
     fn fits(&mut self) -> bool {
-        self.reservation.try_resize(self.keys.bytes() + self.states.bytes()).is_ok()
+        self.reservation.try_resize(self.keys.bytes() + self.states.bytes() + self.deleted.bytes()).is_ok()
     }
 
     /// All groups and states; they begin anew.
@@ -84,11 +90,20 @@ impl Table {
         if groups == 0 {
             return Ok(Vec::new());
         }
+        let has_rows = match self.plan.can_subtract() {
+            true => self.states.subtract(&mut self.deleted, groups),
+            false => None,
+        };
         let mut arrays = self.keys.take()?;
         arrays.extend(self.states.take(groups)?);
         self.reservation.free();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(groups));
-        let all = RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)?;
+        let mut all = RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)?;
+        // All rows of a group may be deleted. Without keys there is one group, whatever rows there are.
+        if let Some(has_rows) = has_rows.filter(|_| !self.plan.keys.is_empty()) {
+            all = filter_record_batch(&all, &has_rows)?;
+        }
+        let groups = all.num_rows();
         let start = (0..groups).step_by(self.batch_rows.max(1));
         Ok(start.map(|start| all.slice(start, self.batch_rows.min(groups - start))).collect())
     }
@@ -111,6 +126,50 @@ fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPa
     // A table of indexes is not worth making for few rows.
     let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
     (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !parts.is_empty()).then_some(parts)
+}
+
+/// A segment, of which no row is left out yet.
+struct Segment<'a> {
+    plan: &'a AggregatePlan,
+    block: &'a OpenBlock,
+    reader: SegmentReader<'a>,
+}
+
+impl Segment<'_> {
+    /// Takes its rows in that are not deleted and pass the conditions, and tells how many.
+    fn take_in(
+        mut self,
+        deleted: Option<&RoaringBitmap>,
+        conditions: &mut Conditions<'_>,
+        table: &mut Table,
+        (scan, counts): (&mut ScanMetrics, &mut SegmentCounts),
+    ) -> Result<usize> {
+        let error_of = |failure| match failure {
+            Failure::Block(error) => block_error(self.block, error),
+            Failure::Engine(error) => error,
+        };
+        let Conditions { predicate, history, .. } = conditions;
+        let mut subtracted = None;
+        if let Some(deleted) = deleted {
+            // Conditions on rows may fail on deleted ones.
+            if predicate.row_tests.is_empty() && subtracts(self.plan, &self.reader, deleted).map_err(error_of)? {
+                subtracted = Some(deleted);
+            } else {
+                self.reader.exclude(deleted);
+            }
+        }
+        let reader = &mut self.reader;
+        let selection = reader.filter_in_order(predicate, history, scan.report());
+        let selection = selection.map_err(|error| block_error(self.block, error))?;
+        let states = (&mut table.keys, &mut table.states);
+        aggregate(self.plan, reader, &selection, states, (scan.report(), counts)).map_err(error_of)?;
+        let Some(deleted) = subtracted.map(|deleted| selection.only(deleted)) else { return Ok(selection.len()) };
+        let states = (&mut table.keys, &mut table.deleted);
+        let unshown = &mut SegmentCounts::default();
+        aggregate(self.plan, reader, &deleted, states, (scan.report(), unshown)).map_err(error_of)?;
+        scan.report().rows_out -= deleted.len() as u64;
+        Ok(selection.len() - deleted.len())
+    }
 }
 
 /// What a partition reads.
@@ -151,18 +210,10 @@ pub fn open(
                     progress.0.add(rows_of(&stored, Morsel::Segment(place)));
                 }
                 if let Some((_, Some(block))) = &current {
-                    let mut reader = stored.open_segment(block, place.segment);
-                    let Conditions { predicate, history, .. } = &mut conditions;
-                    let selection = reader
-                        .filter_in_order(predicate, history, scan.report())
-                        .map_err(|error| block_error(block, error))?;
-                    scan.baseline.record_output(selection.len());
-                    let state = (&mut table.keys, &mut table.states);
-                    let done = aggregate(&plan, &mut reader, &selection, state, (scan.report(), &mut metrics.counts));
-                    done.map_err(|failure| match failure {
-                        Failure::Block(error) => block_error(block, error),
-                        Failure::Engine(error) => error,
-                    })?;
+                    let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, place.segment) };
+                    let deleted = stored.deleted_of_segment(block, place.segment);
+                    let rows = segment.take_in(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;
+                    scan.baseline.record_output(rows);
                 }
                 scan.publish(place.block);
                 metrics.publish();

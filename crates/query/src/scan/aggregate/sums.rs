@@ -58,6 +58,11 @@ impl Lanes {
         self.lanes[..lanes].iter_mut().for_each(|lane| lane.resize(self.groups, 0));
     }
 
+    /// Whether there is no group.
+    pub fn is_empty(&self) -> bool {
+        self.groups == 0
+    }
+
     /// Adds a number for each row.
     pub fn add_rows(&mut self, groups: &[u32], numbers: &[i64]) {
         if self.groups > LANED_GROUPS_MAX {
