@@ -14,7 +14,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
-use crate::rules::{AggregateInScan, FloatingPoint, JoinOrder};
+use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder};
 
 extensions_options! {
     /// Settings of a session that are Taut's own. None changes an answer.
@@ -98,11 +98,13 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 }
 
 /// The engine's rules with the join order after the rule that moves conditions down to the scans: only then are the
-/// regions of joins bare and the scans known with their conditions.
+/// regions of joins bare and the scans known with their conditions. Needless joins go last, when scans read no columns but
+/// those that are used.
 fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(JoinOrder));
+    rules.push(Arc::new(JoinElimination));
     rules
 }
 

@@ -39,6 +39,8 @@ pub struct TautTable {
     visible_arrow: SchemaRef,
     /// What the planner is told of keys: places among the visible columns.
     keys: OnceLock<Option<Constraints>>,
+    /// Whether its rows are known to obey the keys of the stored table.
+    obeys_keys: bool,
     /// Made when a statement inserts: by their names.
     defaults: OnceLock<HashMap<String, Expr>>,
 }
@@ -60,7 +62,7 @@ impl TautTable {
             }
         };
         let (keys, defaults) = (OnceLock::new(), OnceLock::new());
-        Self { store, stored, rows, visible, visible_arrow, keys, defaults }
+        Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
     }
 
     /// The table of a store with all its columns, and the ids of its rows behind them: a column by the name of [`ROW`].
@@ -73,7 +75,7 @@ impl TautTable {
 
     /// The table of a store, of whose keys nothing is known: to see whether its rows obey them.
     pub fn without_keys(store: Arc<Store>, stored: Arc<Table>) -> Self {
-        Self { keys: OnceLock::from(None), ..Self::new(store, stored, None) }
+        Self { keys: OnceLock::from(None), obeys_keys: false, ..Self::new(store, stored, None) }
     }
 
     /// As [`TautTable::new`], for columns that are known already by their places, and in Arrow.
@@ -85,7 +87,7 @@ impl TautTable {
     ) -> Self {
         let rows = stored.rows();
         let (keys, defaults) = (OnceLock::new(), OnceLock::new());
-        Self { store, stored, rows, visible, visible_arrow, keys, defaults }
+        Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
     }
 
     /// The columns that a statement sees, by their places in the stored table, and in Arrow.
@@ -96,6 +98,11 @@ impl TautTable {
     /// The stored table.
     pub fn stored(&self) -> &Arc<Table> {
         &self.stored
+    }
+
+    /// Whether the rows are known to obey the keys of the stored table.
+    pub fn obeys_keys(&self) -> bool {
+        self.obeys_keys
     }
 
     /// The columns of the stored table in Arrow.

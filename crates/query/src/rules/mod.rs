@@ -1,12 +1,17 @@
-//! Planning rules: estimates from the catalog's statistics, the join order they give, how types meet, and which
-//! aggregations scans compute.
+//! Planning rules: estimates from the catalog's statistics, the join order they give, joins that foreign keys make
+//! needless, how types meet, and which aggregations scans compute.
 
 mod aggregate;
 mod estimate;
 mod floating_point;
+mod implicit_sort;
+mod join_elimination;
 mod join_order;
+mod lineage;
 
 pub use aggregate::AggregateInScan;
 pub use estimate::selectivity;
 pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
+pub use implicit_sort::implicit_sort;
+pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;

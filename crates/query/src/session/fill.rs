@@ -24,7 +24,11 @@ use crate::load::{Target, TargetTable};
 use crate::parameters::Parameters;
 use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
+use crate::rules::implicit_sort;
 use crate::statement::TableSource;
+
+/// The option of `CREATE TABLE ... AS` that sorts the rows of a join as foreign keys imply.
+const IMPLICIT_SORT: &str = "implicit_sort";
 
 impl QuerySession {
     /// Loads files into a table, which is created from the first file's columns where it does not exist.
@@ -119,8 +123,11 @@ impl QuerySession {
             TableSource::Query(query) => {
                 let statement = Ast::Query(query.clone());
                 let plan = self.state(None).statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
-                let rows = self.fill_new_table(name, parameters.bind(plan)?, options).await?;
-                Ok(Done { rows: Some(rows), ..Done::of("CREATE TABLE") })
+                let plan = parameters.bind(plan)?;
+                let mut options = options.to_vec();
+                let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
+                let rows = self.fill_new_table(name, plan, &options).await?;
+                Ok(Done { rows: Some(rows), notices, ..Done::of("CREATE TABLE") })
             }
         }
     }
@@ -132,9 +139,7 @@ impl QuerySession {
         rows: LogicalPlan,
         options: &[(String, String)],
     ) -> Result<u64> {
-        let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
-        let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });
-        let schema = Schema::new(nullable.collect())?;
+        let schema = schema_of(&rows)?;
         let design = TableDesign::from_options(pairs(options), &schema)?;
         let target = Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) };
         self.fill(name, target, rows, None).await
@@ -196,6 +201,47 @@ impl QuerySession {
         let plan = arranged(table, &in_file, "the file", by_name, frame.into_unoptimized_plan())?;
         self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
     }
+}
+
+/// The columns of a plan as those of a table, all nullable.
+fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
+    let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
+    let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });
+    Ok(Schema::new(nullable.collect())?)
+}
+
+/// Puts the columns that the foreign keys of a join imply into option `sort_by`, in the place of option `implicit_sort`; what
+/// to say about that.
+fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -> Result<Option<String>> {
+    let Some(asked) = options.iter().position(|(name, _)| name.eq_ignore_ascii_case(IMPLICIT_SORT)) else {
+        return Ok(None);
+    };
+    let (_, value) = options.remove(asked);
+    if !value.eq_ignore_ascii_case("true") {
+        return match value.eq_ignore_ascii_case("false") {
+            true => Ok(None),
+            false => Err(QueryError::unsupported(format!("{IMPLICIT_SORT} = '{value}'"), "true and false are")),
+        };
+    }
+    let schema = schema_of(rows)?;
+    let said = options.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
+    let explicit =
+        TableDesign::from_options(said.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
+    let is_explicit = |place: usize| explicit.sort_by.iter().any(|sort| sort.column.index() == place);
+    let quoted = |place: usize| format!("\"{}\"", schema.columns()[place].name.replace('"', "\"\""));
+    let implied: Vec<_> = implicit_sort(rows).into_iter().filter(|place| !is_explicit(*place)).map(quoted).collect();
+    if implied.is_empty() {
+        let why = "no column left to sort by is of a table that others of the query are joined to by a foreign key";
+        return Ok(Some(format!("{IMPLICIT_SORT} adds nothing to sort_by: {why}")));
+    }
+    let implied = implied.join(", ");
+    let notice = format!("{IMPLICIT_SORT} adds to sort_by: {implied}");
+    match said {
+        Some((_, columns)) if !explicit.sort_by.is_empty() => *columns = format!("{columns}, {implied}"),
+        Some((_, columns)) => *columns = implied,
+        None => options.push(("sort_by".to_owned(), implied)),
+    }
+    Ok(Some(notice))
 }
 
 fn options_of_existing(name: &str) -> QueryError {

@@ -1,0 +1,118 @@
+//! The order that foreign keys imply for the rows of a join (Halverson et al., 2006, section 2.2).
+//!
+//! Rows of the *many* side of a join repeat the row of the *one* side that they reference. Sorted by the key of that side,
+//! all its columns come in runs, which column abstraction and the encodings of columns store once. Where the key is not
+//! among the columns of the result, all columns of the one side are sorted by.
+
+use datafusion::common::Column;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, JoinType, LogicalPlan, Operator, TableScan};
+use taut_store::ForeignKey;
+use taut_types::ColumnIndex;
+
+use super::lineage::{Origin, foreign_key_of, origin, rows_of};
+
+/// The output columns of a plan by which its rows are to be sorted, by their places: for each one side of its joins the
+/// key, or else all its columns. The side of fewest rows comes first, whose runs are the longest.
+pub fn implicit_sort(plan: &LogicalPlan) -> Vec<usize> {
+    let output: Vec<Option<Origin<'_>>> = plan.schema().columns().iter().map(|column| origin(plan, column)).collect();
+    let mut sides = one_sides(plan);
+    sides.sort_by_key(|side| rows_of(side.one));
+    let mut sorted = Vec::new();
+    for Side { many, one, key } in sides {
+        let place_of = |scan: &TableScan, column: ColumnIndex| {
+            output.iter().position(|known| known.is_some_and(|at| std::ptr::eq(at.scan, scan) && at.column == column))
+        };
+        // A column of the foreign key is as good as the one that it references.
+        let pairs = key.columns.iter().zip(&key.referenced);
+        let of_key: Option<Vec<usize>> =
+            pairs.map(|(own, referenced)| place_of(one, *referenced).or_else(|| place_of(many, *own))).collect();
+        let columns = of_key.unwrap_or_else(|| {
+            let is_of_side = |place: &usize| output[*place].is_some_and(|at| std::ptr::eq(at.scan, one));
+            (0..output.len()).filter(is_of_side).collect()
+        });
+        for column in columns {
+            if !sorted.contains(&column) {
+                sorted.push(column);
+            }
+        }
+    }
+    sorted
+}
+
+/// A join on a foreign key.
+struct Side<'a> {
+    many: &'a TableScan,
+    one: &'a TableScan,
+    key: ForeignKey,
+}
+
+/// The tables of a plan that others of its tables reference, which are joined to them by that.
+fn one_sides(plan: &LogicalPlan) -> Vec<Side<'_>> {
+    let mut equalities = Vec::new();
+    // The closure cannot fail.
+    let _ = plan.apply(|node| {
+        find_equalities(node, &mut equalities);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    let mut sides: Vec<Side<'_>> = Vec::new();
+    for (first, second) in &equalities {
+        for (many, one) in [(first, second), (second, first)] {
+            let equal: Vec<_> = equalities
+                .iter()
+                .flat_map(|(left, right)| [(left, right), (right, left)])
+                .filter(|(own, other)| own.is_beside(many) && other.is_beside(one))
+                .map(|(own, other)| (own.column, other.column))
+                .collect();
+            let is_known = |side: &Side<'_>| std::ptr::eq(side.one, one.scan) && std::ptr::eq(side.many, many.scan);
+            if !sides.iter().any(is_known)
+                && let Some(key) = foreign_key_of(many.scan, one.scan, &equal)
+            {
+                sides.push(Side { many: many.scan, one: one.scan, key });
+            }
+        }
+    }
+    sides
+}
+
+/// The pairs of stored columns that are equal in all rows of a node, by what it says itself.
+fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, Origin<'a>)>) {
+    let mut conditions: Vec<&'a Expr> = Vec::new();
+    match node {
+        LogicalPlan::Join(join) if is_of_rows(join.join_type) => {
+            conditions.extend(join.filter.iter());
+            let on = join.on.iter().map(|(left, right)| (left, right));
+            equalities.extend(on.filter_map(|(left, right)| {
+                Some((origin(&join.left, column_in(left)?)?, origin(&join.right, column_in(right)?)?))
+            }));
+        }
+        LogicalPlan::Filter(filter) => conditions.push(&filter.predicate),
+        _ => return,
+    }
+    let inputs = node.inputs();
+    let found = |column: &Column| {
+        let input = inputs.iter().find(|input| input.schema().has_column(column))?;
+        origin(input, column)
+    };
+    for condition in conditions.into_iter().flat_map(split_conjunction) {
+        if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition
+            && let (Some(left), Some(right)) = (column_in(left), column_in(right))
+            && let (Some(left), Some(right)) = (found(left), found(right))
+        {
+            equalities.push((left, right));
+        }
+    }
+}
+
+/// Whether rows of both sides come out together.
+fn is_of_rows(join: JoinType) -> bool {
+    matches!(join, JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full)
+}
+
+fn column_in(expression: &Expr) -> Option<&Column> {
+    match expression {
+        Expr::Column(column) => Some(column),
+        _ => None,
+    }
+}

@@ -1,0 +1,196 @@
+//! Joins that a foreign key makes needless are not run.
+//!
+//! A table with a foreign key is joined to the table that it references, by that key, and nothing but the key is read of
+//! the latter: each row has just one partner, whose columns are its own. So the join goes, and what stays is that the
+//! columns of the foreign key are not null. Views that join all their tables are read so at the price of those that a
+//! query asks for.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, NullEquality, Result};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, Projection, TableScan};
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use taut_types::ColumnIndex;
+
+use super::lineage::{column_of, foreign_key_of, origin};
+
+/// The rule, to be run when scans read no columns but those that are used; see the module.
+#[derive(Debug, Default)]
+pub struct JoinElimination;
+
+impl OptimizerRule for JoinElimination {
+    fn name(&self) -> &str {
+        "taut_join_elimination"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        None
+    }
+
+    /// Where one join goes, the key of the next may be read for nothing but its own join: until none goes.
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let mut result = Transformed::no(plan);
+        loop {
+            let step = result.data.transform_up_with_subqueries(|node| match &node {
+                LogicalPlan::Join(join) => {
+                    Ok(without_join(join)?.map_or_else(|| Transformed::no(node), Transformed::yes))
+                }
+                _ => Ok(Transformed::no(node)),
+            })?;
+            if !step.transformed {
+                return Ok(Transformed { data: step.data, ..result });
+            }
+            // Columns of the foreign key stand for those of the other table, and may be null in its schema.
+            let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?;
+            result = Transformed::yes(OptimizeProjections::new().rewrite(plan.data, config)?.data);
+        }
+    }
+}
+
+/// A plan with the rows and columns of a join, that does not read one of its sides; `None` where that has to be read.
+fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
+    if join.filter.is_some() || join.null_equality != NullEquality::NullEqualsNothing || join.on.is_empty() {
+        return Ok(None);
+    }
+    let (left, right) = (&join.left, &join.right);
+    let turned = || join.on.iter().map(|(left, right)| (right, left));
+    let straight = || join.on.iter().map(|(left, right)| (left, right));
+    match join.join_type {
+        JoinType::Inner => {
+            if let Some(joined) = Referenced::of(left, right, straight()) {
+                return joined.replacing(join, left, Ends::Rows).map(Some);
+            }
+            let joined = Referenced::of(right, left, turned());
+            joined.map(|joined| joined.replacing(join, right, Ends::Rows)).transpose()
+        }
+        JoinType::LeftSemi if !join.null_aware => {
+            let joined = Referenced::of(left, right, straight());
+            joined.map(|joined| joined.replacing(join, left, Ends::Rows)).transpose()
+        }
+        JoinType::Left | JoinType::Right => {
+            let (kept, joined) = match join.join_type {
+                JoinType::Left => (left, Referenced::of(left, right, straight())),
+                _ => (right, Referenced::of(right, left, turned())),
+            };
+            let joined = joined.filter(|joined| joined.is_outer_neutral(kept));
+            joined.map(|joined| joined.replacing(join, kept, Ends::Nulls)).transpose()
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What becomes of a row whose foreign key is null.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// It has no partner and goes.
+    Rows,
+    /// It is joined to nulls, as its own columns are.
+    Nulls,
+}
+
+/// A side of a join of which nothing is read but the key that the other side references.
+struct Referenced {
+    /// Pairs of a column of that side, and the column of the other that is equal to it.
+    columns: Vec<(Column, Column)>,
+    /// The conditions on its rows, on columns of the other side.
+    conditions: Vec<Expr>,
+}
+
+impl Referenced {
+    fn of<'a>(from: &LogicalPlan, to: &LogicalPlan, on: impl Iterator<Item = (&'a Expr, &'a Expr)>) -> Option<Self> {
+        let scan = scan_of(to)?;
+        let (mut places, mut equal, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+        for (own, other) in on {
+            let (Expr::Column(own), Expr::Column(other)) = (own, other) else { return None };
+            let (from, to) = (origin(from, own)?, origin(to, other)?);
+            places.push(from);
+            equal.push((from.column, to.column));
+            columns.push((other.clone(), own.clone()));
+        }
+        let first = places.first()?;
+        let key =
+            places.iter().all(|place| place.is_beside(first)).then(|| foreign_key_of(first.scan, scan, &equal))??;
+        let is_of_key = |(own, referenced): &(ColumnIndex, ColumnIndex)| {
+            key.columns.iter().zip(&key.referenced).any(|pair| pair == (own, referenced))
+        };
+        // What else is read of it would have to be looked up.
+        let is_read = |column: &Column| columns.iter().any(|(known, _)| known == column);
+        if !equal.iter().all(is_of_key) || !to.schema().columns().iter().all(is_read) {
+            return None;
+        }
+        let own = |name: &str| {
+            let column = column_of(scan, name)?;
+            let place = equal.iter().position(|(_, referenced)| *referenced == column)?;
+            Some(Expr::Column(columns[place].1.clone()))
+        };
+        let conditions = scan.filters.iter().map(|filter| with_columns(filter, &own)).collect::<Option<_>>()?;
+        Some(Self { columns, conditions })
+    }
+
+    /// Whether an outer join has the foreign key's own values and nulls where it has those of the key: a key of several
+    /// columns may be null in some.
+    fn is_outer_neutral(&self, kept: &LogicalPlan) -> bool {
+        self.conditions.is_empty() && (self.columns.len() == 1 || self.nullable(kept).next().is_none())
+    }
+
+    fn nullable(&self, kept: &LogicalPlan) -> impl Iterator<Item = &Column> {
+        let is_nullable = |column: &Column| {
+            kept.schema().maybe_index_of_column(column).is_none_or(|at| kept.schema().field(at).is_nullable())
+        };
+        self.columns.iter().map(|(_, own)| own).filter(move |own| is_nullable(own))
+    }
+
+    /// The rows of the side that is kept, with the columns of the join.
+    fn replacing(&self, join: &Join, kept: &Arc<LogicalPlan>, ends: Ends) -> Result<LogicalPlan> {
+        let mut conditions = self.conditions.clone();
+        if ends == Ends::Rows {
+            conditions.extend(self.nullable(kept).map(|column| Expr::Column(column.clone()).is_not_null()));
+        }
+        let rows = match conjunction(conditions) {
+            Some(condition) => Arc::new(LogicalPlan::Filter(Filter::try_new(condition, Arc::clone(kept))?)),
+            None => Arc::clone(kept),
+        };
+        let expressions = join.schema.columns().into_iter().map(|column| {
+            match self.columns.iter().find(|(other, _)| *other == column) {
+                Some((_, own)) => Expr::Column(own.clone()).alias_qualified(column.relation, column.name),
+                None => Expr::Column(column),
+            }
+        });
+        Ok(LogicalPlan::Projection(Projection::try_new(expressions.collect(), rows)?))
+    }
+}
+
+/// The table that a plan reads, where it does nothing else than name its columns.
+fn scan_of(plan: &LogicalPlan) -> Option<&TableScan> {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.fetch.is_none().then_some(scan),
+        LogicalPlan::SubqueryAlias(alias) => scan_of(&alias.input),
+        LogicalPlan::Projection(projection) => scan_of(&projection.input),
+        _ => None,
+    }
+}
+
+/// An expression with other columns, if there is one for each of its own and it has no query inside.
+fn with_columns(expression: &Expr, other: &dyn Fn(&str) -> Option<Expr>) -> Option<Expr> {
+    let mut is_whole = true;
+    let changed = expression.clone().transform(|node| {
+        Ok(match &node {
+            Expr::Column(column) => match other(column.name()) {
+                Some(other) => Transformed::new(other, true, TreeNodeRecursion::Jump),
+                None => {
+                    is_whole = false;
+                    Transformed::no(node)
+                }
+            },
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::OuterReferenceColumn(..) => {
+                is_whole = false;
+                Transformed::no(node)
+            }
+            _ => Transformed::no(node),
+        })
+    });
+    changed.ok().filter(|_| is_whole).map(|changed| changed.data)
+}
