@@ -8,11 +8,13 @@
 mod aggregate;
 mod excluded;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use hashbrown::HashMap;
+use roaring::RoaringBitmap;
 use taut_encoding::Bitmap;
 use taut_index::RowRanges;
 use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest};
@@ -34,8 +36,8 @@ pub struct SegmentReader<'a> {
     pub(crate) sections: &'a dyn Sections,
     pub(crate) segment: usize,
     pub(crate) rows: usize,
-    /// The rows that are not left out, where some are.
-    kept: Option<Bitmap>,
+    /// The rows that are left out, where some are.
+    excluded: Option<Cow<'a, RoaringBitmap>>,
     pieces: HashMap<usize, Piece<'a>>,
     ignore_zones: bool,
     pub(crate) index_use: IndexUse,
@@ -79,7 +81,7 @@ impl<'a> SegmentReader<'a> {
     pub(crate) fn new(block: &'a Block, sections: &'a dyn Sections, segment: usize) -> Self {
         let rows = block.segment_rows(segment);
         let (pieces, index_use) = (HashMap::new(), IndexUse::WhereCheaper);
-        Self { block, sections, segment, rows, kept: None, pieces, ignore_zones: false, index_use }
+        Self { block, sections, segment, rows, excluded: None, pieces, ignore_zones: false, index_use }
     }
 
     /// Makes this reader look at every row. Answers stay the same; tests compare the two.
@@ -134,9 +136,9 @@ impl<'a> SegmentReader<'a> {
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         if predicate.is_always_true() {
-            return Ok(self.kept.clone().map_or(Selection::All(self.rows), Selection::of));
+            return Ok(self.kept().map_or(Selection::All(self.rows), Selection::of));
         }
-        if self.kept.as_ref().is_some_and(selects_none) {
+        if self.excludes_all() {
             return Ok(Selection::none());
         }
         // A segment has at most 65,536 rows.
@@ -164,13 +166,16 @@ impl<'a> SegmentReader<'a> {
         for rows in ranges.iter() {
             selection.set_range(rows.start as usize..rows.end as usize);
         }
-        if let Some(kept) = &self.kept {
-            selection.intersect(kept);
-            if selects_none(&selection) {
-                return Ok(Selection::none());
-            }
+        let excluded = self.excluded_count(&ranges);
+        if excluded == ranges.rows() {
+            return Ok(Selection::none());
         }
-        report.rows_in += self.kept.as_ref().map_or(ranges.rows(), |_| selection.count() as u64);
+        report.rows_in += ranges.rows() - excluded;
+        let mut is_left_out = excluded == 0;
+        if excluded > ranges.rows() / 2 {
+            self.leave_out(&mut selection, &ranges);
+            is_left_out = true;
+        }
         for planned in &mut planned {
             planned.uncertain = ranges.without(&planned.certain);
         }
@@ -190,6 +195,9 @@ impl<'a> SegmentReader<'a> {
             if after == 0 {
                 return Ok(Selection::none());
             }
+        }
+        if !is_left_out {
+            self.leave_out(&mut selection, &ranges);
         }
         // In the order in which they were written: one may fail on rows that those before it rule out.
         for test in &predicate.row_tests {
@@ -375,10 +383,6 @@ impl<'a> SegmentReader<'a> {
             }
         }
     }
-}
-
-fn selects_none(bitmap: &Bitmap) -> bool {
-    bitmap.next_set(0).is_none()
 }
 
 fn is_true(answers: &BooleanArray, row: usize) -> bool {

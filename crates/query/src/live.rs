@@ -16,7 +16,7 @@ use crate::error::{QueryError, Result};
 ///
 /// # Errors
 /// When a section cannot be read.
-pub fn live_rows<'a>(table: &Table, open: &'a OpenBlock, segment: usize) -> Result<(SegmentReader<'a>, Selection)> {
+pub fn live_rows<'a>(table: &'a Table, open: &'a OpenBlock, segment: usize) -> Result<(SegmentReader<'a>, Selection)> {
     let mut reader = open.block().open_segment(open, segment);
     let deleted = table.delta.deleted_of_block(open.file().id()).and_then(|deleted| deleted.segment(segment));
     if let Some(deleted) = deleted {

@@ -275,7 +275,7 @@ impl Table {
     }
 
     /// Opens a segment of one of its blocks, whose deleted rows no filter selects.
-    pub fn open_segment<'b>(&self, block: &'b OpenBlock, segment: usize) -> SegmentReader<'b> {
+    pub fn open_segment<'b>(&'b self, block: &'b OpenBlock, segment: usize) -> SegmentReader<'b> {
         let mut reader = block.block().open_segment(block, segment);
         if let Some(rows) = self.deleted_of_segment(block, segment) {
             reader.exclude(rows);

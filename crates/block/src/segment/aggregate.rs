@@ -118,7 +118,7 @@ impl SegmentReader<'_> {
     /// # Errors
     /// When a section cannot be read or parsed.
     pub fn sum_of_runs(&mut self, column: ColumnIndex) -> Result<Option<i128>, BlockError> {
-        if self.kept.is_some() {
+        if self.excluded.is_some() {
             return Ok(None);
         }
         let (piece, place) = self.piece(column)?;

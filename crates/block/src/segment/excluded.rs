@@ -1,42 +1,97 @@
 //! Rows that are left out of a segment: a block never changes, so that rows deleted later are known outside of it.
 
+use std::borrow::Cow;
+
 use roaring::RoaringBitmap;
+use roaring::bitmap::Iter;
 use taut_encoding::Bitmap;
+use taut_index::RowRanges;
 
 use super::SegmentReader;
 
 /// Values taken from a set at a time.
 const VALUES: usize = 512;
+/// Rows are looked up in the set that is left out where there are so many times fewer of them.
+const LOOKED_UP: u64 = 16;
 
-impl SegmentReader<'_> {
+impl<'a> SegmentReader<'a> {
     /// Leaves rows of the segment, counted from its first, out of what filters select from now on, beside those that
     /// are left out already. Rows behind the last one of the segment mean nothing.
     ///
     /// Row tests never see these rows, and a filter selects [`crate::Selection::All`] only where none is left out. When
     /// all are, it asks for no section. Whoever projects reads the rows of the selection it gives, whatever they are;
     /// what statistics say is said of all rows of the segment.
-    pub fn exclude(&mut self, rows: &RoaringBitmap) {
+    pub fn exclude(&mut self, rows: &'a RoaringBitmap) {
+        if rows.min().is_none_or(|first| first >= self.end()) {
+            return;
+        }
+        self.excluded = Some(match self.excluded.take() {
+            None => Cow::Borrowed(rows),
+            Some(others) => Cow::Owned(others.into_owned() | rows),
+        });
+    }
+
+    /// Whether every row is left out.
+    pub(super) fn excludes_all(&self) -> bool {
+        let is_all = |rows: &RoaringBitmap| {
+            rows.len() >= self.rows as u64 && rows.range_cardinality(..self.end()) == self.rows as u64
+        };
+        self.excluded.as_deref().is_some_and(is_all)
+    }
+
+    /// How many of some rows are left out.
+    pub(super) fn excluded_count(&self, ranges: &RowRanges) -> u64 {
+        let count = |excluded: &RoaringBitmap| ranges.iter().map(|rows| excluded.range_cardinality(rows)).sum();
+        self.excluded.as_deref().map_or(0, count)
+    }
+
+    /// All rows but those that are left out.
+    pub(super) fn kept(&self) -> Option<Bitmap> {
+        let excluded = self.excluded.as_deref()?;
+        let mut kept = Bitmap::all_set(self.rows);
+        clear(&mut kept, excluded.range(..self.end()), is_in_runs(excluded, self.rows));
+        Some(kept)
+    }
+
+    /// Takes rows that are left out from selected ones, which are all in some ranges.
+    pub(super) fn leave_out(&self, selection: &mut Bitmap, ranges: &RowRanges) {
+        let Some(excluded) = self.excluded.as_deref() else { return };
+        if selection.count() as u64 * LOOKED_UP < excluded.len() {
+            let mut next = selection.next_set(0);
+            while let Some(row) = next {
+                if excluded.contains(row as u32) {
+                    selection.clear(row);
+                }
+                next = selection.next_set(row + 1);
+            }
+            return;
+        }
+        let is_in_runs = is_in_runs(excluded, self.rows);
+        for rows in ranges.iter() {
+            clear(selection, excluded.range(rows), is_in_runs);
+        }
+    }
+
+    fn end(&self) -> u32 {
         // A segment has at most 65,536 rows.
-        let end = self.rows as u32;
-        if rows.min().is_none_or(|first| first >= end) {
+        self.rows as u32
+    }
+}
+
+fn clear(bitmap: &mut Bitmap, mut rows: Iter<'_>, is_in_runs: bool) {
+    if is_in_runs {
+        while let Some(run) = rows.next_range() {
+            bitmap.clear_range(*run.start() as usize..*run.end() as usize + 1);
+        }
+        return;
+    }
+    let mut values = [0; VALUES];
+    loop {
+        let values = rows.next_many(&mut values);
+        if values.is_empty() {
             return;
         }
-        let kept = self.kept.get_or_insert_with(|| Bitmap::all_set(self.rows));
-        let mut excluded = rows.range(..end);
-        if is_in_runs(rows, self.rows) {
-            while let Some(run) = excluded.next_range() {
-                kept.clear_range(*run.start() as usize..*run.end() as usize + 1);
-            }
-            return;
-        }
-        let mut values = [0; VALUES];
-        loop {
-            let values = excluded.next_many(&mut values);
-            if values.is_empty() {
-                return;
-            }
-            values.iter().for_each(|row| kept.clear(*row as usize));
-        }
+        values.iter().for_each(|row| bitmap.clear(*row as usize));
     }
 }
 

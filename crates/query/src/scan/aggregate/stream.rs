@@ -135,11 +135,11 @@ struct Segment<'a> {
     reader: SegmentReader<'a>,
 }
 
-impl Segment<'_> {
+impl<'a> Segment<'a> {
     /// Takes its rows in that are not deleted and pass the conditions, and tells how many.
     fn take_in(
         mut self,
-        deleted: Option<&RoaringBitmap>,
+        deleted: Option<&'a RoaringBitmap>,
         conditions: &mut Conditions<'_>,
         table: &mut Table,
         (scan, counts): (&mut ScanMetrics, &mut SegmentCounts),
