@@ -30,6 +30,7 @@ use taut_types::Schema;
 use crate::{BlockFile, BlockId};
 
 pub(crate) use keys::KeyEntries;
+pub(crate) use marks::meets;
 pub use marks::{DeletedRows, RowSet};
 use page::OpenPage;
 

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::catalog::change::Change;
-use crate::delta::{DeletedRows, DeltaPage, RowSet, UnitId};
+use crate::delta::{DeletedRows, DeltaPage, RowSet, UnitId, meets};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{Busy, TransactionId};
 use crate::moves::MovesSince;
@@ -126,7 +126,7 @@ fn foreign_rows(mine: &Table, theirs: &Table, rows: &TableRows, since: &MovesSin
     foreign.retain(|unit| !rows.pages.contains(&unit) && mine.has_unit(unit));
     let is_deleted = |(unit, segment, rows): (UnitId, u16, &RoaringBitmap)| {
         let deleted = theirs.delta.deleted(unit).and_then(|deleted| deleted.segment(usize::from(segment)));
-        deleted.is_some_and(|deleted| !deleted.is_disjoint(rows))
+        deleted.is_some_and(|deleted| meets(deleted, rows))
     };
     match since.names_in(theirs, foreign) {
         Some(foreign) if !foreign.segments().any(is_deleted) => Ok(foreign),

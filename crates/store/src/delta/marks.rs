@@ -45,7 +45,7 @@ impl DeletedRows {
         }
         let known = self.segments[place].get_or_insert_default();
         let before = known.len();
-        *Arc::make_mut(known) |= rows;
+        add(Arc::make_mut(known), rows);
         self.count += known.len() - before;
     }
 }
@@ -74,7 +74,7 @@ impl RowSet {
     pub(crate) fn add(&mut self, unit: UnitId, segment: u16, rows: &RoaringBitmap) {
         let known = self.segments.entry((unit, segment)).or_default();
         let before = known.len();
-        *known |= rows;
+        add(known, rows);
         self.count += known.len() - before;
     }
 
@@ -107,6 +107,27 @@ impl RowSet {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+}
+
+/// So few rows are added and looked up one by one, and not by a walk through the whole set.
+const FEW: u64 = 8;
+
+fn add(known: &mut RoaringBitmap, rows: &RoaringBitmap) {
+    if rows.len() > FEW {
+        *known |= rows;
+        return;
+    }
+    for row in rows {
+        known.insert(row);
+    }
+}
+
+/// Whether a large set has any of some rows.
+pub(crate) fn meets(known: &RoaringBitmap, rows: &RoaringBitmap) -> bool {
+    match rows.len() {
+        ..=FEW => rows.iter().any(|row| known.contains(row)),
+        _ => !known.is_disjoint(rows),
     }
 }
 
