@@ -31,7 +31,7 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::ast::Statement as Ast;
+use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_store::{Catalog, Constraints, Store, Table};
@@ -206,12 +206,27 @@ impl QuerySession {
         if let Some(what) = defines(statement) {
             self.check_may_write(what)?;
         }
-        let snapshot = self.snapshot();
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
                 let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan };
                 self.run_engine(&run, parameters).await
             }
+            Statement::Mutation { mutation, explain: Some(_), .. } => {
+                let what = format!("EXPLAIN {}", mutation.kind.verb());
+                Err(QueryError::unsupported(what, "EXPLAIN of the SELECT with the same conditions is"))
+            }
+            Statement::Mutation { mutation, names, plan, .. } => {
+                self.mutate(&Mutate { mutation, names: names.as_ref(), parameters, plan }).await
+            }
+            // Futures that are awaited here are in this one, whatever statement it is for, and many statements are short.
+            other => Box::pin(self.run_other(other, parameters)).await,
+        }
+    }
+
+    /// Runs a statement that is neither a query nor a change of rows.
+    async fn run_other(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        match statement {
             Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
@@ -241,13 +256,6 @@ impl QuerySession {
             Statement::CreateView { name, or_replace, columns, sql } => {
                 self.create_view(name, *or_replace, columns, sql).await
             }
-            Statement::Mutation { mutation, explain: Some(_), .. } => {
-                let what = format!("EXPLAIN {}", mutation.kind.verb());
-                Err(QueryError::unsupported(what, "EXPLAIN of the SELECT with the same conditions is"))
-            }
-            Statement::Mutation { mutation, names, plan, .. } => {
-                self.mutate(&Mutate { mutation, names: names.as_ref(), parameters, plan }).await
-            }
             Statement::Truncate { names } => self.truncate(names).await,
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
@@ -255,7 +263,9 @@ impl QuerySession {
             Statement::ShowSynchronous => self.show_synchronous(),
             Statement::SetMover(is_on) => Ok(self.set_mover(*is_on)),
             Statement::ShowMover => self.show_mover(),
-            Statement::Begin { .. }
+            Statement::Engine { .. }
+            | Statement::Mutation { .. }
+            | Statement::Begin { .. }
             | Statement::Commit
             | Statement::Rollback { .. }
             | Statement::Savepoint { .. }
@@ -376,11 +386,20 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
     if let EngineStatement::Statement(ast) = statement
         && let Ast::Insert(insert) = ast.as_ref()
     {
-        let Some(source) = &insert.source else { return Ok(Vec::new()) };
+        let Some(source) = insert.source.as_ref().filter(|source| !lists_values(source)) else {
+            return Ok(Vec::new());
+        };
         let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
         return Ok(resolve_table_references(&query, true)?.0);
     }
     Ok(resolve_table_references(statement, true)?.0)
+}
+
+/// Whether a query is a list of literals and parameters, which read no table.
+fn lists_values(query: &Query) -> bool {
+    let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
+    let SetExpr::Values(values) = query.body.as_ref() else { return false };
+    query.with.is_none() && values.rows.iter().flat_map(|row| &row.content).all(is_value)
 }
 
 /// Says that a statement failed that has not ended: also one that nobody waits for any more.

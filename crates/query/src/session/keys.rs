@@ -57,7 +57,7 @@ impl QuerySession {
                     match rows {
                         WrittenRows::New(rows) => check_unique(transaction, table, key, rows).await?,
                         WrittenRows::Blocks(blocks) => {
-                            self.check_unique_blocks(transaction, table, key, blocks).await?
+                            Box::pin(self.check_unique_blocks(transaction, table, key, blocks)).await?;
                         }
                         WrittenRows::Deleted(_) | WrittenRows::Replaced(_) => {}
                     }
@@ -68,7 +68,7 @@ impl QuerySession {
                     match rows {
                         WrittenRows::New(rows) => check_referenced(transaction, table, key, rows).await?,
                         WrittenRows::Blocks(blocks) => {
-                            self.check_referenced_blocks(transaction, table, key, blocks).await?;
+                            Box::pin(self.check_referenced_blocks(transaction, table, key, blocks)).await?;
                         }
                         WrittenRows::Deleted(_) | WrittenRows::Replaced(_) => {}
                     }

@@ -23,7 +23,7 @@ use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
-use crate::kept::{Found, FoundRows, KeptChange, Planned, Slot, Typed};
+use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Slot, Typed};
 use crate::load::{InsertExec, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::{Parameters, Value};
@@ -58,8 +58,11 @@ impl QuerySession {
     /// committed before each of its statements, is run again where another changed the same rows meanwhile.
     pub(super) async fn mutate(&self, mutate: &Mutate<'_>) -> Result<Outcome> {
         self.check_may_write(mutate.mutation.kind.verb())?;
-        for _ in 1..ATTEMPTS_MAX {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
             match self.try_to_mutate(mutate).await {
+                done if attempts == ATTEMPTS_MAX => return done,
                 Err(error) if is_conflict(&error) && self.runs_again()? => {}
                 // Nothing that it holds is left.
                 Err(QueryError::Deadlock) if self.transaction().is_none() => {}
@@ -69,7 +72,6 @@ impl QuerySession {
                 done => return done,
             }
         }
-        self.try_to_mutate(mutate).await
     }
 
     /// Prepares a statement that changes rows, if it can be planned.
@@ -118,13 +120,19 @@ impl QuerySession {
     }
 
     async fn mutate_in(&self, changes: &Changes, mutate: &Mutate<'_>) -> Result<Outcome> {
-        let Mutate { mutation, names, parameters, .. } = mutate;
+        let Mutate { mutation, .. } = mutate;
         let snapshot = changes.snapshot();
         let table = snapshot.table(&mutation.table);
         let table = table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })?;
         if let Some(rows) = self.change_kept(changes, mutate, (&snapshot, table)).await? {
             return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows)));
         }
+        Box::pin(self.mutate_planned(changes, mutate, table)).await
+    }
+
+    /// Plans a mutation and runs it.
+    async fn mutate_planned(&self, changes: &Changes, mutate: &Mutate<'_>, table: &Arc<Table>) -> Result<Outcome> {
+        let Mutate { mutation, names, parameters, .. } = mutate;
         let Asked { query, keys, assigned } = asked(mutation, table)?;
         let changes = &changes.assigning(assigned);
         if let Some(transaction) = changes.transaction() {
@@ -238,7 +246,7 @@ impl QuerySession {
         mutate: &Mutate<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<Arc<KeptChange>>> {
-        let Mutate { mutation, names, parameters, plan: slot } = mutate;
+        let Mutate { mutation, parameters, plan: slot, .. } = mutate;
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => mutation.returning.is_none(),
             MutationKind::Insert => mutation.returning.is_none() && mutation.conflict().is_some(),
@@ -256,6 +264,18 @@ impl QuerySession {
             Found::Plan(_) | Found::Wanted if values.contains(&Value::Null) => return Ok(None),
             Found::Plan(_) | Found::Wanted => {}
         }
+        Box::pin(self.keep_change(changes, mutate, (table, basis), values)).await
+    }
+
+    /// Plans a mutation to keep it; `None` where it cannot be kept.
+    async fn keep_change(
+        &self,
+        changes: &Changes,
+        mutate: &Mutate<'_>,
+        (table, basis): (&Arc<Table>, Basis),
+        values: &[Value],
+    ) -> Result<Option<Arc<KeptChange>>> {
+        let Mutate { mutation, names, plan: slot, .. } = mutate;
         let (of_conflict, given) = match mutation.kind {
             MutationKind::Insert => match on_conflict(mutation, table, values)? {
                 Some((update, given)) => (Some(update), given),

@@ -130,6 +130,11 @@ impl QuerySession {
         if let Some(rows) = self.insert_values(run.statement, parameters).await? {
             return Ok(Outcome::Done(Done::with_rows("INSERT", rows)));
         }
+        Box::pin(self.run_planned(run, parameters)).await
+    }
+
+    /// Plans a statement and runs it.
+    async fn run_planned(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
         let numbered = parameters.numbered(run.statement)?;
         let (state, plan, parameters) = match &numbered {
             Some((statement, parameters)) => {
@@ -243,7 +248,7 @@ impl QuerySession {
             Found::Plan(kept) => kept,
             Found::Nothing => return Ok(None),
             Found::Wanted => {
-                let (state, plan) = planned(Arc::clone(&snapshot)).await?;
+                let (state, plan) = Box::pin(planned(Arc::clone(&snapshot))).await?;
                 let kept = KeptPlan::of(&plan, &state, basis).map(Arc::new);
                 slot.keep(basis, kept.as_ref());
                 match kept {
