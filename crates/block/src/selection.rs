@@ -186,15 +186,27 @@ impl Selection {
         first..end.min(self.len())
     }
 
-    /// Those of some rows that are selected.
-    pub fn only(&self, rows: &RoaringBitmap) -> Self {
-        let is_selected = |row: &u32| match self {
-            Self::All(rows) => (*row as usize) < *rows,
-            Self::Range(rows) => rows.contains(row),
-            Self::Positions(positions) => positions.binary_search(row).is_ok(),
-            Self::Bits(bits) => (*row as usize) < bits.bitmap.len() && bits.bitmap.get(*row as usize),
-        };
-        Self::Positions(rows.iter().filter(is_selected).collect())
+    /// Where those of some rows that are selected come in the selection, ascending.
+    pub fn places(&self, rows: &RoaringBitmap) -> Vec<u32> {
+        match self {
+            // A segment has at most 65,536 rows.
+            Self::All(count) => rows.range(..*count as u32).collect(),
+            Self::Range(range) if range.is_empty() => Vec::new(),
+            Self::Range(range) => rows.range(range.clone()).map(|row| row - range.start).collect(),
+            Self::Positions(positions) => {
+                rows.iter().filter_map(|row| positions.binary_search(&row).ok()).map(|place| place as u32).collect()
+            }
+            Self::Bits(bits) => {
+                let (bitmap, mut counted, mut before) = (&bits.bitmap, 0, 0);
+                let selected = rows.range(..bitmap.len() as u32).filter(|row| bitmap.get(*row as usize));
+                let place = |row: u32| {
+                    before += bitmap.count_range(counted..row as usize);
+                    counted = row as usize;
+                    before as u32
+                };
+                selected.map(place).collect()
+            }
+        }
     }
 
     /// The selected rows as positions.
@@ -439,19 +451,22 @@ mod tests {
     }
 
     #[test]
-    fn some_of_the_selected_rows_are_chosen() {
+    fn some_of_the_selected_rows_have_places() {
         let rows: RoaringBitmap = [0, 3, 7, 8, 40, 99, 100, 5000].into_iter().collect();
         let mut bitmap = Bitmap::none(100);
         bitmap.set_range(7..41);
         bitmap.set(99);
-        for (selection, expected) in [
-            (Selection::All(100), vec![0, 3, 7, 8, 40, 99]),
-            (Selection::Range(3..40), vec![3, 7, 8]),
-            (Selection::Positions(vec![1, 3, 99]), vec![3, 99]),
-            (Selection::of(bitmap), vec![7, 8, 40, 99]),
-            (Selection::none(), vec![]),
+        for selection in [
+            Selection::All(100),
+            Selection::Range(3..40),
+            Selection::Positions(vec![1, 3, 99]),
+            Selection::of(bitmap),
+            Selection::none(),
         ] {
-            assert_eq!(selection.only(&rows), Selection::Positions(expected), "{selection:?}");
+            let positions = selection.positions().into_iter().enumerate();
+            let expected: Vec<u32> =
+                positions.filter(|(_, row)| rows.contains(*row)).map(|(place, _)| place as u32).collect();
+            assert_eq!(selection.places(&rows), expected, "{selection:?}");
         }
     }
 

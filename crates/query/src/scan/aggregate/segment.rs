@@ -56,24 +56,41 @@ pub fn subtracts(plan: &AggregatePlan, reader: &SegmentReader<'_>, deleted: &Roa
     Ok(are_few && plan.can_subtract() && decide(plan, reader)?.is_narrow.iter().all(|is_narrow| *is_narrow))
 }
 
-/// Takes the selected rows of a segment in.
+/// What the selected rows of a segment go into.
+pub struct Into<'a> {
+    pub keys: &'a mut Keys,
+    pub states: &'a mut States,
+    /// What those of them go into a second time that are deleted: see [`subtracts`].
+    pub deleted: &'a mut States,
+}
+
+/// Takes the selected rows of a segment in, of which those at some places are deleted.
 pub fn aggregate(
     plan: &AggregatePlan,
     reader: &mut SegmentReader<'_>,
-    selection: &Selection,
-    (keys, states): (&mut Keys, &mut States),
+    (selection, deleted): (&Selection, &[u32]),
+    into: Into<'_>,
     (report, counts): (&mut ScanReport, &mut SegmentCounts),
 ) -> Result<(), Failure> {
     if selection.is_empty() {
         return Ok(());
     }
+    let Into { keys, states, deleted: deleted_states } = into;
     let way = keys.begin_segment(reader)?;
     let decided = decide(plan, reader)?;
+    let mut groups = BatchGroups::default();
     if let Some(summaries) = summaries(plan, &decided, reader, selection)? {
         counts.summarized += 1;
-        let mut groups = BatchGroups::default();
         keys.find(&way, reader, (selection, 0..selection.len()), &mut groups, report)?;
         states.add_summaries(selection.len(), &summaries);
+        if !deleted.is_empty() {
+            // All rows are selected: their places are their positions.
+            let only = Selection::Positions(deleted.to_vec());
+            let rows = 0..only.len();
+            keys.find(&way, reader, (&only, rows.clone()), &mut groups, report)?;
+            let update = |values: &[Values<'_>]| deleted_states.update(&groups, keys.count(), values);
+            with_values(plan, &decided, reader, (&only, rows), report, update)?;
+        }
         return Ok(());
     }
     match way {
@@ -85,14 +102,24 @@ pub fn aggregate(
         let is_narrow = decided.is_narrow.iter().all(|is_narrow| *is_narrow);
         *(if is_narrow { &mut counts.narrow } else { &mut counts.decoded }) += 1;
     }
-    let mut groups = BatchGroups::default();
-    let (mut row, mut in_runs) = (0, false);
+    let (mut row, mut in_runs, mut left) = (0, false, deleted);
     while row < selection.len() {
         let rows = selection.batch(row, BATCH_ROWS);
         row = rows.end;
         keys.find(&way, reader, (selection, rows.clone()), &mut groups, report)?;
         in_runs |= way != SegmentKeys::None && groups.is_in_runs();
-        update(plan, &decided, reader, (selection, rows), (&groups, keys.count()), states, report)?;
+        let inside = left.partition_point(|place| (*place as usize) < rows.end);
+        let (inside, behind) = left.split_at(inside);
+        left = behind;
+        with_values(plan, &decided, reader, (selection, rows.clone()), report, |values| {
+            states.update(&groups, keys.count(), values)?;
+            if inside.is_empty() {
+                return Ok(());
+            }
+            let places: Vec<usize> = inside.iter().map(|place| *place as usize - rows.start).collect();
+            let values = values.iter().map(|values| values.at(&places)).collect::<Result<Vec<_>>>()?;
+            deleted_states.update(&groups.at(&places), keys.count(), &values)
+        })?;
     }
     counts.in_runs += usize::from(in_runs);
     Ok(())
@@ -146,14 +173,14 @@ fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, F
     Ok(Decided { bounds, wanted: plan.arithmetic.wanted(nodes.into_iter()), is_read, is_narrow })
 }
 
-fn update(
+/// Computes the arguments for some selected rows.
+fn with_values(
     plan: &AggregatePlan,
     decided: &Decided,
     reader: &mut SegmentReader<'_>,
     (selection, rows): (&Selection, Range<usize>),
-    (groups, group_count): (&BatchGroups, usize),
-    states: &mut States,
     report: &mut ScanReport,
+    see: impl FnOnce(&[Values<'_>]) -> Result<()>,
 ) -> Result<(), Failure> {
     let mut columns: Vec<NullableNumbers> = Vec::with_capacity(plan.arithmetic.columns.len());
     for (column, is_read) in plan.arithmetic.columns.iter().zip(&decided.is_read) {
@@ -176,7 +203,7 @@ fn update(
             _ => Values::Array(evaluate(input, reader, (selection, rows.clone()), report)?),
         });
     }
-    Ok(states.update(groups, group_count, &values)?)
+    Ok(see(&values)?)
 }
 
 /// An argument as the engine computes it.

@@ -6,6 +6,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray, UInt64Array,
 };
 use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
@@ -30,6 +31,27 @@ pub enum Values<'a> {
 }
 
 impl Values<'_> {
+    /// Those of some rows alone, by their ascending places in the batch.
+    ///
+    /// # Errors
+    /// When arrays have no such rows.
+    pub fn at(&self, places: &[usize]) -> Result<Self> {
+        Ok(match self {
+            Self::Numbers { numbers, nulls, bounds } => {
+                let numbers = match numbers.slice() {
+                    Some(numbers) => Numbers::Computed(places.iter().map(|place| numbers[*place]).collect()),
+                    None => numbers.clone(),
+                };
+                let is_valid = |nulls: &NullBuffer| places.iter().map(|place| nulls.is_valid(*place)).collect();
+                Self::Numbers { numbers, nulls: nulls.as_ref().map(is_valid), bounds: *bounds }
+            }
+            Self::Array(array) => {
+                let places: UInt64Array = places.iter().map(|place| *place as u64).collect();
+                Self::Array(take(array, &places, None)?)
+            }
+        })
+    }
+
     fn nulls(&self) -> Option<NullBuffer> {
         match self {
             Self::Numbers { nulls, .. } => nulls.clone(),

@@ -23,7 +23,7 @@ use super::super::stream::{Conditions, block_error, open_block};
 use super::super::work::{Morsel, WorkQueue, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
-use super::segment::{SegmentCounts, aggregate, subtracts};
+use super::segment::{Into, SegmentCounts, aggregate, subtracts};
 use super::states::States;
 use crate::progress::ScanProgress;
 
@@ -161,12 +161,10 @@ impl<'a> Segment<'a> {
         let reader = &mut self.reader;
         let selection = reader.filter_in_order(predicate, history, scan.report());
         let selection = selection.map_err(|error| block_error(self.block, error))?;
-        let states = (&mut table.keys, &mut table.states);
-        aggregate(self.plan, reader, &selection, states, (scan.report(), counts)).map_err(error_of)?;
-        let Some(deleted) = subtracted.map(|deleted| selection.only(deleted)) else { return Ok(selection.len()) };
-        let states = (&mut table.keys, &mut table.deleted);
-        let unshown = &mut SegmentCounts::default();
-        aggregate(self.plan, reader, &deleted, states, (scan.report(), unshown)).map_err(error_of)?;
+        let deleted = subtracted.map(|deleted| selection.places(deleted)).unwrap_or_default();
+        let Table { keys, states, deleted: deleted_states, .. } = table;
+        let into = Into { keys, states, deleted: deleted_states };
+        aggregate(self.plan, reader, (&selection, &deleted), into, (scan.report(), counts)).map_err(error_of)?;
         scan.report().rows_out -= deleted.len() as u64;
         Ok(selection.len() - deleted.len())
     }
