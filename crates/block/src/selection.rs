@@ -188,24 +188,22 @@ impl Selection {
 
     /// Where those of some rows that are selected come in the selection, ascending.
     pub fn places(&self, rows: &RoaringBitmap) -> Vec<u32> {
+        // A segment has at most 65,536 rows.
+        let end = match self {
+            Self::All(rows) => *rows as u32,
+            Self::Range(rows) => rows.end,
+            Self::Positions(positions) => positions.last().map_or(0, |last| last + 1),
+            Self::Bits(bits) => bits.bitmap.len() as u32,
+        };
+        let start = if let Self::Range(rows) = self { rows.start.min(end) } else { 0 };
+        let mut found = vec![0; rows.range_cardinality(start..end) as usize];
+        let found = rows.range(start..end).next_many(&mut found);
         match self {
-            // A segment has at most 65,536 rows.
-            Self::All(count) => rows.range(..*count as u32).collect(),
-            Self::Range(range) if range.is_empty() => Vec::new(),
-            Self::Range(range) => rows.range(range.clone()).map(|row| row - range.start).collect(),
+            Self::All(_) | Self::Range(_) => found.iter().map(|row| row - start).collect(),
             Self::Positions(positions) => {
-                rows.iter().filter_map(|row| positions.binary_search(&row).ok()).map(|place| place as u32).collect()
+                found.iter().filter_map(|row| positions.binary_search(row).ok()).map(|place| place as u32).collect()
             }
-            Self::Bits(bits) => {
-                let (bitmap, mut counted, mut before) = (&bits.bitmap, 0, 0);
-                let selected = rows.range(..bitmap.len() as u32).filter(|row| bitmap.get(*row as usize));
-                let place = |row: u32| {
-                    before += bitmap.count_range(counted..row as usize);
-                    counted = row as usize;
-                    before as u32
-                };
-                selected.map(place).collect()
-            }
+            Self::Bits(bits) => bits.bitmap.places(found),
         }
     }
 

@@ -168,6 +168,25 @@ impl Bitmap {
         self.words.iter().map(starts).sum()
     }
 
+    /// Of some ascending rows those that are selected, by how many are selected before them.
+    ///
+    /// # Panics
+    /// When a row is outside.
+    pub fn places(&self, rows: &[u32]) -> Vec<u32> {
+        let (words, mut places) = (self.words.as_slice(), Vec::with_capacity(rows.len()));
+        let (mut counted, mut before) = (0, 0);
+        for row in rows {
+            let (index, bit) = (*row as usize / 64, 1_u64 << (row % 64));
+            let word = words[index];
+            if word & bit != 0 {
+                before += words[counted..index].iter().map(|word| word.count_ones()).sum::<u32>();
+                counted = index;
+                places.push(before + (word & (bit - 1)).count_ones());
+            }
+        }
+        places
+    }
+
     /// The runs of selected rows, ascending.
     pub fn runs(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::with_capacity(self.run_count());
@@ -323,6 +342,9 @@ mod tests {
                         assert!(runs.windows(2).all(|runs| runs[0].end < runs[1].start));
                         assert_eq!(bitmap.run_count(), runs.len());
                     }
+                    let every_third: Vec<u32> = (0..len as u32).step_by(3).collect();
+                    let place = |row: &u32| set.positions().binary_search(row).ok().map(|place| place as u32);
+                    assert_eq!(set.places(&every_third), every_third.iter().filter_map(place).collect::<Vec<_>>());
                     assert_eq!(set.next_set(0), (start < end).then_some(start));
                     assert!(set.is_range_full(start..end) && cleared.is_range_empty(start..end));
                     assert_eq!(set.is_range_empty(0..len), start == end);
