@@ -189,6 +189,34 @@ fn foreign_keys_change_no_answer_of_rows() {
     assert!(agree("row", 2, 150) > 15);
 }
 
+/// Checks see what is newest, and queries a snapshot: its rows need not obey keys once it has some of its own.
+#[test]
+fn no_join_goes_in_a_snapshot_that_has_rows_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path()).unwrap();
+    let [own, other] = [database.session(), database.session()];
+    fill(&own, "column", true);
+    let count = |condition: &str| {
+        let sql = format!("SELECT count(*) FROM orders o JOIN customer c ON o.customer = c.id WHERE {condition}");
+        rows(&own, &sql).concat()
+    };
+    let counts = || (0..3).map(|_| count("true")).collect::<Vec<_>>();
+    assert_eq!(counts(), ["120", "120", "120"]);
+    own.execute("BEGIN").unwrap();
+    assert_eq!(counts(), ["120", "120", "120"]);
+    other.execute("INSERT INTO customer VALUES (1000, 1, 'new')").unwrap();
+    other.execute("INSERT INTO customer VALUES (1001, 1, 'newer')").unwrap();
+    own.execute("INSERT INTO orders VALUES (2000, 1000, 1), (2001, 1001, 1), (2002, 5, 1)").unwrap();
+    // The new customers are not there for it.
+    assert_eq!(counts(), ["121", "121", "121"]);
+    assert_eq!(count("o.id >= 2000"), "1");
+    let updated = "UPDATE orders SET day = 9 FROM customer c WHERE customer = c.id AND orders.id >= 2000";
+    own.execute(updated).unwrap();
+    assert_eq!(rows(&own, "SELECT count(*) FROM orders WHERE day = 9"), ["1"]);
+    own.execute("COMMIT").unwrap();
+    assert_eq!(counts(), ["123", "123", "123"]);
+}
+
 #[test]
 fn a_kept_plan_without_a_join_is_not_kept_longer_than_its_foreign_key() {
     let directory = tempfile::tempdir().unwrap();

@@ -45,6 +45,8 @@ pub struct StatementCatalog {
     pub mover: Arc<Shared>,
     /// The transaction that reads.
     pub transaction: Option<Arc<Transaction>>,
+    /// Whether the rows that it sees obey keys and foreign keys, and plans may be made on that.
+    pub keys_hold: bool,
     /// How many views stand on each other where this catalog is used.
     pub view_depth: usize,
 }
@@ -134,7 +136,7 @@ impl SchemaProvider for PublicSchema {
                 transaction.reads(table.id);
             }
             let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
-            return Ok(Some(Arc::new(table)));
+            return Ok(Some(Arc::new(if catalog.keys_hold { table } else { table.without_keys() })));
         }
         match catalog.snapshot.view(name) {
             Some(view) => Ok(Some(catalog.view(name, &view.sql).await?)),

@@ -350,6 +350,7 @@ impl QuerySession {
             relations: Vec::new(),
             mover: Arc::clone(self.mover.shared()),
             transaction: self.transaction().map(|(transaction, _)| transaction),
+            keys_hold: self.keys_hold(),
             view_depth: 0,
         }
     }

@@ -73,9 +73,9 @@ impl TautTable {
         Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
-    /// The table of a store, of whose keys nothing is known: to see whether its rows obey them.
-    pub fn without_keys(store: Arc<Store>, stored: Arc<Table>) -> Self {
-        Self { keys: OnceLock::from(None), obeys_keys: false, ..Self::new(store, stored, None) }
+    /// The same table, of whose keys nothing is known: to see whether its rows obey them, or where they may not.
+    pub fn without_keys(self) -> Self {
+        Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }
 
     /// As [`TautTable::new`], for columns that are known already by their places, and in Arrow.

@@ -28,7 +28,7 @@ use taut_store::{Catalog, RowId, RowSet, Table};
 use taut_types::ColumnIndex;
 
 use super::lookup::Lookup;
-use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, without_rows};
+use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, relies_on_keys, without_rows};
 use crate::conform::Conform;
 use crate::parameters::{self, Value, scalar_of};
 use crate::statement::Outputs;
@@ -44,6 +44,8 @@ pub struct KeptChange {
     row: usize,
     update: Option<Update>,
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
+    /// See [`super::relies_on_keys`].
+    pub relies_on_keys: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +126,7 @@ impl KeptChange {
         if parameters.iter().skip(given).any(Option::is_none) {
             return None;
         }
+        let relies_on_keys = relies_on_keys(&plan);
         let (plan, tables) = without_rows(state.optimize(&plan).ok()?).ok()?;
         let [_] = tables.as_slice() else { return None };
         let (input, expressions) = match &plan {
@@ -141,7 +144,7 @@ impl KeptChange {
             true => None,
             false => Some(Update::of(new, (input.schema(), &parameters), table, state).ok()?),
         };
-        Some(Self { basis, parameters, lookup, row, update, assigned })
+        Some(Self { basis, parameters, lookup, row, update, assigned, relies_on_keys })
     }
 
     /// The columns that it may give other values; `None` for all.

@@ -149,6 +149,8 @@ pub struct KeptPlan {
     tables: Vec<(TableId, u64)>,
     /// Where it can be run without a planner.
     pub lookup: Option<Lookup>,
+    /// See [`relies_on_keys`].
+    pub relies_on_keys: bool,
 }
 
 impl KeptPlan {
@@ -165,12 +167,13 @@ impl KeptPlan {
         if !parameters.is_empty() && !compares_parameters(&optimized).ok()? {
             return None;
         }
+        let relies_on_keys = relies_on_keys(plan);
         let (plan, tables) = without_rows(optimized).ok()?;
         if tables.len() > 1 && !parameters.is_empty() {
             return None;
         }
         let lookup = Lookup::of(&plan);
-        Some(Self { basis, plan, parameters, tables, lookup })
+        Some(Self { basis, plan, parameters, tables, lookup, relies_on_keys })
     }
 
     /// The tables that it reads.
@@ -241,6 +244,26 @@ impl TautTable {
     fn of_shape(store: Arc<Store>, stored: Arc<taut_store::Table>, shape: &TableShape) -> Self {
         Self::with_visible(store, stored, shape.visible.clone(), Arc::clone(&shape.schema))
     }
+}
+
+/// Whether the optimizer may have used that rows obey keys: only what reads one table row by row is the same without.
+fn relies_on_keys(plan: &LogicalPlan) -> bool {
+    let is_of_rows = |node: &LogicalPlan| {
+        matches!(
+            node,
+            LogicalPlan::TableScan(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::Projection(_)
+                | LogicalPlan::Filter(_)
+                | LogicalPlan::Limit(_)
+        )
+    };
+    // A query in an expression is a node too, and none of these.
+    let reads = plan.apply_with_subqueries(|node| match is_of_rows(node) {
+        true => Ok(TreeNodeRecursion::Continue),
+        false => Ok(TreeNodeRecursion::Stop),
+    });
+    !reads.is_ok_and(|seen| seen == TreeNodeRecursion::Continue)
 }
 
 /// A plan whose tables have no rows, and what they had.

@@ -4,8 +4,8 @@
 //! all its columns come in runs, which column abstraction and the encodings of columns store once. Where the key is not
 //! among the columns of the result, all columns of the one side are sorted by.
 
-use datafusion::common::Column;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, JoinType, LogicalPlan, Operator, TableScan};
 use taut_store::ForeignKey;
@@ -15,7 +15,12 @@ use super::lineage::{Origin, foreign_key_of, origin, rows_of};
 
 /// The output columns of a plan by which its rows are to be sorted, by their places: for each one side of its joins the
 /// key, or else all its columns. The side of fewest rows comes first, whose runs are the longest.
-pub fn implicit_sort(plan: &LogicalPlan) -> Vec<usize> {
+///
+/// # Errors
+/// When the engine cannot copy the plan.
+pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
+    // What is read twice, such as a view, may be one node of the plan; it becomes two.
+    let plan = &plan.clone().transform_up(|node| Ok(Transformed::yes(node)))?.data;
     let output: Vec<Option<Origin<'_>>> = plan.schema().columns().iter().map(|column| origin(plan, column)).collect();
     let mut sides = one_sides(plan);
     sides.sort_by_key(|side| rows_of(side.one));
@@ -38,7 +43,7 @@ pub fn implicit_sort(plan: &LogicalPlan) -> Vec<usize> {
             }
         }
     }
-    sorted
+    Ok(sorted)
 }
 
 /// A join on a foreign key.

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, NullEquality, Result};
+use datafusion::common::{Column, DFSchema, NullEquality, Result};
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, Projection, TableScan};
+use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, Projection, TableScan, Union};
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use taut_types::ColumnIndex;
@@ -44,10 +44,27 @@ impl OptimizerRule for JoinElimination {
                 return Ok(Transformed { data: step.data, ..result });
             }
             // Columns of the foreign key stand for those of the other table, and may be null in its schema.
-            let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?;
+            let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(with_schema(node)?)))?;
             result = Transformed::yes(OptimizeProjections::new().rewrite(plan.data, config)?.data);
         }
     }
+}
+
+/// A node with the schema that its inputs give it.
+fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Union(union) = &node else { return node.recompute_schema() };
+    // The engine keeps the schema of a union, in which a column is nullable where that of any input is.
+    let is_nullable = |place: usize| {
+        let mut fields = union.inputs.iter().map(|input| input.schema().fields().get(place));
+        fields.any(|field| field.is_none_or(|field| field.is_nullable()))
+    };
+    let fields = union.schema.iter().enumerate().map(|(place, (qualifier, field))| {
+        let field = field.as_ref().clone().with_nullable(field.is_nullable() || is_nullable(place));
+        (qualifier.cloned(), Arc::new(field))
+    });
+    let schema = DFSchema::new_with_metadata(fields.collect(), union.schema.metadata().clone())?;
+    let schema = schema.with_functional_dependencies(union.schema.functional_dependencies().clone())?;
+    Ok(LogicalPlan::Union(Union { inputs: union.inputs.clone(), schema: Arc::new(schema) }))
 }
 
 /// A plan with the rows and columns of a join, that does not read one of its sides; `None` where that has to be read.
@@ -69,6 +86,10 @@ fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
         JoinType::LeftSemi if !join.null_aware => {
             let joined = Referenced::of(left, right, straight());
             joined.map(|joined| joined.replacing(join, left, Ends::Rows)).transpose()
+        }
+        JoinType::RightSemi if !join.null_aware => {
+            let joined = Referenced::of(right, left, turned());
+            joined.map(|joined| joined.replacing(join, right, Ends::Rows)).transpose()
         }
         JoinType::Left | JoinType::Right => {
             let (kept, joined) = match join.join_type {

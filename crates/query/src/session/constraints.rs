@@ -246,7 +246,7 @@ impl QuerySession {
     ) -> Result<Option<RecordBatch>> {
         let mut catalog = self.catalog(Arc::clone(snapshot), None);
         for (name, table) in relations {
-            let table = TautTable::without_keys(Arc::clone(self.store()), table);
+            let table = TautTable::new(Arc::clone(self.store()), table, None).without_keys();
             catalog.relations.push((name, Arc::new(table) as Arc<dyn TableProvider>));
         }
         let state = catalog.state(self.context.state());

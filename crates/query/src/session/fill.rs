@@ -224,12 +224,13 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
         };
     }
     let schema = schema_of(rows)?;
-    let said = options.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
+    // The last one counts.
+    let said = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
     let explicit =
         TableDesign::from_options(said.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
     let is_explicit = |place: usize| explicit.sort_by.iter().any(|sort| sort.column.index() == place);
     let quoted = |place: usize| format!("\"{}\"", schema.columns()[place].name.replace('"', "\"\""));
-    let implied: Vec<_> = implicit_sort(rows).into_iter().filter(|place| !is_explicit(*place)).map(quoted).collect();
+    let implied: Vec<_> = implicit_sort(rows)?.into_iter().filter(|place| !is_explicit(*place)).map(quoted).collect();
     if implied.is_empty() {
         let why = "no column left to sort by is of a table that others of the query are joined to by a foreign key";
         return Ok(Some(format!("{IMPLICIT_SORT} adds nothing to sort_by: {why}")));

@@ -258,6 +258,7 @@ impl QuerySession {
         };
         let basis = self.planning.basis(snapshot);
         match slot.find(basis, snapshot) {
+            Found::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
             Found::Plan(kept) if kept.is_for(values) => return Ok(Some(kept)),
             Found::Nothing => return Ok(None),
             // A null does not say of which type others will be.
@@ -290,6 +291,7 @@ impl QuerySession {
         let Some(typed) = Typed::of(state.statement_to_plan(statement).await?, values) else { return Ok(None) };
         let planned = Planned { query: typed, outputs: &query.outputs, assigned, given };
         let kept = KeptChange::of(planned, table, (&state, basis)).map(Arc::new);
+        let kept = kept.filter(|kept| !kept.relies_on_keys || self.keys_hold());
         slot.keep(basis, kept.as_ref());
         Ok(kept)
     }
@@ -303,6 +305,8 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
         let mut catalog = self.catalog(changes.snapshot(), None);
+        // What foreign keys ask for is done at the end of the statement.
+        catalog.keys_hold = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
         let state = catalog.state(self.context.state());
         let plan = bound_plan(&state, query, parameters).await?;
@@ -316,8 +320,9 @@ impl QuerySession {
 
     /// The state in which the query of a mutation of a table is planned and run.
     fn target_state(&self, changes: &Changes, table: &Arc<Table>, names: Option<&Arc<Names>>) -> SessionState {
-        let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let mut catalog = self.catalog(changes.snapshot(), names);
+        let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
+        let target = if catalog.keys_hold { target } else { target.without_keys() };
         catalog.relations.push((TARGET, Arc::new(target) as Arc<dyn TableProvider>));
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(changes.clone()));

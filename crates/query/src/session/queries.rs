@@ -115,6 +115,9 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let Some(plan) = slot.get(self.planning.basis(&snapshot), &snapshot) else { return Ok(None) };
         let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
+        if plan.relies_on_keys && !self.keys_hold() {
+            return Ok(None);
+        }
         let Some(values) = plan.values(values) else { return Ok(None) };
         self.reads(plan.tables());
         let rows = lookup.run(&snapshot, &values)?;
@@ -245,11 +248,15 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let basis = self.planning.basis(&snapshot);
         let kept = match slot.find(basis, &snapshot) {
+            Found::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
             Found::Plan(kept) => kept,
             Found::Nothing => return Ok(None),
             Found::Wanted => {
                 let (state, plan) = Box::pin(planned(Arc::clone(&snapshot))).await?;
                 let kept = KeptPlan::of(&plan, &state, basis).map(Arc::new);
+                if kept.as_ref().is_some_and(|kept| kept.relies_on_keys) && !self.keys_hold() {
+                    return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
+                }
                 slot.keep(basis, kept.as_ref());
                 match kept {
                     Some(kept) => kept,

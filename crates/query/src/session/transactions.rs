@@ -173,6 +173,16 @@ impl QuerySession {
         state.current.as_ref().map(|current| (Arc::clone(&current.transaction), current.isolation))
     }
 
+    /// Whether the rows that a statement sees obey keys and foreign keys. Who changes rows has them compared with the newest
+    /// ones, not with those of a snapshot from before: beside these there may be a row that references what came later,
+    /// or one with the key of a row that is gone by now.
+    pub(super) fn keys_hold(&self) -> bool {
+        let state = self.transactions.lock();
+        state.current.as_ref().is_none_or(|current| {
+            current.isolation == IsolationLevel::ReadCommitted || current.transaction.is_read_only()
+        })
+    }
+
     /// Runs a statement that changes rows: in the transaction in progress, or in one of its own, which then commits. What
     /// it did is undone where it fails.
     pub(super) async fn in_transaction<T>(&self, run: impl AsyncFnOnce(Changes) -> Result<T>) -> Result<T> {
