@@ -11,6 +11,8 @@ use super::{MoverOptions, Shared};
 
 /// Shorter stretches of work are added up.
 const STRETCH_MIN: Duration = Duration::from_millis(10);
+/// How long a rest goes on after somebody has begun to wait.
+const REST_STEP: Duration = Duration::from_millis(5);
 
 /// Rests for as long as was worked, but where somebody waits, or writers are about to have to.
 #[derive(Debug)]
@@ -28,6 +30,11 @@ impl Pace {
         Self { store, options, waiting, working_since: Mutex::new(Instant::now()) }
     }
 
+    /// Called where work begins after the mover had none: what came before was no work.
+    pub async fn begin(&self) {
+        *self.working_since.lock().await = Instant::now();
+    }
+
     /// Called between two batches of rows. Streams that rest at the same time share one rest.
     pub async fn rest(&self) {
         let mut since = self.working_since.lock().await;
@@ -35,8 +42,9 @@ impl Pace {
         if worked < STRETCH_MIN {
             return;
         }
-        if !self.is_urgent() {
-            tokio::time::sleep(worked).await;
+        let begun = Instant::now();
+        while begun.elapsed() < worked && !self.is_urgent() {
+            tokio::time::sleep(REST_STEP.min(worked.saturating_sub(begun.elapsed()))).await;
         }
         *since = Instant::now();
     }

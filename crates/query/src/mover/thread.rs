@@ -44,6 +44,7 @@ async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
         let until = {
             let Some(store) = store.upgrade() else { return };
             let worker = Worker { store: &store, context, threads: 1, pace: Some(Arc::clone(&pace)), progress: None };
+            pace.begin().await;
             while shared.is_on() && step(shared, &worker, &mut quiet).await {
                 pace.rest().await;
             }
