@@ -72,8 +72,9 @@ impl SegmentReader<'_> {
                 continue;
             }
             let summary = self.block.summary(self.sections, test.column)?;
-            let zones = summary.zones(self.segment).zones();
-            if zones.iter().any(|zone| zone.is_ascending) && self.search_zones(planned, zones, ranges)? {
+            let Some(hull) = ranges.hull() else { return Ok(()) };
+            let zones = summary.zones(self.segment).zones_of(&hull);
+            if zones.1.iter().any(|zone| zone.is_ascending) && self.search_zones(planned, zones, ranges)? {
                 report.sorted_searches += 1;
                 report.paths |= AccessPaths::SORTED_SEARCH;
             }
@@ -81,16 +82,17 @@ impl SegmentReader<'_> {
         Ok(())
     }
 
-    /// Searches the ascending zones of a column in which rows are left that may pass or fail. Returns whether it did.
+    /// Searches the ascending zones of a column in which rows are left that may pass or fail. Returns whether it did. The
+    /// zones are all that have rows of `ranges`, and come with the first row of the first one.
     fn search_zones(
         &mut self,
         planned: &mut Planned<'_>,
-        zones: &[Zone],
+        (mut start, zones): (u32, &[Zone]),
         ranges: &mut RowRanges,
     ) -> Result<bool, BlockError> {
         let test = planned.test;
         let uncertain = ranges.without(&planned.certain);
-        let (mut kept, mut certain, mut start, mut searched) = (RowRanges::none(), RowRanges::none(), 0, false);
+        let (mut kept, mut certain, mut searched) = (RowRanges::none(), RowRanges::none(), false);
         for zone in zones {
             let rows = start..zone.rows_end;
             start = rows.end;

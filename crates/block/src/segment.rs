@@ -162,22 +162,28 @@ impl<'a> SegmentReader<'a> {
             }
             self.search_sorted(&mut planned, &mut ranges, report)?;
         }
-        let mut selection = Bitmap::none(self.rows);
-        for rows in ranges.iter() {
-            selection.set_range(rows.start as usize..rows.end as usize);
+        for planned in &mut planned {
+            planned.uncertain = ranges.without(&planned.certain);
         }
         let excluded = self.excluded_count(&ranges);
         if excluded == ranges.rows() {
             return Ok(Selection::none());
         }
         report.rows_in += ranges.rows() - excluded;
+        if predicate.row_tests.is_empty()
+            && planned.iter().all(Planned::is_answered)
+            && let Some(selection) = Selection::of_few(&ranges, self.rows, |row| self.is_left_out(row))
+        {
+            return Ok(selection);
+        }
+        let mut selection = Bitmap::none(self.rows);
+        for rows in ranges.iter() {
+            selection.set_range(rows.start as usize..rows.end as usize);
+        }
         let mut is_left_out = excluded == 0;
         if excluded > ranges.rows() / 2 {
             self.leave_out(&mut selection, &ranges);
             is_left_out = true;
-        }
-        for planned in &mut planned {
-            planned.uncertain = ranges.without(&planned.certain);
         }
         self.look_up(&mut planned, &mut selection, report)?;
         for planned in planned {
@@ -257,6 +263,8 @@ impl<'a> SegmentReader<'a> {
         if ranges.is_empty() {
             return Ok(vec![]);
         }
+        // Whether anybody asks how many rows pass: who orders several tests, or chooses between an index and a scan.
+        let is_asked = tests.len() > 1 || self.block.header.indexes() > 0;
         let mut planned: Vec<_> = tests
             .iter()
             .zip(&summaries)
@@ -264,7 +272,7 @@ impl<'a> SegmentReader<'a> {
             .map(|(place, (test, summary))| {
                 let zones = summary.zones(self.segment);
                 let certain = zones.certain(test);
-                let share = expected_share(test, zones);
+                let share = if is_asked { expected_share(test, zones) } else { 1.0 };
                 // What passed so far did so among rows that other ways had left: it says nothing about an index.
                 let rank = rank(test, history.share(place).unwrap_or(share));
                 Planned { test, place, uncertain: ranges.without(&certain), certain, share, rank }

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use roaring::RoaringBitmap;
 use taut_encoding::{Bitmap, SelectedRuns};
+use taut_index::RowRanges;
 
 /// Rows of one segment, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,6 +221,20 @@ impl Selection {
     /// No row.
     pub(crate) fn none() -> Self {
         Self::Range(0..0)
+    }
+
+    /// The rows of ranges but those that are left out, as [`Selection::of`] gives them; `None` where they may be many of
+    /// the segment's.
+    pub(crate) fn of_few(ranges: &RowRanges, segment_rows: usize, is_left_out: impl Fn(u32) -> bool) -> Option<Self> {
+        // A segment has at most 65,536 rows.
+        if ranges.rows() as usize * BITS_MIN >= segment_rows {
+            return None;
+        }
+        let positions: Vec<u32> = ranges.iter().flatten().filter(|row| !is_left_out(*row)).collect();
+        Some(match Rows::of(&positions) {
+            Rows::Range(rows) => Self::Range(rows.start as u32..rows.end as u32),
+            _ => Self::Positions(positions),
+        })
     }
 
     /// What a bitmap selects.

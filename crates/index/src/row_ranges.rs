@@ -43,6 +43,11 @@ impl RowRanges {
         self.ranges.iter().cloned()
     }
 
+    /// The range from the first row to the last; `None` where there is none.
+    pub fn hull(&self) -> Option<Range<u32>> {
+        Some(self.ranges.first()?.start..self.ranges.last()?.end)
+    }
+
     /// How many rows there are.
     pub fn rows(&self) -> u64 {
         self.ranges.iter().map(|range| u64::from(range.end - range.start)).sum()
@@ -124,6 +129,8 @@ mod tests {
             let (a, b) = (of_rows(&left), of_rows(&right));
             prop_assert_eq!(rows_of(&a), left.clone());
             prop_assert_eq!(a.rows(), left.iter().filter(|member| **member).count() as u64);
+            let (first, last) = (left.iter().position(|member| *member), left.iter().rposition(|member| *member));
+            prop_assert_eq!(a.hull(), first.zip(last).map(|(first, last)| first as u32..last as u32 + 1));
             let mut both = a.clone();
             both.intersect(&b);
             let expected: Vec<_> = left.iter().zip(&right).map(|(l, r)| *l && *r).collect();

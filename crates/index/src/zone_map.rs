@@ -15,6 +15,8 @@
 //! A cut `min` lies below the least value and a cut `max` above the greatest. A greatest value that begins with
 //! 16 bytes of `0xff` has no such bound: the zone is unbounded. A zone of nulls alone has no bounds.
 
+use std::ops::Range;
+
 use taut_types::{ColumnTest, Key, LogicalType, Test};
 
 use crate::RowRanges;
@@ -73,6 +75,9 @@ pub struct ZoneMap {
     zones: Vec<Zone>,
     /// All rows as one zone, so that most zone maps are ruled out by one look.
     hull: Option<Zone>,
+    /// Whether no zone has nulls, and neither bound of one is below that of the zone before: those that a test leaves are
+    /// then found by binary search.
+    is_sorted: bool,
 }
 
 impl ZoneForm {
@@ -152,12 +157,48 @@ impl ZoneMap {
     /// A zone map of these zones, which are in order of rows.
     pub fn new(zones: Vec<Zone>) -> Self {
         let hull = zones.iter().cloned().reduce(Zone::joined);
-        Self { zones, hull }
+        let follows = |pair: &[Zone]| match (&pair[0].bounds, &pair[1].bounds) {
+            (Some((min, Some(max))), Some((next_min, Some(next_max)))) => min <= next_min && max <= next_max,
+            _ => false,
+        };
+        let is_sorted = zones.iter().all(|zone| zone.nulls == 0) && zones.windows(2).all(follows);
+        Self { zones, hull, is_sorted }
     }
 
     /// The zones, in order of rows.
     pub fn zones(&self) -> &[Zone] {
         &self.zones
+    }
+
+    /// The zones that have some of the rows of a range, and the first row of these zones.
+    pub fn zones_of(&self, rows: &Range<u32>) -> (u32, &[Zone]) {
+        let first = self.zones.partition_point(|zone| zone.rows_end <= rows.start);
+        let start = self.start_of(first);
+        let count = match rows.end > start {
+            true => self.zones[first..].partition_point(|zone| zone.rows_end < rows.end) + 1,
+            false => 0,
+        };
+        (start, &self.zones[first..self.zones.len().min(first + count)])
+    }
+
+    /// The first row of a zone.
+    fn start_of(&self, zone: usize) -> u32 {
+        zone.checked_sub(1).map_or(0, |before| self.zones[before].rows_end)
+    }
+
+    /// The zones among which are all that may pass a test, by where they lie, and the first row of these zones.
+    fn span(&self, test: &ColumnTest) -> (u32, &[Zone]) {
+        if !self.is_sorted || test.negated {
+            return (0, &self.zones);
+        }
+        let is_below = |zone: &Zone| match &zone.bounds {
+            Some((_, Some(max))) => test.test.is_beyond(max),
+            _ => false,
+        };
+        let is_above = |zone: &Zone| zone.bounds.as_ref().is_some_and(|(min, _)| test.test.is_before(min));
+        let first = self.zones.partition_point(is_below);
+        let count = self.zones[first..].partition_point(|zone| !is_above(zone));
+        (self.start_of(first), &self.zones[first..first + count])
     }
 
     /// Whether some row may pass a test, as far as the bounds of all rows tell.
@@ -171,8 +212,9 @@ impl ZoneMap {
             *ranges = RowRanges::none();
             return self.zones.len();
         }
-        let (mut kept, mut start, mut ruled_out) = (RowRanges::none(), 0, 0);
-        for zone in &self.zones {
+        let (mut start, span) = self.span(test);
+        let (mut kept, mut ruled_out) = (RowRanges::none(), self.zones.len() - span.len());
+        for zone in span {
             if zone.may_admit(test) {
                 kept.push(start..zone.rows_end)
             } else {
@@ -188,8 +230,9 @@ impl ZoneMap {
 
     /// The rows that are known to pass a test without looking at them.
     pub fn certain(&self, test: &ColumnTest) -> RowRanges {
-        let (mut certain, mut start) = (RowRanges::none(), 0);
-        for zone in &self.zones {
+        let (mut start, span) = self.span(test);
+        let mut certain = RowRanges::none();
+        for zone in span {
             if zone.admits_all(test, zone.rows_end - start) {
                 certain.push(start..zone.rows_end);
             }
@@ -365,6 +408,13 @@ mod tests {
         }
     }
 
+    /// The same values in order, those that are not null, in zones of up to two.
+    fn sorted_zones<T: Ord + Copy>(zones: Vec<Vec<Option<T>>>) -> Vec<Vec<Option<T>>> {
+        let mut values: Vec<T> = zones.into_iter().flatten().flatten().collect();
+        values.sort_unstable();
+        values.chunks(2).map(|zone| zone.iter().copied().map(Some).collect()).collect()
+    }
+
     /// Nothing that passes is ruled out, nothing that fails is certain, and the bytes lead back.
     fn check(zones: Vec<(Zone, Vec<Option<Key>>)>, form: ZoneForm, test: Test) {
         let values: Vec<Option<Key>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
@@ -378,6 +428,18 @@ mod tests {
             let mut candidates = RowRanges::full(values.len() as u32);
             map.candidates(&test, &mut candidates);
             let certain = map.certain(&test);
+            let mut one_by_one = RowRanges::none();
+            let mut start = 0;
+            for zone in map.zones() {
+                if zone.may_admit(&test) {
+                    one_by_one.push(start..zone.rows_end);
+                }
+                start = zone.rows_end;
+            }
+            // No more than by the bounds of each; fewer where no value lies between those of the test.
+            let mut both = candidates.clone();
+            both.intersect(&one_by_one);
+            assert_eq!(candidates, both, "{test:?}");
             for (row, value) in values.iter().enumerate() {
                 let row = row as u32..row as u32 + 1;
                 let passes = test.admits(value.as_ref());
@@ -392,8 +454,9 @@ mod tests {
         fn numbers_agree_with_values(
             zones in proptest::collection::vec(
                 proptest::collection::vec(proptest::option::of(-6i128..6), 1..5), 1..6),
-            low in -8i128..8, span in 0i128..6, wide in any::<bool>(),
+            low in -8i128..8, span in 0i128..6, wide in any::<bool>(), sorted in any::<bool>(),
         ) {
+            let zones = if sorted { sorted_zones(zones) } else { zones };
             let scale = if wide { i128::MAX / 20 } else { 1 };
             let form = if wide { ZoneForm::Wide } else { ZoneForm::Narrow };
             let mut rows_end = 0;
@@ -416,8 +479,9 @@ mod tests {
         fn bytes_agree_with_values(
             zones in proptest::collection::vec(
                 proptest::collection::vec(proptest::option::of((0..4u8, 0..20usize, 0..3u8)), 1..5), 1..6),
-            low in (0..4u8, 0..20usize, 0..3u8), high in (0..4u8, 0..20usize, 0..3u8),
+            low in (0..4u8, 0..20usize, 0..3u8), high in (0..4u8, 0..20usize, 0..3u8), sorted in any::<bool>(),
         ) {
+            let zones = if sorted { sorted_zones(zones) } else { zones };
             // Long runs of one byte, so that values meet around the cut of a prefix.
             let value = |(byte, length, last): (u8, usize, u8)| {
                 let mut bytes = vec![[0, 1, 0x61, 0xff][byte as usize]; length];

@@ -39,6 +39,11 @@ impl<'a> SegmentReader<'a> {
         self.excluded.as_deref().is_some_and(is_all)
     }
 
+    /// Whether a row is left out.
+    pub(super) fn is_left_out(&self, row: u32) -> bool {
+        self.excluded.as_deref().is_some_and(|excluded| excluded.contains(row))
+    }
+
     /// How many of some rows are left out.
     pub(super) fn excluded_count(&self, ranges: &RowRanges) -> u64 {
         let count = |excluded: &RoaringBitmap| ranges.iter().map(|rows| excluded.range_cardinality(rows)).sum();
