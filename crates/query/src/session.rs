@@ -94,6 +94,8 @@ pub struct QuerySession {
     planning: Planning,
     transactions: Mutex<Transactions>,
 }
+    /// For the definitions of a catalog, whether one is a long text.
+    defines_long: Mutex<Option<(u64, bool)>>,
 
 impl QuerySession {
     /// A session on the store of a mover, with the settings of its engine.
@@ -117,6 +119,7 @@ impl QuerySession {
             planning: Planning::new(),
             transactions: Mutex::default(),
         }
+            defines_long: Mutex::default(),
     }
 
     /// The store.
@@ -144,10 +147,22 @@ impl QuerySession {
             Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
             _ => true,
         };
-        is_long
-            || self.prepared.any_is_long()
-            || self.snapshot().views().any(|view| crate::statement::is_long(&view.sql))
-            || self.snapshot().tables().any(|table| has_long(&table.constraints))
+        is_long || self.prepared.any_is_long() || self.defines_long()
+    }
+
+    /// Whether a view or a constraint is a long text.
+    fn defines_long(&self) -> bool {
+        let snapshot = self.snapshot();
+        let mut known = self.defines_long.lock();
+        if let Some((definitions, defines_long)) = *known
+            && definitions == snapshot.definitions()
+        {
+            return defines_long;
+        }
+        let defines_long = snapshot.views().any(|view| crate::statement::is_long(&view.sql))
+            || snapshot.tables().any(|table| has_long(&table.constraints));
+        *known = Some((snapshot.definitions(), defines_long));
+        defines_long
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.

@@ -11,6 +11,7 @@ pub(crate) mod format;
 pub(crate) mod record;
 mod sparse_index;
 mod table_blocks;
+mod tables;
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
@@ -31,6 +32,7 @@ pub(crate) use edit::Changed;
 pub use edit::{CatalogEdit, RowOrder};
 pub use sparse_index::Lead;
 pub(crate) use sparse_index::SparseIndex;
+use tables::Tables;
 
 /// Names a block for ever: the number in the name of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,8 +59,8 @@ pub struct Catalog {
     pub(crate) definitions: u64,
     /// The rows that were moved since this version; not stored.
     pub(crate) moves: MovesSince,
-    /// Tables and views by name. Versions of a catalog share what they have in common.
-    pub(crate) tables: RedBlackTreeMapSync<String, Arc<Table>>,
+    pub(crate) tables: Tables,
+    /// By name. Versions of a catalog share what they have in common.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
 }
 
@@ -163,7 +165,7 @@ impl Catalog {
             version: 0,
             definitions: 0,
             moves: MovesSince::default(),
-            tables: RedBlackTreeMapSync::default(),
+            tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
         }
     }
@@ -187,29 +189,30 @@ impl Catalog {
     /// Whether names mean the same here and there.
     pub(crate) fn defines_like(&self, other: &Self) -> bool {
         let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
-            mine.id == theirs.id
-                && mine.name == theirs.name
-                && mine.schema == theirs.schema
-                && mine.constraints == theirs.constraints
+            Arc::ptr_eq(mine, theirs)
+                || mine.id == theirs.id
+                    && mine.name == theirs.name
+                    && mine.schema == theirs.schema
+                    && mine.constraints == theirs.constraints
         };
-        self.tables.size() == other.tables.size()
-            && self.tables.values().zip(other.tables.values()).all(same)
+        self.tables.len() == other.tables.len()
+            && self.tables.iter().zip(other.tables.iter()).all(same)
             && self.views == other.views
     }
 
     /// A table, by its exact name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
-        self.tables.get(name)
+        self.tables.named(name)
     }
 
     /// A table, by its name for ever.
     pub fn table_of(&self, id: TableId) -> Option<&Arc<Table>> {
-        self.tables.values().find(|table| table.id == id)
+        self.tables.get(id)
     }
 
     /// All tables, by name.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.tables.values()
+        self.tables.iter()
     }
 
     /// A view, by its exact name.
@@ -224,7 +227,7 @@ impl Catalog {
 
     /// The blocks of all tables.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Arc<BlockFile>> {
-        self.tables.values().flat_map(|table| table.blocks.iter())
+        self.tables.iter().flat_map(|table| table.blocks.iter())
     }
 }
 

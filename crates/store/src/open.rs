@@ -298,7 +298,7 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
         version: file.version,
         definitions: 0,
         moves: MovesSince::default(),
-        tables: tables.map(|table| (table.name.clone(), Arc::new(table))).collect(),
+        tables: tables.map(Arc::new).collect(),
         views,
     }
 }

@@ -90,7 +90,8 @@ impl Work {
 
     /// Shares the catalog as it has become.
     fn publish(&mut self) {
-        if !self.edit.catalog().defines_like(&self.snapshot) {
+        // Changes of rows alone are not among these.
+        if !self.edit.changes().is_empty() && !self.edit.catalog().defines_like(&self.snapshot) {
             self.edit.new_definitions();
         }
         self.snapshot = Arc::new(self.edit.catalog().clone());

@@ -50,6 +50,11 @@ impl Change {
             Self::CreateView { .. } | Self::DropView { .. } => None,
         }
     }
+
+    /// Whether it only inserts or deletes rows: every name then means the same as before.
+    pub fn is_of_rows(&self) -> bool {
+        matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. })
+    }
 }
 
 /// Blocks and pages whose rows others replace.

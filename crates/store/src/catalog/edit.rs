@@ -287,7 +287,7 @@ impl CatalogEdit {
                 check_design(design, schema).map_err(|what| columns_differ(name, schema, what))?;
                 let table = Table::empty(*table, name, Arc::clone(schema), Arc::clone(design));
                 let table = Table { partitions: partitions_of(design, 0), ..table };
-                self.catalog.tables.insert_mut(name.clone(), Arc::new(table));
+                self.catalog.tables.insert(Arc::new(table));
                 Ok(())
             }
             Change::DropTable { table } => {
@@ -302,7 +302,7 @@ impl CatalogEdit {
                         Ok(())
                     })?;
                 }
-                self.catalog.tables.remove_mut(&dropped.name);
+                self.catalog.tables.remove(*table);
                 self.removed.extend(dropped.blocks.iter().map(Arc::clone));
                 Ok(())
             }
@@ -326,9 +326,8 @@ impl CatalogEdit {
             Change::RenameTable { table, name } => {
                 self.check_name(name)?;
                 let mut renamed = self.find(*table)?.as_ref().clone();
-                self.catalog.tables.remove_mut(&renamed.name);
                 renamed.name.clone_from(name);
-                self.catalog.tables.insert_mut(name.clone(), Arc::new(renamed));
+                self.catalog.tables.insert(Arc::new(renamed));
                 Ok(())
             }
             Change::AppendBlocks { table, blocks } => {
@@ -428,15 +427,15 @@ impl CatalogEdit {
         if !Arc::ptr_eq(&blocks, &changed.blocks) {
             changed.sparse_index = Arc::default();
         }
-        self.catalog.tables.insert_mut(changed.name.clone(), Arc::new(changed));
+        self.catalog.tables.insert(Arc::new(changed));
         Ok(value)
     }
 
     fn check_name(&self, name: &str) -> Result<(), CommitError> {
         let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == name);
-        if self.catalog.tables.contains_key(name)
+        if self.catalog.tables.named(name).is_some()
             || self.catalog.views.contains_key(name)
-            || self.catalog.tables.values().any(is_index)
+            || self.catalog.tables.iter().any(is_index)
         {
             return Err(CommitError::NameTaken { name: name.to_owned() });
         }

@@ -90,7 +90,7 @@ pub(crate) fn to_bytes(
         next_table,
         log: Some(log),
         delta,
-        tables: catalog.tables.values().map(|table| table_file(table)).collect(),
+        tables: catalog.tables.iter().map(|table| table_file(table)).collect(),
         views: catalog.views.values().map(Cow::Borrowed).collect(),
     };
     let json = serde_json::to_vec(&file)?;
@@ -205,7 +205,7 @@ mod tests {
         let mut catalog = catalog();
         let statistics = Arc::new(statistics);
         let table = Table { partitions, statistics, ..Table::empty(TableId(1), "\"T\"", schema, design) };
-        catalog.tables.insert_mut(table.name.clone(), Arc::new(table.clone()));
+        catalog.tables.insert(Arc::new(table.clone()));
         let bytes = bytes_of(&catalog);
         let read = &parse(&bytes).unwrap().tables[0];
         assert_eq!((&*read.name, &*read.schema, &*read.design), (&*table.name, &*table.schema, &*table.design));
