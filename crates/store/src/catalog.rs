@@ -28,8 +28,8 @@ use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
 pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
-pub(crate) use edit::Changed;
 pub use edit::{CatalogEdit, RowOrder};
+pub(crate) use edit::{Changed, split_at};
 pub use sparse_index::Lead;
 pub(crate) use sparse_index::SparseIndex;
 use tables::Tables;

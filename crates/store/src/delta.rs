@@ -20,8 +20,10 @@ use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::ArrowError;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, DataType};
+use arrow_select::take::take;
 use roaring::RoaringBitmap;
 use rpds::HashTrieMapSync;
 use serde::{Deserialize, Serialize};
@@ -40,6 +42,8 @@ pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
 const OPEN_ROWS_MAX: usize = 4_096;
 /// So many rows at once are a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
+/// Bytes of a text in its column, beside those of long ones.
+const VIEW_BYTES: usize = size_of::<u128>();
 
 /// Names a block or a page of a delta for ever: both are numbered by one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -97,7 +101,7 @@ pub struct Delta {
     /// Deleted rows of pages, and of blocks.
     deleted_of_pages: u64,
     deleted_of_blocks: u64,
-    /// For each key that it knows, entries of all rows of pages, deleted ones too.
+    /// For each key that it knows, entries of all rows of pages that are not deleted, and of some that are.
     keys: Arc<Vec<KeyEntries>>,
 }
 
@@ -112,6 +116,7 @@ pub struct DeltaPage {
 
 #[derive(Clone, Debug)]
 enum Content {
+    /// Rows that came together, to which none were added yet.
     Closed(RecordBatch),
     Open(Arc<OpenPage>),
 }
@@ -137,13 +142,47 @@ impl DeltaPage {
         }
     }
 
+    /// Some rows of some columns, by their places in the table: without the copy of all rows that an open page makes.
+    ///
+    /// # Errors
+    /// When there is no such row.
+    pub fn rows_at(&self, columns: &[usize], rows: &[u32]) -> Result<Vec<ArrayRef>, ArrowError> {
+        if let Some(row) = rows.iter().find(|row| **row >= self.rows) {
+            return Err(ArrowError::InvalidArgumentError(format!("row {row} of a page of {}", self.rows)));
+        }
+        match (&self.content, rows) {
+            (Content::Open(page), _) => Ok(page.rows_at(columns, rows)),
+            (Content::Closed(batch), [row]) => {
+                Ok(columns.iter().map(|column| batch.column(*column).slice(*row as usize, 1)).collect())
+            }
+            (Content::Closed(batch), _) => {
+                let rows = UInt32Array::from(rows.to_vec());
+                columns.iter().map(|column| take(batch.column(*column), &rows, None)).collect()
+            }
+        }
+    }
+
     /// All columns of a table.
     ///
     /// # Errors
     /// When they are not those of the table.
     pub fn batch(&self, schema: &Schema) -> Result<RecordBatch, ArrowError> {
+        if let Content::Closed(batch) = &self.content
+            && batch.num_rows() == self.rows()
+            && *batch.schema_ref() == schema.arrow()
+        {
+            return Ok(batch.clone());
+        }
         let all: Vec<usize> = (0..schema.len()).collect();
         RecordBatch::try_new(schema.arrow(), self.columns(&all))
+    }
+
+    /// Rows that are there, for whomever.
+    fn rows_there(&self) -> usize {
+        match &self.content {
+            Content::Closed(batch) => batch.num_rows(),
+            Content::Open(page) => page.rows(),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -216,8 +255,9 @@ impl Delta {
     /// When the table has no column at one of these places, and the delta has pages.
     pub fn set_keys<'a>(&mut self, keys: impl IntoIterator<Item = &'a [usize]>) {
         self.keys = Arc::new(keys.into_iter().map(KeyEntries::new).collect());
-        for page in self.pages.as_ref() {
-            add_to_keys(&mut self.keys, page.id, 0, |columns| page.columns(columns));
+        let pages = Arc::clone(&self.pages);
+        for page in pages.iter() {
+            self.add_to_keys(page.id, 0, |columns| page.columns(columns));
         }
     }
 
@@ -236,24 +276,24 @@ impl Delta {
 
     /// Whether a row of a block or page is deleted.
     pub(crate) fn is_deleted(&self, row: RowId) -> bool {
-        let deleted = self.deleted.get(&row.unit()).and_then(|deleted| deleted.segment(row.segment().into()));
-        deleted.is_some_and(|deleted| deleted.contains(row.row().into()))
+        is_in(&self.deleted, row)
     }
 
-    /// Where the next rows go, up to how many: behind the last row of an open page that may grow, or to a page of their
+    /// Where the next rows go, up to how many: behind the last row of a small page that may grow, or to a page of their
     /// own, whose name is yet to be given.
     pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> Place {
         let own = Place { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
             return own;
         }
-        match self.pages.last() {
-            Some(DeltaPage { id, rows: first, content: Content::Open(page) })
-                if page.rows() == *first as usize && (*first as usize) < OPEN_ROWS_MAX && may_grow(*id) =>
-            {
-                Place { page: Some(*id), first: *first, rows: rows.min(OPEN_ROWS_MAX - *first as usize) }
-            }
-            _ => own,
+        let Some(last) = self.pages.last() else { return own };
+        let rows_max = match last.content {
+            Content::Closed(_) => OWN_PAGE_ROWS,
+            Content::Open(_) => OPEN_ROWS_MAX,
+        };
+        match last.rows_there() == last.rows() && last.rows() < rows_max && may_grow(last.id) {
+            true => Place { page: Some(last.id), first: last.rows, rows: rows.min(OPEN_ROWS_MAX - last.rows()) },
+            false => own,
         }
     }
 
@@ -262,7 +302,7 @@ impl Delta {
         self.page_rows += u64::from(page.rows);
         self.page_bytes += page.bytes();
         Arc::make_mut(&mut self.pages).push(page.clone());
-        add_to_keys(&mut self.keys, page.id, 0, |columns| page.columns(columns));
+        self.add_to_keys(page.id, 0, |columns| page.columns(columns));
     }
 
     /// Appends rows at the place that [`Delta::place`] gave for them.
@@ -287,7 +327,7 @@ impl Delta {
                     Content::Closed(_) => false,
                 };
                 if !is_appended {
-                    // The page has rows of commits that failed, or came whole from a file.
+                    // The page has rows of commits that failed, or those that came first.
                     let copy = OpenPage::new(schema);
                     let before = last.batch(schema).map_err(|_| Misplaced)?;
                     copy.append_at(0, &before);
@@ -301,22 +341,29 @@ impl Delta {
                 if first != 0 || is_known || rows.num_rows() > PAGE_ROWS_MAX {
                     return Err(Misplaced);
                 }
-                let content = if rows.num_rows() >= OWN_PAGE_ROWS {
-                    Content::Closed(rows.clone())
-                } else {
-                    let open = OpenPage::new(schema);
-                    open.append_at(0, rows);
-                    Content::Open(Arc::new(open))
-                };
-                pages.push(DeltaPage { id: page, rows: count, content });
+                // Columns that grow are made when more rows come: most pages of transactions have those of a statement.
+                pages.push(DeltaPage { id: page, rows: count, content: Content::Closed(rows.clone()) });
             }
         }
         self.page_rows += u64::from(count);
         self.page_bytes += bytes_of(rows);
-        add_to_keys(&mut self.keys, page, first, |columns| {
+        self.add_to_keys(page, first, |columns| {
             columns.iter().map(|column| Arc::clone(rows.column(*column))).collect()
         });
         Ok(())
+    }
+
+    /// Adds rows of a page to what is known of keys; `columns` gives the columns of these rows.
+    fn add_to_keys(&mut self, page: UnitId, first: u32, columns: impl Fn(&[usize]) -> Vec<ArrayRef>) {
+        if self.keys.is_empty() {
+            return;
+        }
+        let (deleted, has_deleted) = (&self.deleted, self.deleted_of_pages > 0);
+        for key in Arc::make_mut(&mut self.keys) {
+            // A page has at most 65,536 rows.
+            let first = RowId::new(page, 0, first as u16);
+            key.add(&columns(key.columns()), first, |row| has_deleted && is_in(deleted, row));
+        }
     }
 
     /// Marks rows of a segment as deleted. Those that are already stay so.
@@ -379,20 +426,21 @@ impl Delta {
     }
 }
 
-/// Adds rows of a page to what is known of keys; `columns` gives the columns of these rows.
-fn add_to_keys(keys: &mut Arc<Vec<KeyEntries>>, page: UnitId, first: u32, columns: impl Fn(&[usize]) -> Vec<ArrayRef>) {
-    if keys.is_empty() {
-        return;
-    }
-    for key in Arc::make_mut(keys) {
-        // A page has at most 65,536 rows.
-        key.add(&columns(key.columns()), RowId::new(page, 0, first as u16));
-    }
+fn is_in(deleted: &HashTrieMapSync<UnitId, Arc<DeletedRows>>, row: RowId) -> bool {
+    let of_segment = deleted.get(&row.unit()).and_then(|deleted| deleted.segment(row.segment().into()));
+    of_segment.is_some_and(|deleted| deleted.contains(row.row().into()))
 }
 
 /// Bytes of some rows, about.
 fn bytes_of(rows: &RecordBatch) -> usize {
-    rows.columns().iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum()
+    let of_values = |column: &ArrayRef| match column.data_type() {
+        DataType::Utf8View => column.len() * VIEW_BYTES + column.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => column.len() * VIEW_BYTES + column.as_binary_view().total_buffer_bytes_used(),
+        DataType::Boolean => column.len().div_ceil(8),
+        fixed => column.len() * fixed.primitive_width().unwrap_or(0),
+    };
+    let of_nulls = |column: &ArrayRef| column.nulls().map_or(0, |nulls| nulls.len().div_ceil(8));
+    rows.columns().iter().map(|column| of_values(column) + of_nulls(column)).sum()
 }
 
 /// Where rows go.

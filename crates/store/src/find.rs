@@ -13,8 +13,7 @@ mod tests_of;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, UInt32Array};
-use arrow_select::take::take;
+use arrow_array::ArrayRef;
 use hashbrown::HashTable;
 use taut_block::ScanReport;
 use taut_types::{ColumnIndex, Predicate};
@@ -103,14 +102,10 @@ impl<'a> KeySearch<'a> {
         for (unit, rows) in pages {
             let Some(page) = self.table.delta.page(unit) else { continue };
             let known = self.known_rows(unit) as u32;
-            let rows: UInt32Array = rows.into_iter().filter(|row| *row >= known).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            let columns = page.columns(entries.columns());
+            let rows: Vec<u32> = rows.into_iter().filter(|row| *row >= known && *row < page.rows() as u32).collect();
             // The rows of a page are rows of each of its columns.
-            let columns: Vec<ArrayRef> = columns.iter().filter_map(|column| take(column, &rows, None).ok()).collect();
-            found.add(&columns, |at| Some(RowId::new(unit, 0, rows.value(at) as u16)));
+            let Ok(columns) = page.rows_at(entries.columns(), &rows) else { continue };
+            found.add(&columns, |at| Some(RowId::new(unit, 0, rows[at] as u16)));
         }
     }
 

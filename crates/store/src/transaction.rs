@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::catalog::change::Change;
+use crate::catalog::split_at;
 use crate::delta::{DeletedRows, DeltaPage, RowSet, UnitId, meets};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{Busy, TransactionId};
@@ -238,8 +239,8 @@ impl Transaction {
     /// When the table is gone.
     pub fn insert_rows(&self, table: TableId, rows: &RecordBatch) -> Result<(), CommitError> {
         let work = &mut self.state.lock().work;
-        let mut rows = rows.clone();
-        while rows.num_rows() > 0 {
+        let mut rest = Some(rows.clone());
+        while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
             let stored = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
             let own = work.rows.entry(table).or_default();
             let place = stored.delta.place(rows.num_rows(), |page| own.pages.contains(&page));
@@ -252,10 +253,10 @@ impl Transaction {
                 }
             };
             let (schema, name) = (Arc::clone(&stored.schema), stored.name.clone());
-            let first = rows.slice(0, place.rows);
-            let appended = work.edit.change_rows(table, |delta| delta.append(&schema, (page, place.first), &first))?;
+            let (here, behind) = split_at(rows, place.rows);
+            let appended = work.edit.change_rows(table, |delta| delta.append(&schema, (page, place.first), &here))?;
             appended.map_err(|_| CommitError::Misplaced { table: name })?;
-            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+            rest = behind;
         }
         work.publish();
         Ok(())

@@ -20,6 +20,9 @@ use taut_types::{ColumnIndex, Predicate, RowTest};
 
 use self::passing::passing;
 
+/// Rows of a page that are copied in the time in which one is looked up.
+const COPIED_ROWS_PER_ROW: usize = 16;
+
 /// A page that is being read.
 pub struct PageReader<'a> {
     table: &'a Table,
@@ -75,6 +78,12 @@ impl<'a> PageReader<'a> {
         rows: Range<usize>,
         columns: &[ColumnIndex],
     ) -> Result<Vec<ArrayRef>> {
+        let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+        let is_new = |place: &usize| !self.columns.contains_key(place);
+        if rows.len() * COPIED_ROWS_PER_ROW < self.page.rows() && places.iter().all(is_new) {
+            let rows: Vec<u32> = rows.map(|row| selection.position(row)).collect();
+            return Ok(self.page.rows_at(&places, &rows)?);
+        }
         self.open(columns.iter().copied());
         let arrays = columns.iter().map(|column| self.column(*column));
         match consecutive(selection, &rows) {

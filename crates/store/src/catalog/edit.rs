@@ -260,13 +260,14 @@ impl CatalogEdit {
     ///
     /// # Errors
     /// When the table is gone.
-    pub(crate) fn insert_rows(&mut self, table: TableId, mut rows: RecordBatch) -> Result<(), CommitError> {
-        while rows.num_rows() > 0 {
+    pub(crate) fn insert_rows(&mut self, table: TableId, rows: RecordBatch) -> Result<(), CommitError> {
+        let mut rest = Some(rows);
+        while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
             let place = self.find(table)?.delta.place(rows.num_rows(), |_| true);
             let page = place.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
-            let first = rows.slice(0, place.rows);
-            self.make(Change::InsertRows { table, page, first: place.first, rows: first })?;
-            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+            let (here, behind) = split_at(rows, place.rows);
+            self.make(Change::InsertRows { table, page, first: place.first, rows: here })?;
+            rest = behind;
         }
         Ok(())
     }
@@ -445,6 +446,14 @@ impl CatalogEdit {
     fn check_blocks(&self, blocks: &[NewBlock]) -> Result<(), CommitError> {
         let foreign = blocks.iter().find(|block| !Arc::ptr_eq(block.file.directory(), &self.directory));
         foreign.map_or(Ok(()), |block| Err(CommitError::ForeignBlock { block: block.file.id() }))
+    }
+}
+
+/// The first rows, and those behind them.
+pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<RecordBatch>) {
+    match rows.num_rows() - first {
+        0 => (rows, None),
+        behind => (rows.slice(0, first), Some(rows.slice(first, behind))),
     }
 }
 

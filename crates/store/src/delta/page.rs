@@ -1,12 +1,22 @@
 //! A page that grows: columns to which rows are appended one after the other.
 
+use std::sync::Arc;
+
 use arrow_array::builder::{
     ArrayBuilder, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder,
-    Int16Builder, Int32Builder, Int64Builder, StringViewBuilder, TimestampMicrosecondBuilder, make_builder,
+    Int16Builder, Int32Builder, Int64Builder, PrimitiveBuilder, StringViewBuilder, TimestampMicrosecondBuilder,
+    make_builder,
 };
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::DataType;
+use arrow_array::types::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, PrimitiveArray, RecordBatch, StringViewArray,
+    new_null_array,
+};
+use arrow_buffer::{NullBuffer, bit_util};
+use arrow_schema::{DataType, SchemaRef};
 use parking_lot::Mutex;
 use taut_types::Schema;
 
@@ -16,6 +26,7 @@ pub struct OpenPage {
 }
 
 struct Columns {
+    schema: SchemaRef,
     builders: Vec<Box<dyn ArrayBuilder>>,
     rows: usize,
     bytes: usize,
@@ -24,8 +35,9 @@ struct Columns {
 impl OpenPage {
     /// A page without rows.
     pub fn new(schema: &Schema) -> Self {
-        let builders = schema.arrow().fields().iter().map(|field| make_builder(field.data_type(), 0)).collect();
-        Self { columns: Mutex::new(Columns { builders, rows: 0, bytes: 0 }) }
+        let schema = schema.arrow();
+        let builders = schema.fields().iter().map(|field| make_builder(field.data_type(), 0)).collect();
+        Self { columns: Mutex::new(Columns { schema, builders, rows: 0, bytes: 0 }) }
     }
 
     /// Rows appended so far, for whomever.
@@ -52,6 +64,17 @@ impl OpenPage {
         true
     }
 
+    /// Some rows of some columns.
+    ///
+    /// # Panics
+    /// When it has not so many rows.
+    pub fn rows_at(&self, places: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
+        let columns = self.columns.lock();
+        let types = columns.schema.fields();
+        let column = |place: &usize| gathered(columns.builders[*place].as_ref(), types[*place].data_type(), rows);
+        places.iter().map(column).collect()
+    }
+
     /// The first rows of some columns.
     pub fn columns(&self, places: &[usize], rows: usize) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
@@ -63,6 +86,61 @@ impl std::fmt::Debug for OpenPage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "OpenPage({} rows)", self.rows())
     }
+}
+
+/// Some rows of a builder of a type, which the others are not copied for.
+fn gathered(builder: &dyn ArrayBuilder, data_type: &DataType, rows: &[u32]) -> ArrayRef {
+    fn numbers<T: ArrowPrimitiveType>(
+        builder: &dyn ArrayBuilder,
+        data_type: &DataType,
+        rows: &[u32],
+    ) -> Option<ArrayRef> {
+        let builder = builder.as_any().downcast_ref::<PrimitiveBuilder<T>>()?;
+        let (values, nulls) = (builder.values_slice(), nulls_of(builder.validity_slice(), rows));
+        let array = PrimitiveArray::<T>::new(rows.iter().map(|row| values[*row as usize]).collect(), nulls);
+        Some(Arc::new(array.with_data_type(data_type.clone())))
+    }
+    let array = match data_type {
+        DataType::Boolean => builder.as_any().downcast_ref::<BooleanBuilder>().map(|builder| {
+            let (bits, nulls) = (builder.values_slice(), nulls_of(builder.validity_slice(), rows));
+            let values = rows.iter().map(|row| bit_util::get_bit(bits, *row as usize)).collect();
+            Arc::new(BooleanArray::new(values, nulls)) as ArrayRef
+        }),
+        DataType::Int16 => numbers::<Int16Type>(builder, data_type, rows),
+        DataType::Int32 => numbers::<Int32Type>(builder, data_type, rows),
+        DataType::Int64 => numbers::<Int64Type>(builder, data_type, rows),
+        DataType::Float32 => numbers::<Float32Type>(builder, data_type, rows),
+        DataType::Float64 => numbers::<Float64Type>(builder, data_type, rows),
+        DataType::Decimal128(..) => numbers::<Decimal128Type>(builder, data_type, rows),
+        DataType::Date32 => numbers::<Date32Type>(builder, data_type, rows),
+        DataType::Timestamp(..) => numbers::<TimestampMicrosecondType>(builder, data_type, rows),
+        DataType::Utf8View => builder.as_any().downcast_ref::<StringViewBuilder>().map(|builder| {
+            let nulls = nulls_of(builder.validity_slice(), rows);
+            let value = |(row, at): (&u32, usize)| {
+                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(at));
+                is_valid.then(|| str::from_utf8(builder.get_value(*row as usize)).ok()).flatten()
+            };
+            Arc::new(rows.iter().zip(0..).map(value).collect::<StringViewArray>()) as ArrayRef
+        }),
+        DataType::BinaryView => builder.as_any().downcast_ref::<BinaryViewBuilder>().map(|builder| {
+            let nulls = nulls_of(builder.validity_slice(), rows);
+            let value = |(row, at): (&u32, usize)| {
+                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(at));
+                is_valid.then(|| builder.get_value(*row as usize))
+            };
+            Arc::new(rows.iter().zip(0..).map(value).collect::<BinaryViewArray>()) as ArrayRef
+        }),
+        _ => None,
+    };
+    debug_assert!(array.is_some(), "no column has type {data_type}");
+    array.unwrap_or_else(|| new_null_array(data_type, rows.len()))
+}
+
+/// Which of some rows are null, by the bits of all.
+fn nulls_of(validity: Option<&[u8]>, rows: &[u32]) -> Option<NullBuffer> {
+    let validity = validity?;
+    let nulls = NullBuffer::from_iter(rows.iter().map(|row| bit_util::get_bit(validity, *row as usize)));
+    (nulls.null_count() > 0).then_some(nulls)
 }
 
 /// Appends an array to a builder of its type: one of those that columns of a table have.
@@ -96,5 +174,63 @@ fn append(builder: &mut dyn ArrayBuilder, array: &ArrayRef) {
             }
         }
         other => debug_assert!(false, "no column has type {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::UInt32Array;
+    use arrow_select::take::take;
+    use taut_testkit::array_of;
+    use taut_types::{Column, Key, LogicalType};
+
+    use super::*;
+
+    const ROWS: i128 = 30;
+
+    #[test]
+    fn rows_by_their_places_are_those_of_the_columns() {
+        let types = [
+            LogicalType::Boolean,
+            LogicalType::SmallInt,
+            LogicalType::Integer,
+            LogicalType::BigInt,
+            LogicalType::Real,
+            LogicalType::Double,
+            LogicalType::Decimal { precision: 20, scale: 3 },
+            LogicalType::Date,
+            LogicalType::Timestamp,
+            LogicalType::TimestampTz,
+            LogicalType::Varchar,
+            LogicalType::Bytea,
+        ];
+        let columns: Vec<Column> = (0..2 * types.len())
+            .map(|place| Column::new(format!("c{place}"), types[place / 2], place % 2 == 0))
+            .collect();
+        let array = |column: &Column| {
+            let key = |row: i128| match column.logical_type {
+                LogicalType::Boolean => Key::Number(row % 2),
+                LogicalType::Varchar | LogicalType::Bytea => {
+                    Key::Bytes("long ".repeat(row as usize % 5).into_bytes().into())
+                }
+                _ => Key::Number(row * 7 - 40),
+            };
+            let values: Vec<_> =
+                (0..ROWS).map(|row| Some(key(row)).filter(|_| !column.nullable || row % 3 > 0)).collect();
+            array_of(&values, column.logical_type)
+        };
+        let arrays: Vec<ArrayRef> = columns.iter().map(array).collect();
+        let schema = Schema::new(columns).unwrap();
+        let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
+        let page = OpenPage::new(&schema);
+        assert!(page.append_at(0, &batch.slice(0, 11)) && page.append_at(11, &batch.slice(11, 19)));
+        let places: Vec<usize> = (0..schema.len()).rev().collect();
+        for rows in [vec![], vec![29], vec![0, 3, 11, 28], (0..30).collect()] {
+            let found = page.rows_at(&places, &rows);
+            for (place, array) in places.iter().zip(found) {
+                let expected = take(batch.column(*place), &UInt32Array::from(rows.clone()), None).unwrap();
+                assert_eq!(&array, &expected, "{} at {rows:?}", schema.arrow().field(*place));
+            }
+        }
     }
 }
