@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -201,7 +202,10 @@ impl Session {
         cancelled: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
-        Ok(self.runtime.block_on(unless_cancelled(cancelled, with_stack(may_be_deep, future)))???)
+        // It stays where it is: those who are handed a future copy it, and this one has kilobytes.
+        let future = pin!(future);
+        let future = pin!(unless_cancelled(cancelled, with_stack(may_be_deep, future)));
+        Ok(self.runtime.block_on(future)???)
     }
 }
 
