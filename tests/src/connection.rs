@@ -108,12 +108,15 @@ impl Connection {
         let mut output = DBOutput::StatementComplete(0);
         for text in self.server.arrangement.statements(sql) {
             for statement in session.parse(&text)? {
-                if matches!(statement, Statement::Mutation { .. }) {
+                if matches!(statement, Statement::Mutation { explain: None, .. }) {
                     output = self.change(session, &statement)?;
                     continue;
                 }
                 output = self.read(session.run(&statement)?)?;
-                self.run_again(session, &statement, &output)?;
+                // What is analyzed is changed, too.
+                if !matches!(statement, Statement::Mutation { .. }) {
+                    self.run_again(session, &statement, &output)?;
+                }
             }
             if self.server.arrangement.seals(&text) && !session.is_in_transaction() {
                 for statement in session.parse("VACUUM")? {

@@ -251,7 +251,7 @@ fn errors_have_their_sqlstate() {
         ("SELECT 1 / 0", "22012"),
         ("COMMIT; SAVEPOINT s", "25P01"),
         ("DELETE FROM u", "42P01"),
-        ("EXPLAIN DELETE FROM t", "0A000"),
+        ("SELECT a FROM t FOR UPDATE", "0A000"),
         ("EXECUTE nothing", "26000"),
     ] {
         let run = || {

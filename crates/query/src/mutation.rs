@@ -22,6 +22,7 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err, inter
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
@@ -56,6 +57,7 @@ pub struct ChangedRowsExec {
     keys: Vec<Vec<usize>>,
     changed: ChangedRows,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
+    metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
 
@@ -81,7 +83,8 @@ impl ChangedRowsExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(Self { input, outputs, kind, keys, changed, first: Arc::default(), properties: Arc::new(properties) })
+        let (first, metrics, properties) = (Arc::default(), ExecutionPlanMetricsSet::new(), Arc::new(properties));
+        Ok(Self { input, outputs, kind, keys, changed, first, metrics, properties })
     }
 }
 
@@ -180,6 +183,10 @@ impl ExecutionPlan for ChangedRowsExec {
         }
     }
 
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
     fn apply_expressions(
         &self,
         _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
@@ -195,7 +202,13 @@ impl ExecutionPlan for ChangedRowsExec {
             let _ = self.first.set(Mutex::new(FirstRows::of(&self.keys, &schema, &context)?));
         }
         let sorter = Sorter { outputs, kind, changed, schema: Arc::clone(&schema), first: Arc::clone(&self.first) };
-        let rows = self.input.execute(partition, context)?.map(move |batch| sorter.batch(&batch?));
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let rows = self.input.execute(partition, context)?.map(move |batch| {
+            let _timer = metrics.elapsed_compute().timer();
+            let output = sorter.batch(&batch?)?;
+            metrics.record_output(output.num_rows());
+            Ok(output)
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }

@@ -2,6 +2,7 @@
 
 mod constraints;
 mod ddl;
+mod explain;
 mod fill;
 mod indexes;
 mod insert_values;
@@ -27,12 +28,13 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{LogicalPlan, Values, WriteOp};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_store::{Catalog, Constraints, Store, Table};
 
@@ -92,10 +94,10 @@ pub struct QuerySession {
     prepared: PreparedStatements,
     texts: Texts,
     planning: Planning,
-    transactions: Mutex<Transactions>,
-}
     /// For the definitions of a catalog, whether one is a long text.
     defines_long: Mutex<Option<(u64, bool)>>,
+    transactions: Mutex<Transactions>,
+}
 
 impl QuerySession {
     /// A session on the store of a mover, with the settings of its engine.
@@ -117,9 +119,9 @@ impl QuerySession {
             prepared: PreparedStatements::default(),
             texts: Texts::default(),
             planning: Planning::new(),
+            defines_long: Mutex::default(),
             transactions: Mutex::default(),
         }
-            defines_long: Mutex::default(),
     }
 
     /// The store.
@@ -226,12 +228,12 @@ impl QuerySession {
                 let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan };
                 self.run_engine(&run, parameters).await
             }
-            Statement::Mutation { mutation, explain: Some(_), .. } => {
-                let what = format!("EXPLAIN {}", mutation.kind.verb());
-                Err(QueryError::unsupported(what, "EXPLAIN of the SELECT with the same conditions is"))
-            }
-            Statement::Mutation { mutation, names, plan, .. } => {
-                self.mutate(&Mutate { mutation, names: names.as_ref(), parameters, plan }).await
+            Statement::Mutation { mutation, names, plan, explain, .. } => {
+                let mutate = Mutate { mutation, names: names.as_ref(), parameters, plan };
+                match explain {
+                    None => self.mutate(&mutate).await,
+                    Some(options) => Box::pin(self.explain_mutation(&mutate, options)).await,
+                }
             }
             // Futures that are awaited here are in this one, whatever statement it is for, and many statements are short.
             other => Box::pin(self.run_other(other, parameters)).await,
@@ -436,9 +438,9 @@ impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.0.abandon();
     }
+/// What a statement is called that changes what there is, and is planned here.
 }
 
-/// What a statement is called that changes what there is, and is planned here.
 /// Whether constraints have a long expression.
 fn has_long(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
@@ -491,6 +493,14 @@ async fn start(
 
 fn pairs(options: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
     options.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+}
+
+/// Runs a plan to its end, and gives its rows.
+async fn collected(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<SendableRecordBatchStream> {
+    let schema = plan.schema();
+    let rows: Vec<RecordBatch> = execute_stream(plan, state.task_ctx())?.try_collect().await?;
+    let rows = futures::stream::iter(rows.into_iter().map(Ok));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
 /// The sum of the one count that an insert or copy yields.

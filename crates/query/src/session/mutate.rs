@@ -8,7 +8,6 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
@@ -18,7 +17,7 @@ use taut_types::ColumnIndex;
 
 use super::queries::positional;
 use super::transactions::is_conflict;
-use super::{Done, Outcome, QuerySession, count_of};
+use super::{Done, Outcome, QuerySession, collected, count_of};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::default_syntax;
@@ -44,9 +43,35 @@ pub(super) struct Mutate<'a> {
     pub plan: &'a Slot<KeptChange>,
 }
 
+/// A mutation that can be run.
+pub(super) struct PlannedMutation {
+    changes: Changes,
+    pub state: SessionState,
+    /// Its new rows; where rows are only deleted, these.
+    pub rows: Arc<dyn ExecutionPlan>,
+    /// Which rows go, once all of `rows` were read.
+    changed: ChangedRows,
+}
+
+impl PlannedMutation {
+    /// Deletes the rows that go, and tells how many have no other in their place.
+    pub async fn delete_rows(&self, table: &Arc<Table>) -> Result<u64> {
+        let Changed { replaced, deleted } = std::mem::take(&mut *self.changed.lock());
+        if let Some(transaction) = self.changes.transaction() {
+            for rows in [&replaced, &deleted].into_iter().filter(|rows| !rows.is_empty()) {
+                transaction.delete_rows(table.id, rows).await?;
+            }
+        }
+        let count = deleted.len();
+        self.changes.wrote(table, WrittenRows::Replaced(replaced));
+        self.changes.wrote(table, WrittenRows::Deleted(deleted));
+        Ok(count)
+    }
+}
+
 /// The query of a mutation, and what else is known of it before it is planned.
-struct Asked<'a> {
-    query: MutationQuery,
+pub(super) struct Asked<'a> {
+    pub query: MutationQuery,
     /// Those that `ON CONFLICT` means.
     keys: Vec<&'a UniqueKey>,
     /// The columns that may get other values; `None` for all.
@@ -81,7 +106,7 @@ impl QuerySession {
             let table = self.table(&mutation.table)?;
             let Asked { query, .. } = asked(mutation, &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
-            state.statement_to_plan(EngineStatement::Statement(Box::new(Ast::Query(query.query)))).await?;
+            state.statement_to_plan(engine_query(query.query)).await?;
         }
         self.prepared.insert(name, statement.clone())?;
         Ok(Outcome::Done(Done::of("PREPARE")))
@@ -122,31 +147,42 @@ impl QuerySession {
     async fn mutate_in(&self, changes: &Changes, mutate: &Mutate<'_>) -> Result<Outcome> {
         let Mutate { mutation, .. } = mutate;
         let snapshot = changes.snapshot();
-        let table = snapshot.table(&mutation.table);
-        let table = table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })?;
+        let table = target(&snapshot, mutation)?;
         if let Some(rows) = self.change_kept(changes, mutate, (&snapshot, table)).await? {
             return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows)));
         }
         Box::pin(self.mutate_planned(changes, mutate, table)).await
     }
 
-    /// Plans a mutation and runs it.
-    async fn mutate_planned(&self, changes: &Changes, mutate: &Mutate<'_>, table: &Arc<Table>) -> Result<Outcome> {
+    /// Plans a mutation.
+    pub(super) async fn plan_mutation(
+        &self,
+        changes: &Changes,
+        mutate: &Mutate<'_>,
+        table: &Arc<Table>,
+    ) -> Result<PlannedMutation> {
         let Mutate { mutation, names, parameters, .. } = mutate;
         let Asked { query, keys, assigned } = asked(mutation, table)?;
-        let changes = &changes.assigning(assigned);
+        let changes = changes.assigning(assigned);
         if let Some(transaction) = changes.transaction() {
             transaction.reads(table.id);
         }
-        let state = self.target_state(changes, table, *names);
+        let state = self.target_state(&changes, table, *names);
         let changed = ChangedRows::default();
-        let plan = bound_plan(&state, query.query, parameters).await?;
+        let plan = bound_plan(&state, engine_query(query.query), parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
         let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };
         let rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
-        let rows: Arc<dyn ExecutionPlan> = Arc::new(rows);
+        Ok(PlannedMutation { changes, state, rows: Arc::new(rows), changed })
+    }
+
+    /// Plans a mutation and runs it.
+    async fn mutate_planned(&self, changes: &Changes, mutate: &Mutate<'_>, table: &Arc<Table>) -> Result<Outcome> {
+        let Mutate { mutation, parameters, .. } = mutate;
+        let planned = self.plan_mutation(changes, mutate, table).await?;
+        let (state, rows, changes) = (&planned.state, Arc::clone(&planned.rows), &planned.changes);
         let written = match (mutation.kind, &mutation.returning) {
             (_, Some(_)) => {
                 let batches: Vec<RecordBatch> =
@@ -170,22 +206,14 @@ impl QuerySession {
             }
             (written, _) => {
                 let rows = match written {
-                    Some(written) => written.scan(&state, None, &[], None).await?,
+                    Some(written) => written.scan(state, None, &[], None).await?,
                     None => rows,
                 };
                 let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows);
                 inserted = count_of(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
             }
         }
-        let Changed { replaced, deleted } = std::mem::take(&mut *changed.lock());
-        if let Some(transaction) = changes.transaction() {
-            for rows in [&replaced, &deleted].into_iter().filter(|rows| !rows.is_empty()) {
-                transaction.delete_rows(table.id, rows).await?;
-            }
-        }
-        let deleted_rows = deleted.len();
-        changes.wrote(table, WrittenRows::Replaced(replaced));
-        changes.wrote(table, WrittenRows::Deleted(deleted));
+        let deleted_rows = planned.delete_rows(table).await?;
         match (written, mutation.returning_query()) {
             (Some(written), Some(returning)) => {
                 let batches = self.returned(changes, written, returning, parameters).await?;
@@ -286,9 +314,9 @@ impl QuerySession {
         };
         let Asked { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
-        let statement = EngineStatement::Statement(Box::new(Ast::Query(query.query)));
         // Other values may have types.
-        let Some(typed) = Typed::of(state.statement_to_plan(statement).await?, values) else { return Ok(None) };
+        let plan = state.statement_to_plan(engine_query(query.query)).await?;
+        let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
         let planned = Planned { query: typed, outputs: &query.outputs, assigned, given };
         let kept = KeptChange::of(planned, table, (&state, basis)).map(Arc::new);
         let kept = kept.filter(|kept| !kept.relies_on_keys || self.keys_hold());
@@ -309,17 +337,18 @@ impl QuerySession {
         catalog.keys_hold = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
         let state = catalog.state(self.context.state());
-        let plan = bound_plan(&state, query, parameters).await?;
-        let physical = state.create_physical_plan(&plan).await?;
-        let schema = physical.schema();
+        let plan = bound_plan(&state, engine_query(query), parameters).await?;
         // All of them now: an error must come before the rows are committed.
-        let rows: Vec<RecordBatch> = execute_stream(physical, state.task_ctx())?.try_collect().await?;
-        let rows = futures::stream::iter(rows.into_iter().map(Ok));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        collected(state.create_physical_plan(&plan).await?, &state).await
     }
 
     /// The state in which the query of a mutation of a table is planned and run.
-    fn target_state(&self, changes: &Changes, table: &Arc<Table>, names: Option<&Arc<Names>>) -> SessionState {
+    pub(super) fn target_state(
+        &self,
+        changes: &Changes,
+        table: &Arc<Table>,
+        names: Option<&Arc<Names>>,
+    ) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), names);
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let target = if catalog.keys_hold { target } else { target.without_keys() };
@@ -360,6 +389,12 @@ impl QuerySession {
         truncated.await?;
         Ok(Outcome::Done(Done::of("TRUNCATE TABLE")))
     }
+}
+
+/// The table of a mutation.
+pub(super) fn target<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
+    let table = snapshot.table(&mutation.table);
+    table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })
 }
 
 /// The columns of a table as a mutation sees them.
@@ -405,9 +440,16 @@ fn named(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
     keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
 }
 
-/// The query of a mutation, planned, with values for its parameters.
-async fn bound_plan(state: &SessionState, query: Box<Query>, parameters: &Parameters) -> Result<LogicalPlan> {
-    let statement = EngineStatement::Statement(Box::new(Ast::Query(query)));
+pub(super) fn engine_query(query: Box<Query>) -> EngineStatement {
+    EngineStatement::Statement(Box::new(Ast::Query(query)))
+}
+
+/// A query or its `EXPLAIN`, planned, with values for its parameters.
+pub(super) async fn bound_plan(
+    state: &SessionState,
+    statement: EngineStatement,
+    parameters: &Parameters,
+) -> Result<LogicalPlan> {
     match parameters.numbered(&statement)? {
         Some((statement, parameters)) => parameters.bind(state.statement_to_plan(statement).await?),
         None => parameters.bind(state.statement_to_plan(statement).await?),
@@ -426,7 +468,7 @@ fn on_conflict(mutation: &Mutation, table: &Table, values: &[Value]) -> Result<O
 }
 
 /// The query of a mutation of a table.
-fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
+pub(super) fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
     let defaults = defaults_of(table)?;
     let columns = target_columns(table, &defaults);
     let keys = conflict_keys(mutation, table)?;

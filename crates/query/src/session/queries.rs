@@ -9,17 +9,15 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
-use futures::TryStreamExt;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
 use super::merged::execute_merged;
 use super::mutate::Mutate;
-use super::{Done, Outcome, QuerySession, count_of, nullable_values, start, verb_of};
+use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start, verb_of};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
@@ -298,14 +296,9 @@ impl QuerySession {
             let analyzed = self.in_transaction(async |changes: Changes| {
                 let mut state = state;
                 state.config_mut().set_extension(Arc::new(changes));
-                let physical = state.create_physical_plan(&plan).await?;
-                let schema = physical.schema();
-                let rows: Vec<RecordBatch> = execute_stream(physical, state.task_ctx())?.try_collect().await?;
-                Ok((schema, rows))
+                collected(state.create_physical_plan(&plan).await?, &state).await
             });
-            let (schema, rows) = analyzed.await?;
-            let rows = futures::stream::iter(rows.into_iter().map(Ok));
-            return Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, rows))));
+            return Ok(Outcome::Rows(analyzed.await?));
         }
         let Some(verb) = verb_of(&plan)? else {
             let callback = self.progress.lock().clone();

@@ -135,7 +135,7 @@ impl QuerySession {
     pub(super) fn wants_transaction(&self, statement: &Statement) -> bool {
         let state = self.transactions.lock();
         let writes = match statement {
-            Statement::Mutation { explain: None, .. } => true,
+            Statement::Mutation { explain, .. } => explain.as_ref().is_none_or(|options| options.analyze),
             Statement::CreateTable { source: TableSource::Query(_), .. } => true,
             Statement::Engine { statement, .. } => is_insert(statement),
             Statement::Execute { name, .. } => match self.prepared.get(name) {
