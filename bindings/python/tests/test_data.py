@@ -224,6 +224,25 @@ def test_frames_are_tables_by_name_registered_and_inserted(con, kind):
     assert con.table("t").layout == "packed_row"
 
 
+def test_rows_are_changed_by_frames(con):
+    con.sql("CREATE TABLE t (k bigint PRIMARY KEY, v bigint)")
+    con.sql("INSERT INTO t SELECT i, 0 FROM generate_series(0, 9) g(i)")
+    frame = pandas.DataFrame({"k": [1, 2, 20], "n": [10, 20, 200]})
+    keys = polars.DataFrame({"k": [3, 4]})
+    assert con.sql("UPDATE t SET v = v + 1 WHERE k IN (SELECT k FROM keys)").row_count == 2
+    assert con.sql("UPDATE t SET v = n FROM frame WHERE t.k = frame.k").row_count == 2
+    con.sql(
+        "MERGE INTO t USING frame ON t.k = frame.k WHEN MATCHED THEN UPDATE SET v = v + n "
+        "WHEN NOT MATCHED THEN INSERT (k, v) VALUES (k, n)"
+    )
+    returned = con.sql("DELETE FROM t USING keys WHERE t.k = keys.k RETURNING t.k, (SELECT max(n) FROM frame)")
+    assert sorted(returned.fetchall()) == [(3, 200), (4, 200)]
+    con.sql("INSERT INTO t SELECT k, n FROM frame ON CONFLICT (k) DO UPDATE SET v = excluded.v + 1")
+    assert con.sql("SELECT k, v FROM t WHERE v > 0 ORDER BY k").fetchall() == [(1, 11), (2, 21), (20, 201)]
+    with pytest.raises(taut.Error, match="no_such_frame"):
+        con.sql("DELETE FROM t WHERE k IN (SELECT k FROM no_such_frame)")
+
+
 def test_the_order_that_a_file_claims_is_not_believed(con, tmp_path):
     """`sorting_columns` of Parquet hold within a row group."""
     rows = [*range(0, 20_000, 2), *range(1, 20_000, 2)]

@@ -324,6 +324,7 @@ impl QuerySession {
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
             Statement::Engine { statement, .. } => read_tables(statement)?,
+            Statement::Mutation { mutation, .. } => self.named_tables(mutation)?,
             Statement::CreateTable { source: TableSource::Query(query), .. } => {
                 let query = EngineStatement::Statement(Box::new(Ast::Query(query.clone())));
                 resolve_table_references(&query, true)?.0
@@ -438,7 +439,6 @@ impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.0.abandon();
     }
-/// What a statement is called that changes what there is, and is planned here.
 }
 
 /// Whether constraints have a long expression.
@@ -447,6 +447,7 @@ fn has_long(constraints: &Constraints) -> bool {
     conditions.chain(constraints.defaults.values()).any(|sql| crate::statement::is_long(sql))
 }
 
+/// What a statement is called that changes what there is, and is planned here.
 fn defines(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::CreateTable { .. } => "CREATE TABLE",

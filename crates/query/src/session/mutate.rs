@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
@@ -110,6 +112,22 @@ impl QuerySession {
         }
         self.prepared.insert(name, statement.clone())?;
         Ok(Outcome::Done(Done::of("PREPARE")))
+    }
+
+    /// The tables that a mutation names, beside the one that it changes.
+    ///
+    /// # Errors
+    /// When it does not fit that table, or a name is malformed.
+    pub(super) fn named_tables(&self, mutation: &Mutation) -> Result<Vec<TableReference>> {
+        // The statement itself says that there is no table.
+        let Ok(table) = self.table(&mutation.table) else { return Ok(Vec::new()) };
+        let Asked { query, .. } = asked(mutation, &table)?;
+        let mut named = Vec::new();
+        for query in [Some(query.query), mutation.returning_query()].into_iter().flatten() {
+            named.extend(resolve_table_references(&engine_query(query), true)?.0);
+        }
+        named.retain(|table| ![TARGET, WRITTEN].contains(&table.table()));
+        Ok(named)
     }
 
     /// Whether a statement that lost against another transaction may be run again, on what there is now.
