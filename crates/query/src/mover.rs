@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use taut_store::{Store, Table, TableId};
+use taut_store::{Catalog, Store, Table, TableId};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 
 use crate::settings::Engine;
@@ -208,8 +208,16 @@ impl Shared {
 
     /// Whether the delta of a table is so large that commits wait for it to be sealed.
     pub fn is_overfull(&self, table: &Table) -> bool {
+        self.is_too_much((table.delta.page_rows(), table.delta.page_bytes() as u64))
+    }
+
+    /// Whether that of some table may be so large.
+    pub fn may_be_overfull(&self, catalog: &Catalog) -> bool {
+        self.is_too_much(catalog.pages())
+    }
+
+    fn is_too_much(&self, (rows, bytes): (u64, u64)) -> bool {
         let factor = u64::from(self.options.hard_factor);
-        let (rows, bytes) = (table.delta.page_rows(), table.delta.page_bytes() as u64);
         rows > self.options.delta_rows.saturating_mul(factor)
             || bytes > (self.options.delta_bytes as u64).saturating_mul(factor)
     }

@@ -210,6 +210,11 @@ impl Catalog {
         self.tables.get(id)
     }
 
+    /// Rows of all tables that are in no block, deleted ones too, and bytes of them, about: no table has more.
+    pub fn pages(&self) -> (u64, u64) {
+        self.tables.pages()
+    }
+
     /// All tables, by name.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.iter()

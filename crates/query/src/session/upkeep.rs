@@ -93,7 +93,9 @@ impl QuerySession {
         }
         let shared = self.mover.shared();
         let snapshot = self.store.snapshot();
-        for table in snapshot.tables().filter(|table| shared.is_overfull(table)) {
+        // Not a look at each of many tables after each statement.
+        let overfull = shared.may_be_overfull(&snapshot).then(|| snapshot.tables());
+        for table in overfull.into_iter().flatten().filter(|table| shared.is_overfull(table)) {
             if shared.status.lock().must_wait(Some((table.id, Work::Seal))) {
                 continue;
             }

@@ -11,6 +11,9 @@ use super::{Table, TableId};
 pub(crate) struct Tables {
     by_id: RedBlackTreeMapSync<TableId, Arc<Table>>,
     ids: RedBlackTreeMapSync<String, TableId>,
+    /// Rows of all tables that are in no block, deleted ones too, and bytes of them.
+    page_rows: u64,
+    page_bytes: u64,
 }
 
 impl Tables {
@@ -34,6 +37,11 @@ impl Tables {
         self.ids.values().filter_map(|id| self.by_id.get(id))
     }
 
+    /// Rows of all tables that are in no block, deleted ones too, and bytes of them: no table has more.
+    pub fn pages(&self) -> (u64, u64) {
+        (self.page_rows, self.page_bytes)
+    }
+
     /// Adds a table, or puts it in the place of the version of it that is there.
     pub fn insert(&mut self, table: Arc<Table>) {
         let before = self.by_id.get(&table.id);
@@ -43,16 +51,26 @@ impl Tables {
             }
             self.ids.insert_mut(table.name.clone(), table.id);
         }
+        let (rows, bytes) = before.map_or((0, 0), |before| pages_of(before));
+        let (new_rows, new_bytes) = pages_of(&table);
+        self.page_rows = self.page_rows - rows + new_rows;
+        self.page_bytes = self.page_bytes - bytes + new_bytes;
         self.by_id.insert_mut(table.id, table);
     }
 
     /// Removes a table.
     pub fn remove(&mut self, id: TableId) {
         if let Some(before) = self.by_id.get(&id) {
+            let (rows, bytes) = pages_of(before);
+            (self.page_rows, self.page_bytes) = (self.page_rows - rows, self.page_bytes - bytes);
             self.ids.remove_mut(&before.name);
             self.by_id.remove_mut(&id);
         }
     }
+}
+
+fn pages_of(table: &Table) -> (u64, u64) {
+    (table.delta.page_rows(), table.delta.page_bytes() as u64)
 }
 
 impl FromIterator<Arc<Table>> for Tables {
