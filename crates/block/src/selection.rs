@@ -464,6 +464,31 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_are_what_their_bits_would_be() {
+        for (parts, left_out) in [
+            (vec![], vec![]),
+            (vec![0..1], vec![]),
+            (vec![0..1], vec![0]),
+            (vec![90..99], vec![]),
+            (vec![90..99], vec![92, 98]),
+            (vec![3..5, 9..10, 70..80], vec![9]),
+            (vec![3..5, 9..10, 70..80], vec![3, 4, 9]),
+        ] {
+            let (mut ranges, mut bits) = (RowRanges::none(), Bitmap::none(1_000));
+            for part in parts {
+                bits.set_range(part.start as usize..part.end as usize);
+                ranges.push(part);
+            }
+            left_out.iter().for_each(|row| bits.clear(*row as usize));
+            let few = Selection::of_few(&ranges, 1_000, |row| left_out.contains(&row));
+            assert_eq!(few, Some(Selection::of(bits)), "{ranges:?} without {left_out:?}");
+        }
+        let mut many = RowRanges::none();
+        many.push(0..63);
+        assert_eq!(Selection::of_few(&many, 1_000, |_| false), None);
+    }
+
+    #[test]
     fn some_of_the_selected_rows_have_places() {
         let rows: RoaringBitmap = [0, 3, 7, 8, 40, 99, 100, 5000].into_iter().collect();
         let mut bitmap = Bitmap::none(100);

@@ -423,6 +423,19 @@ mod tests {
         map.write(form, &mut bytes);
         assert_eq!(ZoneMap::parse(&bytes, form, values.len() as u32), Ok(map.clone()));
         assert!(ZoneMap::parse(&bytes, form, values.len() as u32 + 1).is_err());
+        let rows = values.len() as u32;
+        for window in (0..rows).flat_map(|start| [start..start, start..start + 1, start..rows]) {
+            let (start, zones) = map.zones_of(&window);
+            let mut starts = [0].into_iter().chain(map.zones().iter().map(|zone| zone.rows_end));
+            let met = map
+                .zones()
+                .iter()
+                .zip(starts.by_ref())
+                .filter(|(zone, start)| *start < window.end && window.start < zone.rows_end);
+            let met: Vec<_> = met.collect();
+            assert!(zones.iter().eq(met.iter().map(|(zone, _)| *zone)), "{window:?} of {map:?}");
+            assert!(met.first().is_none_or(|(_, first)| *first == start), "{window:?} begins at {start}");
+        }
         for negated in [false, true] {
             let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
             let mut candidates = RowRanges::full(values.len() as u32);
