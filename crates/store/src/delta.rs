@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Table ── blocks      immutable files
-//!       └─ Delta ── pages    rows that were inserted since; the last page is open, and grows
+//!       └─ Delta ── pages    rows that were inserted since; the last page grows, and is open then
 //!                └─ deleted  for each block or page, the rows that are deleted
 //! ```
 //!
@@ -42,6 +42,8 @@ pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
 const OPEN_ROWS_MAX: usize = 4_096;
 /// So many rows at once are a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
+/// Bytes of a column that has next to nothing.
+const SMALL_BUFFERS: usize = 1_024;
 /// Bytes of a text in its column, beside those of long ones.
 const VIEW_BYTES: usize = size_of::<u128>();
 
@@ -342,7 +344,17 @@ impl Delta {
                     return Err(Misplaced);
                 }
                 // Columns that grow are made when more rows come: most pages of transactions have those of a statement.
-                pages.push(DeltaPage { id: page, rows: count, content: Content::Closed(rows.clone()) });
+                // But few rows may be a part of buffers that are much larger.
+                let slack = SMALL_BUFFERS * rows.num_columns();
+                let is_small = rows.num_rows() < OWN_PAGE_ROWS;
+                let content = if is_small && rows.get_array_memory_size() > 2 * bytes_of(rows) + slack {
+                    let open = OpenPage::new(schema);
+                    open.append_at(0, rows);
+                    Content::Open(Arc::new(open))
+                } else {
+                    Content::Closed(rows.clone())
+                };
+                pages.push(DeltaPage { id: page, rows: count, content });
             }
         }
         self.page_rows += u64::from(count);
