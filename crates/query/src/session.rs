@@ -49,6 +49,7 @@ use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
 
+use self::insert_values::InsertTargets;
 use self::mutate::Mutate;
 use self::queries::{Planning, Run};
 use self::transactions::Transactions;
@@ -94,6 +95,7 @@ pub struct QuerySession {
     prepared: PreparedStatements,
     texts: Texts,
     planning: Planning,
+    insert_targets: InsertTargets,
     /// For the definitions of a catalog, whether one is a long text.
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
@@ -119,6 +121,7 @@ impl QuerySession {
             prepared: PreparedStatements::default(),
             texts: Texts::default(),
             planning: Planning::new(),
+            insert_targets: InsertTargets::default(),
             defines_long: Mutex::default(),
             transactions: Mutex::default(),
         }

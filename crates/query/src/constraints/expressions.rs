@@ -4,7 +4,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::SessionState;
@@ -77,6 +80,24 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }
     Ok(cast(expression, arrow))
+}
+
+/// The values of a default for some rows, as of now: functions of time give the same to all, others a value to each.
+///
+/// # Errors
+/// When it cannot be evaluated.
+pub fn default_values(default: Expr, rows: usize, settings: &Arc<ConfigOptions>) -> Result<ArrayRef> {
+    let nothing = DFSchema::empty();
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(nothing.clone()))
+        .with_config_options(Arc::clone(settings))
+        .with_current_time();
+    let simplifier = ExprSimplifier::new(context.build());
+    let simple = simplifier.simplify(simplifier.coerce(default, &nothing)?)?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
+    let values = state()?.create_physical_expr(simple, &nothing)?.evaluate(&batch.map_err(DataFusionError::from)?)?;
+    Ok(values.into_array(rows)?)
 }
 
 /// The same as syntax, to be put into a statement.

@@ -1,20 +1,23 @@
 //! `INSERT INTO t VALUES (...)` of values that need no computing: around the planner, which takes longer than the insert.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::Schema as ArrowSchema;
+use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::logical_expr::Expr;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{self, ObjectName, SetExpr, Statement as Ast, TableObject};
-use taut_store::Table;
-use taut_types::ColumnIndex;
+use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
+use parking_lot::Mutex;
+use taut_store::{Constraints, Table, TableId};
+use taut_types::{ColumnIndex, Schema};
 
 use super::QuerySession;
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
-use crate::constraints::default_syntax;
+use crate::constraints::{default_expression, default_syntax, default_values};
 use crate::error::Result;
 use crate::kept::exact;
 use crate::load::check_constraints;
@@ -23,6 +26,8 @@ use crate::statement::{Listed, literal, local_name, normalize, parameter};
 
 /// More rows than these are planned: they may be worth blocks.
 const ROWS_MAX: usize = 256;
+/// Tables of which is remembered how values are inserted.
+const TARGETS_MAX: usize = 64;
 
 impl QuerySession {
     /// Inserts the rows of a statement that lists values, which are those of the columns as they are; returns how many.
@@ -34,15 +39,15 @@ impl QuerySession {
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
         let snapshot = self.snapshot();
-        let found = listed(statement).and_then(|(name, listed)| {
-            let table = snapshot.table(&local_name(name).ok()?)?;
-            let given = listed.values(table, values)?;
-            // Values that no parameter stands for are an error.
-            (given.parameters == values.len()).then_some((table, given))
-        });
-        let Some((table, given)) = found else { return Ok(None) };
+        let found =
+            listed(statement).and_then(|(name, listed)| Some((snapshot.table(&local_name(name).ok()?)?, listed)));
+        let Some((table, listed)) = found else { return Ok(None) };
+        let target = self.insert_targets.of(table)?;
+        // Values that no parameter stands for are an error.
+        let given = listed.values(table, &target, values).filter(|given| given.parameters == values.len());
+        let Some(given) = given else { return Ok(None) };
         self.check_may_write("INSERT")?;
-        let rows = given.rows(table)?;
+        let rows = given.rows(&target, self.planning.state(&self.context).config_options())?;
         let inserted = self.in_transaction(async |changes: Changes| {
             check_constraints(table, &changes.snapshot())?;
             if let Some(transaction) = changes.transaction() {
@@ -55,9 +60,85 @@ impl QuerySession {
     }
 }
 
+/// Tables into which values were inserted.
+#[derive(Debug, Default)]
+pub(super) struct InsertTargets(Mutex<HashMap<TableId, Arc<InsertTarget>>>);
+
+/// What makes rows of a table out of listed values, as long as it has these columns and constraints.
+#[derive(Debug)]
+pub(super) struct InsertTarget {
+    schema: Arc<Schema>,
+    constraints: Arc<Constraints>,
+    types: Vec<DataType>,
+    /// For each column what it has where a statement does not name it; `None` where the planner knows better.
+    defaults: Vec<Option<Column>>,
+    /// The columns of the table, all of which may be null.
+    nullable: SchemaRef,
+    conform: Conform,
+}
+
+/// The values of a column.
+#[derive(Clone, Debug)]
+enum Column {
+    /// One for each row.
+    Values(Vec<ScalarValue>),
+    /// The same for all rows.
+    Value(ScalarValue),
+    /// A default that is computed.
+    Computed(Expr),
+}
+
+impl InsertTargets {
+    /// For a table; made anew where it has changed.
+    ///
+    /// # Errors
+    /// When a check of the table cannot be planned any more.
+    pub fn of(&self, table: &Table) -> Result<Arc<InsertTarget>> {
+        if let Some(known) = self.0.lock().get(&table.id)
+            && Arc::ptr_eq(&known.schema, &table.schema)
+            && Arc::ptr_eq(&known.constraints, &table.constraints)
+        {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(InsertTarget::of(table)?);
+        let mut targets = self.0.lock();
+        if targets.len() >= TARGETS_MAX {
+            targets.clear();
+        }
+        targets.insert(table.id, Arc::clone(&made));
+        Ok(made)
+    }
+}
+
+impl InsertTarget {
+    fn of(table: &Table) -> Result<Self> {
+        let arrow = table.schema.arrow();
+        let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let nullable = Arc::new(ArrowSchema::new(nullable.collect::<Vec<_>>()));
+        let types: Vec<DataType> = arrow.fields().iter().map(|field| field.data_type().clone()).collect();
+        let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
+            None => ScalarValue::try_from(&types[place]).ok().map(Column::Value),
+            Some(sql) => {
+                let value = literal(&default_syntax(sql).ok()?).and_then(|value| exact(&value, &types[place]));
+                let computed = || default_expression(sql, table.schema.column(ColumnIndex::from(place)).logical_type);
+                value.map(Column::Value).or_else(|| computed().ok().map(Column::Computed))
+            }
+        };
+        Ok(Self {
+            schema: Arc::clone(&table.schema),
+            constraints: Arc::clone(&table.constraints),
+            defaults: (0..types.len()).map(default).collect(),
+            types,
+            conform: Conform::of_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
+            nullable,
+        })
+    }
+}
+
 /// The values of each column of a table.
 pub(super) struct Given {
-    columns: Vec<Vec<ScalarValue>>,
+    columns: Vec<Column>,
+    rows: usize,
     /// How many parameters there are.
     pub parameters: usize,
 }
@@ -87,7 +168,7 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
 
 impl Listed<'_> {
     /// The values of each column of a table, where all are known and exactly of its type.
-    pub(super) fn values(&self, table: &Table, values: &[Value]) -> Option<Given> {
+    pub(super) fn values(&self, table: &Table, target: &InsertTarget, values: &[Value]) -> Option<Given> {
         let Listed { columns: named, rows } = self;
         if !table.design.encodings.is_empty() {
             return None;
@@ -103,30 +184,24 @@ impl Listed<'_> {
         if places.iter().collect::<HashSet<_>>().len() != places.len() {
             return None;
         }
-        let mut used = 0;
-        let types: Vec<_> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
-        let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
-            Some(sql) if !places.contains(&place) => exact(&literal(&default_syntax(sql).ok()?)?, &types[place]),
-            _ => ScalarValue::try_from(&types[place]).ok(),
-        };
-        let defaults: Vec<ScalarValue> = (0..types.len()).map(default).collect::<Option<_>>()?;
-        let mut columns: Vec<Vec<ScalarValue>> = defaults.iter().map(|value| vec![value.clone(); rows.len()]).collect();
-        for (number, row) in rows.iter().enumerate() {
-            if row.content.len() != places.len() {
-                return None;
-            }
-            for (expression, place) in row.content.iter().zip(&places) {
-                let value = match parameter(expression) {
-                    Some(parameter) => {
-                        used = used.max(parameter + 1);
-                        values.get(parameter)?.clone()
-                    }
-                    None => literal(expression)?,
-                };
-                columns[*place][number] = exact(&value, &types[*place])?;
-            }
+        if rows.iter().any(|row| row.content.len() != places.len()) {
+            return None;
         }
-        Some(Given { columns, parameters: used })
+        let mut used = 0;
+        let mut columns: Vec<Option<Column>> = vec![None; target.types.len()];
+        for (position, place) in places.iter().enumerate() {
+            let value = |row: &Parens<Vec<ast::Expr>>| match parameter(&row.content[position]) {
+                Some(parameter) => {
+                    used = used.max(parameter + 1);
+                    exact(values.get(parameter)?, &target.types[*place])
+                }
+                None => exact(&literal(&row.content[position])?, &target.types[*place]),
+            };
+            columns[*place] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
+        }
+        let given = columns.into_iter().zip(&target.defaults);
+        let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
+        Some(Given { columns, rows: rows.len(), parameters: used })
     }
 }
 
@@ -135,13 +210,15 @@ impl Given {
     ///
     /// # Errors
     /// When one does not meet what the table demands, such as where a null must not be.
-    pub fn rows(self, table: &Table) -> Result<RecordBatch> {
-        let arrays = self.columns.into_iter().map(ScalarValue::iter_to_array);
-        let arrays = arrays.collect::<datafusion::common::Result<Vec<_>>>()?;
-        let arrow = table.schema.arrow();
-        let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
-        let nullable = Arc::new(ArrowSchema::new(nullable.collect::<Vec<_>>()));
-        let rows = RecordBatch::try_new(nullable, arrays).map_err(DataFusionError::from)?;
-        Ok(Conform::of_table(&rows.schema(), table)?.batch(&rows)?)
+    pub fn rows(self, target: &InsertTarget, settings: &Arc<ConfigOptions>) -> Result<RecordBatch> {
+        let rows = self.rows;
+        let array = |column: Column| match column {
+            Column::Values(values) => Ok(ScalarValue::iter_to_array(values)?),
+            Column::Value(value) => Ok(value.to_array_of_size(rows)?),
+            Column::Computed(default) => default_values(default, rows, settings),
+        };
+        let arrays = self.columns.into_iter().map(array).collect::<Result<_>>()?;
+        let rows = RecordBatch::try_new(Arc::clone(&target.nullable), arrays).map_err(DataFusionError::from)?;
+        Ok(target.conform.batch(&rows)?)
     }
 }

@@ -15,7 +15,8 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
-use taut_types::ColumnIndex;
+use taut_types::{ColumnIndex, LogicalType};
+use super::insert_values::InsertTarget;
 
 use super::queries::positional;
 use super::transactions::is_conflict;
@@ -260,8 +261,11 @@ impl QuerySession {
         let count = rows.len();
         if let Some(conflict) = mutate.mutation.conflict() {
             if count == 0 {
-                let given = mutate.mutation.listed().and_then(|listed| listed.values(table, values));
-                let Some(new) = given.map(|given| given.rows(table)).transpose()? else { return Ok(None) };
+                let target = self.insert_targets.of(table)?;
+                let given = mutate.mutation.listed().and_then(|listed| listed.values(table, &target, values));
+                let settings = self.planning.state(&self.context);
+                let new = given.map(|given| given.rows(&target, settings.config_options())).transpose()?;
+                let Some(new) = new else { return Ok(None) };
                 transaction.insert_rows(table.id, &new)?;
                 changes.wrote(table, WrittenRows::New(new));
                 return Ok(Some(1));
@@ -324,7 +328,7 @@ impl QuerySession {
     ) -> Result<Option<Arc<KeptChange>>> {
         let Mutate { mutation, names, plan: slot, .. } = mutate;
         let (of_conflict, given) = match mutation.kind {
-            MutationKind::Insert => match on_conflict(mutation, table, values)? {
+            MutationKind::Insert => match on_conflict(mutation, table, (&*self.insert_targets.of(table)?, values))? {
                 Some((update, given)) => (Some(update), given),
                 None => return Ok(None),
             },
@@ -427,7 +431,18 @@ fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr
 
 /// The defaults of a table as syntax.
 fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
-    table.constraints.defaults.iter().map(|(column, sql)| Ok((*column, default_syntax(sql)?))).collect()
+    let default = |(column, sql): (&ColumnIndex, &String)| {
+        let logical_type = table.schema.column(*column).logical_type;
+        // The planner's moments have nanoseconds, which a column has not, and SQL no name for others.
+        let syntax = match logical_type {
+            LogicalType::Timestamp | LogicalType::TimestampTz => {
+                default_syntax(&format!("arrow_cast(({sql}), '{:?}')", logical_type.arrow()))
+            }
+            _ => default_syntax(sql),
+        };
+        Ok((*column, syntax?))
+    };
+    table.constraints.defaults.iter().map(default).collect()
 }
 
 /// The keys of a table that `ON CONFLICT` means.
@@ -476,8 +491,12 @@ pub(super) async fn bound_plan(
 
 /// What an insert of one row does where a row has its key, if that is all that it can meet; and how many parameters its
 /// row has.
-fn on_conflict(mutation: &Mutation, table: &Table, values: &[Value]) -> Result<Option<(Mutation, usize)>> {
-    let given = mutation.listed().and_then(|listed| listed.values(table, values));
+fn on_conflict(
+    mutation: &Mutation,
+    table: &Table,
+    (target, values): (&InsertTarget, &[Value]),
+) -> Result<Option<(Mutation, usize)>> {
+    let given = mutation.listed().and_then(|listed| listed.values(table, target, values));
     let keys = conflict_keys(mutation, table)?;
     let (Some(given), [key]) = (given, keys.as_slice()) else { return Ok(None) };
     let defaults = defaults_of(table)?;

@@ -53,7 +53,7 @@ impl Planning {
         *self.state.lock() = None;
     }
 
-    fn state(&self, context: &SessionContext) -> Arc<SessionState> {
+    pub fn state(&self, context: &SessionContext) -> Arc<SessionState> {
         Arc::clone(self.state.lock().get_or_insert_with(|| Arc::new(context.state())))
     }
 }
