@@ -224,6 +224,26 @@ def test_frames_are_tables_by_name_registered_and_inserted(con, kind):
     assert con.table("t").layout == "packed_row"
 
 
+def test_returning_has_parameters(con):
+    con.sql("CREATE TABLE t (k bigint PRIMARY KEY, g int, s text)")
+    # Twice: from the second time on a plan may be kept.
+    for k in (1, 2, 3):
+        assert con.sql("INSERT INTO t VALUES (?, ?, ?) RETURNING k, s", (k, k * 10, "x")).fetchall() == [(k, "x")]
+        assert con.sql("UPDATE t SET g = g + ? WHERE k = ? RETURNING g + ?", (1, k, 5)).fetchall() == [(k * 10 + 6,)]
+        upsert = "INSERT INTO t VALUES ($1, $2, $3) ON CONFLICT (k) DO UPDATE SET g = excluded.g, s = t.s || $3 RETURNING g, s"
+        assert con.sql(upsert, (k, 7, "y")).fetchall() == [(7, "xy")]
+        named = "UPDATE t SET g = $g + $one WHERE k = $k RETURNING k + $one, $text"
+        assert con.sql(named, {"g": 1, "one": 1, "k": k, "text": "é"}).fetchall() == [(k + 1, "é")]
+        merge = "MERGE INTO t USING (SELECT ? AS k) AS u ON t.k = u.k WHEN MATCHED THEN UPDATE SET g = ? RETURNING g, ?"
+        assert con.sql(merge, (k, 9, "z")).fetchall() == [(9, "z")]
+    assert con.sql("DELETE FROM t WHERE k > ? RETURNING k", (1,)).fetchall() == [(2,), (3,)]
+    assert con.sql("EXPLAIN DELETE FROM t WHERE k = ? RETURNING k + ?", (1, 2)).fetchall()
+    for values in [(1,), (1, 2, 3)]:
+        with pytest.raises(taut.ProgrammingError, match=f"2 parameters, {len(values)} values are given"):
+            con.sql("UPDATE t SET g = ? WHERE k = 1 RETURNING g + ?", values)
+    assert con.sql("SELECT * FROM t").fetchall() == [(1, 9, "xy")]
+
+
 def test_rows_are_changed_by_frames(con):
     con.sql("CREATE TABLE t (k bigint PRIMARY KEY, v bigint)")
     con.sql("INSERT INTO t SELECT i, 0 FROM generate_series(0, 9) g(i)")
@@ -241,6 +261,14 @@ def test_rows_are_changed_by_frames(con):
     assert con.sql("SELECT k, v FROM t WHERE v > 0 ORDER BY k").fetchall() == [(1, 11), (2, 21), (20, 201)]
     with pytest.raises(taut.Error, match="no_such_frame"):
         con.sql("DELETE FROM t WHERE k IN (SELECT k FROM no_such_frame)")
+    # Names are looked for before the first statement of a text runs, and say nothing of what the others will find.
+    con.sql("CREATE TABLE later (k bigint); ALTER TABLE later ADD PRIMARY KEY (k); INSERT INTO later SELECT k FROM frame ON CONFLICT (k) DO NOTHING")
+    con.sql("BEGIN")
+    with pytest.raises(taut.Error, match="nothing"):
+        con.sql("UPDATE later SET nothing = 1 FROM frame")
+    with pytest.raises(taut.Error, match="ROLLBACK"):
+        con.sql("SELECT 1")
+    con.sql("ROLLBACK")
 
 
 def test_the_order_that_a_file_claims_is_not_believed(con, tmp_path):

@@ -1,7 +1,7 @@
 //! Values for the parameters of a statement: `$1`, `$2` and so on, or `?` for the next, by place; `$name` by name.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use datafusion::common::metadata::ScalarAndMetadata;
@@ -81,30 +81,53 @@ impl Parameters {
     /// # Errors
     /// When the statement has other parameters.
     pub(crate) fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
-        let Self::Named(named) = self else { return Ok(None) };
-        let EngineStatement::Statement(ast) = statement else { return Ok(None) };
+        if let Self::Positional(_) = self {
+            return Ok(None);
+        }
+        self.check(&names_in(statement))?;
+        Ok(self.numbered_part(statement))
+    }
+
+    /// As [`Parameters::numbered`], for a part of a statement, which need not have all of its parameters.
+    pub(crate) fn numbered_part(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
+        let Self::Named(named) = self else { return None };
+        let EngineStatement::Statement(ast) = statement else { return None };
         let mut ast = ast.clone();
         let mut names: Vec<String> = Vec::new();
-        let _: ControlFlow<()> = visit_expressions_mut(ast.as_mut(), |expression| {
-            if let Expr::Value(value) = expression
-                && let ast::Value::Placeholder(name) = &mut value.value
-            {
-                let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
-                    names.push(name.clone());
-                    names.len() - 1
-                });
-                *name = format!("${}", place + 1);
-            }
-            ControlFlow::Continue(())
+        each_name(&mut ast, |name| {
+            let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+                names.push(name.clone());
+                names.len() - 1
+            });
+            *name = format!("${}", place + 1);
         });
-        let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned();
-        let missing: Vec<_> = names.iter().filter(|name| value(name).is_none()).map(String::as_str).collect();
-        if !missing.is_empty() || names.len() != named.len() {
+        let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned().unwrap_or(Value::Null);
+        let values = names.iter().map(value).collect();
+        Some((EngineStatement::Statement(ast), Self::Positional(values)))
+    }
+
+    /// Whether these are the parameters of a statement that is run in parts.
+    ///
+    /// # Errors
+    /// When the parts have others.
+    pub(crate) fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
+        self.check(&parts.iter().flat_map(|part| names_in(part)).collect())
+    }
+
+    fn check(&self, wanted: &BTreeSet<String>) -> Result<()> {
+        let given = |parameter: &&String| {
+            let name = parameter.strip_prefix('$').unwrap_or(parameter);
+            match self {
+                Self::Positional(values) => name.parse().is_ok_and(|place| (1..=values.len()).contains(&place)),
+                Self::Named(values) => values.contains_key(name),
+            }
+        };
+        let missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
+        if !missing.is_empty() || wanted.len() != self.len() {
             let missing = missing.join(", ");
-            return Err(QueryError::Parameters { wanted: names.len(), given: named.len(), missing });
+            return Err(QueryError::Parameters { wanted: wanted.len(), given: self.len(), missing });
         }
-        let values = names.iter().filter_map(value).collect();
-        Ok(Some((EngineStatement::Statement(ast), Self::Positional(values))))
+        Ok(())
     }
 
     /// Puts the values into a plan.
@@ -112,24 +135,16 @@ impl Parameters {
     /// # Errors
     /// When the plan has other parameters.
     pub(crate) fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
-        let wanted = plan.get_parameter_names()?;
-        let given = |parameter: &String| {
-            let name = parameter.strip_prefix('$').unwrap_or(parameter);
-            match self {
-                Self::Positional(values) => name.parse().is_ok_and(|place| (1..=values.len()).contains(&place)),
-                Self::Named(values) => values.contains_key(name),
-            }
-        };
-        let mut missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
-        missing.sort_unstable();
-        if !missing.is_empty() || wanted.len() != self.len() {
-            return Err(QueryError::Parameters {
-                wanted: wanted.len(),
-                given: self.len(),
-                missing: missing.join(", "),
-            });
-        }
-        if wanted.is_empty() {
+        self.check(&plan.get_parameter_names()?.into_iter().collect())?;
+        self.bind_part(plan)
+    }
+
+    /// As [`Parameters::bind`], into the plan of a part of a statement.
+    ///
+    /// # Errors
+    /// When the plan has a parameter without a value.
+    pub(crate) fn bind_part(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if self.is_empty() {
             return Ok(plan);
         }
         let scalar = |value: &Value| ScalarAndMetadata::new(scalar_of(value), None);
@@ -141,6 +156,28 @@ impl Parameters {
         };
         Ok(plan.replace_params_with_values(&values)?)
     }
+}
+
+/// The names of the parameters of a statement, with their signs.
+fn names_in(statement: &EngineStatement) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    if let EngineStatement::Statement(ast) = statement {
+        each_name(&mut ast.clone(), |name| {
+            names.insert(name.clone());
+        });
+    }
+    names
+}
+
+fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
+    let _: ControlFlow<()> = visit_expressions_mut(ast, |expression| {
+        if let Expr::Value(value) = expression
+            && let ast::Value::Placeholder(name) = &mut value.value
+        {
+            visit(name);
+        }
+        ControlFlow::Continue(())
+    });
 }
 
 /// The place of a parameter, by its name in a statement or plan: 0 of `$1`.

@@ -232,10 +232,11 @@ impl QuerySession {
                 self.run_engine(&run, parameters).await
             }
             Statement::Mutation { mutation, names, plan, explain, .. } => {
-                let mutate = Mutate { mutation, names: names.as_ref(), parameters, plan };
+                let analyze = explain.as_ref().filter(|options| options.analyze);
+                let mutate = Mutate { mutation, names: names.as_ref(), parameters, plan, analyze };
                 match explain {
-                    None => self.mutate(&mutate).await,
-                    Some(options) => Box::pin(self.explain_mutation(&mutate, options)).await,
+                    Some(options) if !options.analyze => Box::pin(self.explain_mutation(&mutate, options)).await,
+                    _ => self.mutate(&mutate).await,
                 }
             }
             // Futures that are awaited here are in this one, whatever statement it is for, and many statements are short.
@@ -327,7 +328,10 @@ impl QuerySession {
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
             Statement::Engine { statement, .. } => read_tables(statement)?,
-            Statement::Mutation { mutation, .. } => self.named_tables(mutation)?,
+            Statement::Mutation { mutation, .. } => {
+                let is_other = |table: &&TableReference| table.table() != mutation.table;
+                mutation.named.iter().filter(is_other).cloned().collect()
+            }
             Statement::CreateTable { source: TableSource::Query(query), .. } => {
                 let query = EngineStatement::Statement(Box::new(Ast::Query(query.clone())));
                 resolve_table_references(&query, true)?.0
@@ -418,7 +422,7 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
 }
 
 /// Whether a query is a list of literals and parameters, which read no table.
-fn lists_values(query: &Query) -> bool {
+pub(crate) fn lists_values(query: &Query) -> bool {
     let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
     let SetExpr::Values(values) = query.body.as_ref() else { return false };
     query.with.is_none() && values.rows.iter().flat_map(|row| &row.content).all(is_value)

@@ -118,7 +118,10 @@ class Connection:
     def explain(
         self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, analyze: bool = False
     ) -> str:
-        """The plan of a query as text; with `analyze` it is run, and the plan shows what each part did and how long."""
+        """The plan of a query, or of an UPDATE, DELETE, MERGE or upsert, as text.
+
+        With `analyze` it is run, and the plan shows what each part did and how long: rows are changed then.
+        """
         if (count := self._native.count_statements(query)) != 1:
             raise _taut.ProgrammingError(f"one statement can be explained, here are {count}")
         words = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"

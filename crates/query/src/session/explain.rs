@@ -5,73 +5,81 @@
 
 use std::sync::Arc;
 
-use datafusion::common::format::{ExplainAnalyzeCategories, ExplainStatementOptions};
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion::common::format::{ExplainAnalyzeCategories, ExplainFormat, ExplainStatementOptions};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::analyze::AnalyzeExec;
-use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::TryStreamExt;
+use taut_store::Table;
 
-use super::mutate::{Asked, Mutate, asked, bound_plan, engine_query, target};
+use super::mutate::{Asked, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
 use super::{Outcome, QuerySession, collected};
 use crate::changes::Changes;
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 use crate::load::InsertExec;
 use crate::statement::MutationKind;
 
 impl QuerySession {
-    /// Shows how a mutation would be run; with `ANALYZE`, runs it and shows how that was.
+    /// Shows how a mutation would be run.
     pub(super) async fn explain_mutation(
         &self,
         mutate: &Mutate<'_>,
         options: &ExplainStatementOptions,
     ) -> Result<Outcome> {
-        if !options.analyze {
-            return self.show_plan(mutate, options).await;
-        }
-        self.check_may_write(mutate.mutation.kind.verb())?;
-        self.in_transaction(async |changes: Changes| self.analyze(&changes, mutate, options).await).await
-    }
-
-    async fn show_plan(&self, mutate: &Mutate<'_>, options: &ExplainStatementOptions) -> Result<Outcome> {
         let Mutate { mutation, names, parameters, .. } = mutate;
         let changes = self.changes();
         let snapshot = changes.snapshot();
         let table = target(&snapshot, mutation)?;
         let Asked { query, .. } = asked(mutation, table)?;
         let state = self.target_state(&changes, table, *names);
-        let (options, statement) = (options.clone(), Box::new(engine_query(query.query)));
-        let explain = EngineStatement::Explain(ExplainStatement { options, statement });
-        let plan = bound_plan(&state, explain, parameters).await?;
+        let query = engine_query(query.query);
+        check_parameters(&query, mutation, parameters)?;
+        let plan = bound_part(&state, explained(query, options), parameters).await?;
         Ok(Outcome::Rows(collected(state.create_physical_plan(&plan).await?, &state).await?))
     }
 
-    async fn analyze(
+    /// Runs a mutation and shows how that was.
+    pub(super) async fn analyze(
         &self,
         changes: &Changes,
         mutate: &Mutate<'_>,
+        table: &Arc<Table>,
         options: &ExplainStatementOptions,
     ) -> Result<Outcome> {
-        let snapshot = changes.snapshot();
-        let table = target(&snapshot, mutate.mutation)?;
+        if let Some(format) = options.format.as_ref().filter(|format| **format != ExplainFormat::Indent) {
+            let what = format!("EXPLAIN ANALYZE of {} with FORMAT {format}", mutate.mutation.kind.verb());
+            return Err(QueryError::unsupported(what, "FORMAT indent is"));
+        }
         let planned = self.plan_mutation(changes, mutate, table).await?;
         let rows = Arc::clone(&planned.rows);
         let plan: Arc<dyn ExecutionPlan> = match mutate.mutation.kind {
             MutationKind::Delete => rows,
             _ => Arc::new(InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows)),
         };
+        // By this future and no task of its own, which might go on after a cancellation.
+        let mut written = execute_stream(Arc::clone(&plan), planned.state.task_ctx())?;
+        while written.try_next().await?.is_some() {}
+        planned.delete_rows(table).await?;
         let defaults = &planned.state.config_options().explain;
-        let shows_statistics = options.show_statistics.unwrap_or(defaults.show_statistics);
-        let level = options.analyze_level.unwrap_or(defaults.analyze_level);
         let categories = match options.analyze_categories.as_ref().unwrap_or(&defaults.analyze_categories) {
             ExplainAnalyzeCategories::All => None,
             ExplainAnalyzeCategories::Only(categories) => Some(categories.clone()),
         };
-        let analyze = AnalyzeExec::builder(options.verbose, shows_statistics, plan, LogicalPlan::explain_schema())
-            .with_metric_types(level.included_types())
-            .with_metric_categories(categories)
-            .with_format(options.format.clone().unwrap_or_else(|| defaults.format.clone()));
-        let shown = collected(Arc::new(analyze.build()), &planned.state).await?;
-        planned.delete_rows(table).await?;
-        Ok(Outcome::Rows(shown))
+        let shown = DisplayableExecutionPlan::with_metrics(plan.as_ref())
+            .set_metric_types(options.analyze_level.unwrap_or(defaults.analyze_level).included_types())
+            .set_metric_categories(categories)
+            .set_show_statistics(options.show_statistics.unwrap_or(defaults.show_statistics))
+            .indent(options.verbose)
+            .to_string();
+        let columns =
+            ["Plan with Metrics".to_owned(), shown].map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
+        let schema = LogicalPlan::explain_schema();
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec()).map_err(DataFusionError::from)?;
+        let batches = futures::stream::iter([Ok(batch)]);
+        Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, batches))))
     }
 }

@@ -5,19 +5,18 @@ use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
-use datafusion::common::TableReference;
+use datafusion::common::format::ExplainStatementOptions;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::resolve::resolve_table_references;
+use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, LogicalType};
-use super::insert_values::InsertTarget;
 
+use super::insert_values::InsertTarget;
 use super::queries::positional;
 use super::transactions::is_conflict;
 use super::{Done, Outcome, QuerySession, collected, count_of};
@@ -44,6 +43,8 @@ pub(super) struct Mutate<'a> {
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
     pub plan: &'a Slot<KeptChange>,
+    /// How its run is to be shown in place of what it gives.
+    pub analyze: Option<&'a ExplainStatementOptions>,
 }
 
 /// A mutation that can be run.
@@ -115,22 +116,6 @@ impl QuerySession {
         Ok(Outcome::Done(Done::of("PREPARE")))
     }
 
-    /// The tables that a mutation names, beside the one that it changes.
-    ///
-    /// # Errors
-    /// When it does not fit that table, or a name is malformed.
-    pub(super) fn named_tables(&self, mutation: &Mutation) -> Result<Vec<TableReference>> {
-        // The statement itself says that there is no table.
-        let Ok(table) = self.table(&mutation.table) else { return Ok(Vec::new()) };
-        let Asked { query, .. } = asked(mutation, &table)?;
-        let mut named = Vec::new();
-        for query in [Some(query.query), mutation.returning_query()].into_iter().flatten() {
-            named.extend(resolve_table_references(&engine_query(query), true)?.0);
-        }
-        named.retain(|table| ![TARGET, WRITTEN].contains(&table.table()));
-        Ok(named)
-    }
-
     /// Whether a statement that lost against another transaction may be run again, on what there is now.
     fn runs_again(&self) -> Result<bool> {
         match self.transaction() {
@@ -167,6 +152,9 @@ impl QuerySession {
         let Mutate { mutation, .. } = mutate;
         let snapshot = changes.snapshot();
         let table = target(&snapshot, mutation)?;
+        if let Some(options) = mutate.analyze {
+            return Box::pin(self.analyze(changes, mutate, table, options)).await;
+        }
         if let Some(rows) = self.change_kept(changes, mutate, (&snapshot, table)).await? {
             return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows)));
         }
@@ -188,7 +176,16 @@ impl QuerySession {
         }
         let state = self.target_state(&changes, table, *names);
         let changed = ChangedRows::default();
-        let plan = bound_plan(&state, engine_query(query.query), parameters).await?;
+        let statement = engine_query(query.query);
+        check_parameters(&statement, mutation, parameters)?;
+        let plan = match mutate.analyze {
+            None => bound_part(&state, statement, parameters).await?,
+            // The planner says which options there are.
+            Some(options) => match bound_part(&state, explained(statement, options), parameters).await? {
+                LogicalPlan::Analyze(analyze) => Arc::unwrap_or_clone(analyze.input),
+                plan => plan,
+            },
+        };
         let physical = state.create_physical_plan(&plan).await?;
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
         let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
@@ -359,7 +356,7 @@ impl QuerySession {
         catalog.keys_hold = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
         let state = catalog.state(self.context.state());
-        let plan = bound_plan(&state, engine_query(query), parameters).await?;
+        let plan = bound_part(&state, engine_query(query), parameters).await?;
         // All of them now: an error must come before the rows are committed.
         collected(state.create_physical_plan(&plan).await?, &state).await
     }
@@ -477,15 +474,26 @@ pub(super) fn engine_query(query: Box<Query>) -> EngineStatement {
     EngineStatement::Statement(Box::new(Ast::Query(query)))
 }
 
-/// A query or its `EXPLAIN`, planned, with values for its parameters.
-pub(super) async fn bound_plan(
+/// The `EXPLAIN` of a query.
+pub(super) fn explained(query: EngineStatement, options: &ExplainStatementOptions) -> EngineStatement {
+    EngineStatement::Explain(ExplainStatement { options: options.clone(), statement: Box::new(query) })
+}
+
+/// Whether a mutation with this query has these parameters.
+pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, parameters: &Parameters) -> Result<()> {
+    let returning = mutation.returning_query().map(engine_query);
+    parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())
+}
+
+/// A query of a mutation, or its `EXPLAIN`, planned, with values for those parameters of the mutation that it has.
+pub(super) async fn bound_part(
     state: &SessionState,
     statement: EngineStatement,
     parameters: &Parameters,
 ) -> Result<LogicalPlan> {
-    match parameters.numbered(&statement)? {
-        Some((statement, parameters)) => parameters.bind(state.statement_to_plan(statement).await?),
-        None => parameters.bind(state.statement_to_plan(statement).await?),
+    match parameters.numbered_part(&statement) {
+        Some((statement, parameters)) => parameters.bind_part(state.statement_to_plan(statement).await?),
+        None => parameters.bind_part(state.statement_to_plan(statement).await?),
     }
 }
 

@@ -209,7 +209,8 @@ impl QuerySession {
     ) -> Result<Outcome> {
         let prepared = self.prepared.get(name)?;
         if let Statement::Mutation { mutation, names, plan, .. } = &prepared {
-            return self.mutate(&Mutate { mutation, names: names.as_ref(), parameters: values, plan }).await;
+            let mutate = Mutate { mutation, names: names.as_ref(), parameters: values, plan, analyze: None };
+            return self.mutate(&mutate).await;
         }
         let Some(prepared) = Run::of(&prepared) else {
             return Err(QueryError::NotFound { kind: "prepared statement", name: name.to_owned() });

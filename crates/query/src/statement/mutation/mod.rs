@@ -22,9 +22,13 @@ mod update;
 
 use std::ops::Range;
 
+use datafusion::common::TableReference;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
 
 use crate::error::{QueryError, Result};
+use crate::session::lists_values;
 
 use self::target::Target;
 
@@ -102,6 +106,8 @@ pub struct Mutation {
     pub kind: MutationKind,
     /// What `RETURNING` asks for.
     pub returning: Option<Vec<SelectItem>>,
+    /// The tables that it names, that which it changes too.
+    pub named: Vec<TableReference>,
     with: Option<With>,
     parts: Parts,
 }
@@ -146,6 +152,18 @@ impl Outputs {
     }
 }
 
+/// The tables that a statement names. A name that is none is an error when it is planned.
+fn named_tables(ast: &Ast) -> Vec<TableReference> {
+    if let Ast::Insert(insert) = ast
+        && insert.source.as_ref().is_some_and(|source| lists_values(source))
+        && insert.returning.is_none()
+    {
+        return Vec::new();
+    }
+    let statement = EngineStatement::Statement(Box::new(ast.clone()));
+    resolve_table_references(&statement, true).map(|(tables, _)| tables).unwrap_or_default()
+}
+
 impl Mutation {
     /// Whether a statement changes rows in a way that DataFusion does not plan.
     pub(super) fn is(ast: &Ast) -> bool {
@@ -162,6 +180,11 @@ impl Mutation {
     /// # Errors
     /// When it has parts that are not supported.
     pub(super) fn of(ast: Ast) -> Result<Self> {
+        let named = named_tables(&ast);
+        Ok(Self { named, ..Self::without_names(ast)? })
+    }
+
+    fn without_names(ast: Ast) -> Result<Self> {
         let (kind, (target, parts, returning)) = match ast {
             Ast::Insert(insert) => (MutationKind::Insert, insert::parts(insert)?),
             Ast::Update(update) => (MutationKind::Update, update::parts(update)?),
@@ -171,11 +194,11 @@ impl Mutation {
                 let with = query.with.clone();
                 check_with(with.as_ref())?;
                 let Some(body) = body_of(&query) else { return Err(no_mutation()) };
-                return Ok(Self { with, ..Self::of(body.clone())? });
+                return Ok(Self { with, ..Self::without_names(body.clone())? });
             }
             _ => return Err(no_mutation()),
         };
-        Ok(Self { table: target.table, alias: target.alias, kind, returning, with: None, parts })
+        Ok(Self { table: target.table, alias: target.alias, kind, returning, named: Vec::new(), with: None, parts })
     }
 
     /// What `ON CONFLICT` says, where it is there.
