@@ -467,17 +467,17 @@ mod tests {
     fn few_rows_are_what_their_bits_would_be() {
         for (parts, left_out) in [
             (vec![], vec![]),
-            (vec![0..1], vec![]),
-            (vec![0..1], vec![0]),
-            (vec![90..99], vec![]),
-            (vec![90..99], vec![92, 98]),
-            (vec![3..5, 9..10, 70..80], vec![9]),
-            (vec![3..5, 9..10, 70..80], vec![3, 4, 9]),
+            (vec![(0, 1)], vec![]),
+            (vec![(0, 1)], vec![0]),
+            (vec![(90, 99)], vec![]),
+            (vec![(90, 99)], vec![92, 98]),
+            (vec![(3, 5), (9, 10), (70, 80)], vec![9]),
+            (vec![(3, 5), (9, 10), (70, 80)], vec![3, 4, 9]),
         ] {
             let (mut ranges, mut bits) = (RowRanges::none(), Bitmap::none(1_000));
-            for part in parts {
-                bits.set_range(part.start as usize..part.end as usize);
-                ranges.push(part);
+            for (start, end) in parts {
+                bits.set_range(start as usize..end as usize);
+                ranges.push(start..end);
             }
             left_out.iter().for_each(|row| bits.clear(*row as usize));
             let few = Selection::of_few(&ranges, 1_000, |row| left_out.contains(&row));
