@@ -506,9 +506,13 @@ fn pairs(options: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
 /// Runs a plan to its end, and gives its rows.
 async fn collected(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<SendableRecordBatchStream> {
     let schema = plan.schema();
-    let rows: Vec<RecordBatch> = execute_stream(plan, state.task_ctx())?.try_collect().await?;
+    Ok(ready(schema, execute_stream(plan, state.task_ctx())?.try_collect().await?))
+}
+
+/// Rows that are there.
+fn ready(schema: SchemaRef, rows: Vec<RecordBatch>) -> SendableRecordBatchStream {
     let rows = futures::stream::iter(rows.into_iter().map(Ok));
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 /// The sum of the one count that an insert or copy yields.

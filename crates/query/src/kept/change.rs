@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use datafusion::arrow::array::AsArray;
+use datafusion::arrow::array::{ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, UInt64Type};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -28,6 +28,7 @@ use taut_store::{Catalog, RowId, RowSet, Table};
 use taut_types::ColumnIndex;
 
 use super::lookup::Lookup;
+use super::returning::Returning;
 use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, relies_on_keys, without_rows};
 use crate::conform::Conform;
 use crate::parameters::{self, Value, scalar_of};
@@ -39,10 +40,10 @@ pub struct KeptChange {
     basis: Basis,
     /// `None` for those that are for rows to insert alone.
     parameters: Vec<Option<Parameter>>,
-    lookup: Lookup,
-    /// The place of the ids of rows in what is looked up.
-    row: usize,
+    /// How its rows are found, and the place of their ids in what is looked up; `None` where there is only to be inserted.
+    lookup: Option<(Lookup, usize)>,
     update: Option<Update>,
+    returning: Option<Returning>,
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
     /// See [`super::relies_on_keys`].
     pub relies_on_keys: bool,
@@ -75,12 +76,18 @@ impl Parameter {
 /// How rows get new values.
 #[derive(Debug)]
 struct Update {
-    /// Columns of the lookup, and then the parameters.
-    input: Arc<ArrowSchema>,
-    /// For each column of the table.
-    values: Vec<Arc<dyn PhysicalExpr>>,
+    /// For each column of the table, over the columns of the lookup.
+    values: Computed,
     output: Arc<ArrowSchema>,
     conform: Conform,
+}
+
+/// Expressions over some columns and the parameters.
+#[derive(Debug)]
+pub(super) struct Computed {
+    /// The columns, and then the parameters.
+    input: Arc<ArrowSchema>,
+    values: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 /// The rows that a change concerns.
@@ -88,14 +95,14 @@ struct Update {
 pub struct FoundRows {
     /// Which they are.
     pub rows: RowSet,
-    /// Those that take their place; `None` where they are deleted.
+    /// Those that take their place; where they are deleted they themselves, if somebody asks for them.
     pub new: Option<RecordBatch>,
 }
 
 /// A plan in which all parameters have types.
 pub struct Typed {
-    plan: LogicalPlan,
-    parameters: Vec<Option<Parameter>>,
+    pub(super) plan: LogicalPlan,
+    pub(super) parameters: Vec<Option<Parameter>>,
 }
 
 /// A mutation that was planned.
@@ -108,6 +115,10 @@ pub struct Planned<'a> {
     pub assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
     /// How many parameters may be missing in the query, the first ones: those of rows to insert.
     pub given: usize,
+    /// Whether its rows go, and no others come.
+    pub is_deletion: bool,
+    /// What it gives of the rows.
+    pub returning: Option<Returning>,
 }
 
 impl Kept for KeptChange {
@@ -119,11 +130,12 @@ impl Kept for KeptChange {
 impl KeptChange {
     /// A mutation of a table as one to keep; `None` where it cannot be.
     pub fn of(planned: Planned<'_>, table: &Table, (state, basis): (&SessionState, Basis)) -> Option<Self> {
-        let Planned { query: Typed { plan, parameters }, outputs, assigned, given } = planned;
+        let Planned { query: Typed { plan, parameters }, outputs, assigned, given, is_deletion, returning } = planned;
         if !is_query(&plan) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
             return None;
         }
-        if parameters.iter().skip(given).any(Option::is_none) {
+        let is_returned = |place: usize| returning.as_ref().is_some_and(|returning| returning.uses(place));
+        if parameters.iter().enumerate().skip(given).any(|(place, use_)| use_.is_none() && !is_returned(place)) {
             return None;
         }
         let relies_on_keys = relies_on_keys(&plan);
@@ -142,9 +154,24 @@ impl KeptChange {
         let new = expressions.get(outputs.columns.clone())?;
         let update = match new.is_empty() {
             true => None,
-            false => Some(Update::of(new, (input.schema(), &parameters), table, state).ok()?),
+            false => Some(Update::of(new, (input.schema(), &parameters), (table, is_deletion), state).ok()?),
         };
-        Some(Self { basis, parameters, lookup, row, update, assigned, relies_on_keys })
+        let lookup = Some((lookup, row));
+        Some(Self { basis, parameters, lookup, update, returning, assigned, relies_on_keys })
+    }
+
+    /// An insertion of values that returns them, for so many parameters.
+    pub fn inserting(returning: Returning, parameters: usize, basis: Basis) -> Self {
+        let (parameters, returning) = (vec![None; parameters], Some(returning));
+        Self { basis, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
+    }
+
+    /// What it gives of the rows that were written or deleted, in columns of the table; `None` where it gives no rows.
+    ///
+    /// # Errors
+    /// When an expression cannot be evaluated.
+    pub fn returned(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<Option<RecordBatch>> {
+        self.returning.as_ref().map(|returning| returning.rows(rows, values)).transpose()
     }
 
     /// The columns that it may give other values; `None` for all.
@@ -158,12 +185,12 @@ impl KeptChange {
     /// When a block cannot be read, or a new value cannot be computed or does not fit its column.
     pub fn find(&self, snapshot: &Catalog, values: &[Value]) -> Result<Option<FoundRows>> {
         let Some(values) = self.values(values) else { return Ok(None) };
-        let Some(batches) = self.lookup.run(snapshot, &values)? else { return Ok(None) };
-        let mut rows = RowSet::default();
-        let mut new = None;
+        let (mut rows, mut new) = (RowSet::default(), None);
+        let Some((lookup, row)) = &self.lookup else { return Ok(Some(FoundRows { rows, new })) };
+        let Some(batches) = lookup.run(snapshot, &values)? else { return Ok(None) };
         // There is one batch at most.
         for batch in &batches {
-            let ids = batch.column(self.row).as_primitive_opt::<UInt64Type>();
+            let ids = batch.column(*row).as_primitive_opt::<UInt64Type>();
             let ids = ids.ok_or_else(|| internal_datafusion_err!("the id of a row is no number"))?;
             rows.extend(&ids.values().iter().map(|id| RowId(*id)).collect());
             new = self.update.as_ref().map(|update| update.batch(batch, &values)).transpose()?;
@@ -173,31 +200,63 @@ impl KeptChange {
 
     /// Whether it is for values of these types.
     pub fn is_for(&self, values: &[Value]) -> bool {
-        self.values(values).is_some()
+        self.values(values).is_some() && self.returning.as_ref().is_none_or(|returning| returning.is_for(values))
     }
 
     fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
-        if values.len() != self.parameters.len() {
-            return None;
-        }
-        let value = |(value, parameter): (&Value, &Option<Parameter>)| match parameter {
-            None => Some(ScalarValue::Null),
-            Some(parameter) => parameter.value(value),
-        };
-        values.iter().zip(&self.parameters).map(value).collect()
+        values_of(&self.parameters, values)
     }
+}
+
+/// Values in the types of parameters, those that nobody uses as nulls; `None` where one does not fit.
+pub(super) fn values_of(parameters: &[Option<Parameter>], values: &[Value]) -> Option<Vec<ScalarValue>> {
+    if values.len() != parameters.len() {
+        return None;
+    }
+    let value = |(value, parameter): (&Value, &Option<Parameter>)| match parameter {
+        None => Some(ScalarValue::Null),
+        Some(parameter) => parameter.value(value),
+    };
+    values.iter().zip(parameters).map(value).collect()
 }
 
 impl Update {
     fn of(
         values: &[Expr],
         (columns, parameters): (&DFSchema, &[Option<Parameter>]),
-        table: &Table,
+        (table, is_deletion): (&Table, bool),
         state: &SessionState,
     ) -> crate::error::Result<Self> {
+        let types: Vec<DataType> = columns.fields().iter().map(|column| column.data_type().clone()).collect();
+        let values = Computed::of(values, (&types, |column| columns.index_of_column(column)), parameters, state)?;
+        let output = Arc::new(ArrowSchema::new(values.fields()?));
+        let conform = match is_deletion {
+            true => Conform::new(&output, &table.schema, &table.name)?,
+            false => Conform::of_table(&output, table)?,
+        };
+        Ok(Self { values, output, conform })
+    }
+
+    fn batch(&self, found: &RecordBatch, values: &[ScalarValue]) -> Result<RecordBatch> {
+        let arrays = self.values.arrays(found, values)?;
+        self.conform.batch(&RecordBatch::try_new(Arc::clone(&self.output), arrays)?)
+    }
+}
+
+impl Computed {
+    /// Expressions over columns of these types, whose places are given by their names in the expressions.
+    ///
+    /// # Errors
+    /// When one has a part that is neither known nor computed.
+    pub fn of(
+        values: &[Expr],
+        (columns, place_of_column): (&[DataType], impl Fn(&Column) -> Result<usize>),
+        parameters: &[Option<Parameter>],
+        state: &SessionState,
+    ) -> Result<Self> {
         let field = |name: String, data_type: &DataType| Field::new(name, data_type.clone(), true);
-        let of_columns = columns.fields().iter().enumerate();
-        let of_columns = of_columns.map(|(place, column)| field(format!("column {place}"), column.data_type()));
+        let of_columns = columns.iter().enumerate();
+        let of_columns = of_columns.map(|(place, data_type)| field(format!("column {place}"), data_type));
         let of_parameters = parameters.iter().enumerate();
         let type_of = |parameter: &Option<Parameter>| parameter.as_ref().map_or(DataType::Null, Parameter::data_type);
         let of_parameters = of_parameters.map(|(place, parameter)| field(parameter_name(place), &type_of(parameter)));
@@ -205,35 +264,43 @@ impl Update {
         let input_schema = DFSchema::try_from(Arc::clone(&input))?;
         let named = |expression: Expr| {
             let name = match &expression {
-                Expr::Column(column) => format!("column {}", columns.index_of_column(column)?),
+                Expr::Column(column) => format!("column {}", place_of_column(column)?),
                 Expr::Placeholder(placeholder) => parameter_name(place_of(&placeholder.id)?),
                 _ => return Ok(Transformed::no(expression)),
             };
             Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
         };
-        let mut compiled: Vec<Arc<dyn PhysicalExpr>> = Vec::with_capacity(values.len());
-        let mut fields = Vec::with_capacity(values.len());
-        for (place, value) in values.iter().enumerate() {
+        let compiled = |value: &Expr| {
             let value = value.clone().unalias().transform_up(named)?.data;
-            let value = state.create_physical_expr(value, &input_schema)?;
-            fields.push(field(format!("value {place}"), &value.data_type(&input)?));
-            compiled.push(value);
-        }
-        let output = Arc::new(ArrowSchema::new(fields));
-        let conform = Conform::of_table(&output, table)?;
-        Ok(Self { input, values: compiled, output, conform })
+            state.create_physical_expr(value, &input_schema)
+        };
+        let values = values.iter().map(compiled).collect::<Result<_>>()?;
+        Ok(Self { input, values })
     }
 
-    fn batch(&self, found: &RecordBatch, values: &[ScalarValue]) -> Result<RecordBatch> {
-        let rows = found.num_rows();
-        let mut columns = found.columns().to_vec();
-        for value in values {
-            columns.push(value.to_array_of_size(rows)?);
+    /// What comes out, by numbers.
+    ///
+    /// # Errors
+    /// When an expression has no type.
+    pub fn fields(&self) -> Result<Vec<Field>> {
+        let field = |(place, value): (usize, &Arc<dyn PhysicalExpr>)| {
+            Ok(Field::new(format!("value {place}"), value.data_type(&self.input)?, true))
+        };
+        self.values.iter().enumerate().map(field).collect()
+    }
+
+    /// The values for some rows.
+    ///
+    /// # Errors
+    /// When one cannot be evaluated.
+    pub fn arrays(&self, rows: &RecordBatch, parameters: &[ScalarValue]) -> Result<Vec<ArrayRef>> {
+        let count = rows.num_rows();
+        let mut columns = rows.columns().to_vec();
+        for value in parameters {
+            columns.push(value.to_array_of_size(count)?);
         }
         let input = RecordBatch::try_new(Arc::clone(&self.input), columns)?;
-        let values = self.values.iter().map(|value| value.evaluate(&input)?.into_array(rows));
-        let new = RecordBatch::try_new(Arc::clone(&self.output), values.collect::<Result<_>>()?)?;
-        self.conform.batch(&new)
+        self.values.iter().map(|value| value.evaluate(&input)?.into_array(count)).collect()
     }
 }
 
@@ -328,7 +395,7 @@ fn uses_in_comparison(part: &Expr, uses: &mut BTreeMap<usize, Vec<Parameter>>) -
 }
 
 /// Whether no function is given a parameter that may have to be one value for all rows, or decide about the function's type.
-fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
+pub(super) fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
     let is_parameter = |part: &Expr| Ok(matches!(part, Expr::Placeholder(_)));
     let mut computes = true;
     plan.apply_with_subqueries(|node| {

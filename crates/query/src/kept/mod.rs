@@ -8,6 +8,7 @@
 mod change;
 mod exact;
 pub mod lookup;
+mod returning;
 mod texts;
 
 use std::fmt::{self, Debug, Formatter};
@@ -26,6 +27,7 @@ use taut_store::{Catalog, Store, TableId};
 pub use self::change::{FoundRows, KeptChange, Planned, Typed};
 pub use self::exact::exact;
 use self::lookup::Lookup;
+pub use self::returning::Returning;
 use crate::parameters::Value;
 use crate::table::TautTable;
 

@@ -11,13 +11,12 @@ use datafusion::common::DataFusionError;
 use datafusion::common::format::{ExplainAnalyzeCategories, ExplainFormat, ExplainStatementOptions};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt;
 use taut_store::Table;
 
 use super::mutate::{Asked, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
-use super::{Outcome, QuerySession, collected};
+use super::{Outcome, QuerySession, collected, ready};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::load::InsertExec;
@@ -79,7 +78,6 @@ impl QuerySession {
             ["Plan with Metrics".to_owned(), shown].map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
         let schema = LogicalPlan::explain_schema();
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec()).map_err(DataFusionError::from)?;
-        let batches = futures::stream::iter([Ok(batch)]);
-        Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, batches))))
+        Ok(Outcome::Rows(ready(schema, vec![batch])))
     }
 }

@@ -163,10 +163,15 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
     let is_whole =
         source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
     let listed = Listed { columns: &insert.columns, rows: &values.rows };
-    (is_whole && (1..=ROWS_MAX).contains(&listed.rows.len())).then_some((name, listed))
+    (is_whole && listed.is_few()).then_some((name, listed))
 }
 
 impl Listed<'_> {
+    /// Whether these are rows that need no plan.
+    pub(super) fn is_few(&self) -> bool {
+        (1..=ROWS_MAX).contains(&self.rows.len())
+    }
+
     /// The values of each column of a table, where all are known and exactly of its type.
     pub(super) fn values(&self, table: &Table, target: &InsertTarget, values: &[Value]) -> Option<Given> {
         let Listed { columns: named, rows } = self;

@@ -19,18 +19,18 @@ use taut_types::{ColumnIndex, LogicalType};
 use super::insert_values::InsertTarget;
 use super::queries::positional;
 use super::transactions::is_conflict;
-use super::{Done, Outcome, QuerySession, collected, count_of};
+use super::{Done, Outcome, QuerySession, collected, count_of, ready};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
-use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Slot, Typed};
+use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot, Typed};
 use crate::load::{InsertExec, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::{Parameters, Value};
 use crate::statement::{
-    ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET, TargetColumn,
-    WRITTEN,
+    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET,
+    TargetColumn, WRITTEN,
 };
 use crate::table::TautTable;
 
@@ -155,8 +155,10 @@ impl QuerySession {
         if let Some(options) = mutate.analyze {
             return Box::pin(self.analyze(changes, mutate, table, options)).await;
         }
-        if let Some(rows) = self.change_kept(changes, mutate, (&snapshot, table)).await? {
-            return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows)));
+        match self.change_kept(changes, mutate, (&snapshot, table)).await? {
+            Some((_, Some(returned))) => return Ok(Outcome::Rows(ready(returned.schema(), vec![returned]))),
+            Some((rows, None)) => return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows))),
+            None => {}
         }
         Box::pin(self.mutate_planned(changes, mutate, table)).await
     }
@@ -239,14 +241,14 @@ impl QuerySession {
         }
     }
 
-    /// Changes the rows of a mutation that was run before and looks its rows up, and tells how many. `None` for all
-    /// others, which are planned.
+    /// Changes the rows of a mutation that was run before and looks its rows up; tells how many, and gives what it returns
+    /// of them. `None` for all others, which are planned.
     async fn change_kept(
         &self,
         changes: &Changes,
         mutate: &Mutate<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<(u64, Option<RecordBatch>)>> {
         let Some(transaction) = changes.transaction() else { return Ok(None) };
         let Some(kept) = self.kept_change(changes, mutate, (snapshot, table)).await? else { return Ok(None) };
         let Some(values) = positional(mutate.parameters) else { return Ok(None) };
@@ -255,27 +257,30 @@ impl QuerySession {
         if new.as_ref().is_some_and(|new| !is_few(new)) {
             return Ok(None);
         }
-        let count = rows.len();
-        if let Some(conflict) = mutate.mutation.conflict() {
+        let (kind, count) = (mutate.mutation.kind, rows.len());
+        if kind == MutationKind::Insert {
             if count == 0 {
                 let target = self.insert_targets.of(table)?;
                 let given = mutate.mutation.listed().and_then(|listed| listed.values(table, &target, values));
                 let settings = self.planning.state(&self.context);
                 let new = given.map(|given| given.rows(&target, settings.config_options())).transpose()?;
                 let Some(new) = new else { return Ok(None) };
+                let returned = kept.returned(Some(&new), values)?;
+                let count = new.num_rows() as u64;
                 transaction.insert_rows(table.id, &new)?;
                 changes.wrote(table, WrittenRows::New(new));
-                return Ok(Some(1));
+                return Ok(Some((count, returned)));
             }
-            if !conflict.updates() {
-                return Ok(Some(0));
+            if !mutate.mutation.conflict().is_some_and(Conflict::updates) {
+                return Ok(Some((0, kept.returned(None, values)?)));
             }
         }
+        let returned = kept.returned(new.as_ref(), values)?;
         if count > 0 {
             transaction.delete_rows(table.id, &rows).await?;
         }
         let changes = changes.assigning(kept.assigned().cloned());
-        match new {
+        match new.filter(|_| kind != MutationKind::Delete) {
             Some(new) => {
                 transaction.insert_rows(table.id, &new)?;
                 changes.wrote(table, WrittenRows::New(new));
@@ -283,7 +288,7 @@ impl QuerySession {
             }
             None => changes.wrote(table, WrittenRows::Deleted(rows)),
         }
-        Ok(Some(count))
+        Ok(Some((count, returned)))
     }
 
     /// What is kept of a mutation, which is made when it runs the second time.
@@ -295,8 +300,10 @@ impl QuerySession {
     ) -> Result<Option<Arc<KeptChange>>> {
         let Mutate { mutation, parameters, plan: slot, .. } = mutate;
         let is_simple = match mutation.kind {
-            MutationKind::Update | MutationKind::Delete => mutation.returning.is_none(),
-            MutationKind::Insert => mutation.returning.is_none() && mutation.conflict().is_some(),
+            MutationKind::Update | MutationKind::Delete => true,
+            MutationKind::Insert => {
+                mutation.conflict().is_some() || mutation.listed().is_some_and(|listed| listed.is_few())
+            }
             MutationKind::Merge => false,
         };
         // Rows of a table that asks for encodings go to blocks, which say whether they admit them.
@@ -324,6 +331,24 @@ impl QuerySession {
         values: &[Value],
     ) -> Result<Option<Arc<KeptChange>>> {
         let Mutate { mutation, names, plan: slot, .. } = mutate;
+        let returning = match mutation.returning_query() {
+            None => None,
+            Some(query) => {
+                let state = self.written_state(changes, MemTable::try_new(table.schema.arrow(), vec![vec![]])?);
+                let plan = state.statement_to_plan(engine_query(query)).await?;
+                let returning = Typed::of(plan, values).and_then(|query| Returning::of(query, table, &state));
+                let Some(returning) = returning else {
+                    slot.keep(basis, None);
+                    return Ok(None);
+                };
+                Some(returning)
+            }
+        };
+        if mutation.kind == MutationKind::Insert && mutation.conflict().is_none() {
+            let kept = returning.map(|returning| Arc::new(KeptChange::inserting(returning, values.len(), basis)));
+            slot.keep(basis, kept.as_ref());
+            return Ok(kept);
+        }
         let (of_conflict, given) = match mutation.kind {
             MutationKind::Insert => match on_conflict(mutation, table, (&*self.insert_targets.of(table)?, values))? {
                 Some((update, given)) => (Some(update), given),
@@ -336,7 +361,8 @@ impl QuerySession {
         // Other values may have types.
         let plan = state.statement_to_plan(engine_query(query.query)).await?;
         let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
-        let planned = Planned { query: typed, outputs: &query.outputs, assigned, given };
+        let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
+        let planned = Planned { query: typed, outputs, assigned, given, is_deletion, returning };
         let kept = KeptChange::of(planned, table, (&state, basis)).map(Arc::new);
         let kept = kept.filter(|kept| !kept.relies_on_keys || self.keys_hold());
         slot.keep(basis, kept.as_ref());
@@ -351,14 +377,19 @@ impl QuerySession {
         query: Box<Query>,
         parameters: &Parameters,
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
+        let state = self.written_state(changes, written);
+        let plan = bound_part(&state, engine_query(query), parameters).await?;
+        // All of them now: an error must come before the rows are committed.
+        collected(state.create_physical_plan(&plan).await?, &state).await
+    }
+
+    /// The state in which `RETURNING` is planned and run.
+    fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
         // What foreign keys ask for is done at the end of the statement.
         catalog.keys_hold = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
-        let state = catalog.state(self.context.state());
-        let plan = bound_part(&state, engine_query(query), parameters).await?;
-        // All of them now: an error must come before the rows are committed.
-        collected(state.create_physical_plan(&plan).await?, &state).await
+        catalog.state(self.context.state())
     }
 
     /// The state in which the query of a mutation of a table is planned and run.

@@ -1,0 +1,78 @@
+//! `RETURNING` of changes that run without a planner: expressions over the columns of the rows that were written, or that
+//! are deleted, and the parameters.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{Column, Result, internal_datafusion_err};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use taut_store::Table;
+
+use super::change::{Computed, Parameter, Typed, computes_with_arrays, values_of};
+use super::is_immutable;
+use crate::parameters::Value;
+
+/// What is given of rows of a table.
+#[derive(Debug)]
+pub struct Returning {
+    parameters: Vec<Option<Parameter>>,
+    values: Computed,
+    output: SchemaRef,
+}
+
+impl Returning {
+    /// The query of a `RETURNING`, over the rows of a table alone; `None` where it is more than expressions.
+    pub fn of(query: Typed, table: &Table, state: &SessionState) -> Option<Self> {
+        let Typed { plan, parameters } = query;
+        let LogicalPlan::Projection(projection) = &plan else { return None };
+        if !is_relation(&projection.input) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
+            return None;
+        }
+        let place = |column: &Column| {
+            let place = table.schema.index_of(&column.name).map(|place| place.index());
+            place.ok_or_else(|| internal_datafusion_err!("no column {}", column.name))
+        };
+        let types: Vec<DataType> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
+        let values = Computed::of(&projection.expr, (&types, place), &parameters, state).ok()?;
+        let output = Arc::clone(plan.schema().inner());
+        let computed = values.fields().ok()?;
+        let mut types = output.fields().iter().zip(&computed);
+        types.all(|(wanted, found)| wanted.data_type() == found.data_type()).then_some(Self {
+            parameters,
+            values,
+            output,
+        })
+    }
+
+    /// Whether it has a parameter, by its place.
+    pub fn uses(&self, parameter: usize) -> bool {
+        self.parameters.get(parameter).is_some_and(Option::is_some)
+    }
+
+    /// Whether it is for values of these types.
+    pub fn is_for(&self, values: &[Value]) -> bool {
+        values_of(&self.parameters, values).is_some()
+    }
+
+    /// What it gives of some rows, or of none.
+    ///
+    /// # Errors
+    /// When an expression cannot be evaluated.
+    pub fn rows(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<RecordBatch> {
+        let Some(rows) = rows else { return Ok(RecordBatch::new_empty(Arc::clone(&self.output))) };
+        let values = values_of(&self.parameters, values);
+        let values = values.ok_or_else(|| internal_datafusion_err!("values for other parameters"))?;
+        Ok(RecordBatch::try_new(Arc::clone(&self.output), self.values.arrays(rows, &values)?)?)
+    }
+}
+
+/// Whether a plan gives all rows of a relation.
+fn is_relation(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.filters.is_empty() && scan.fetch.is_none(),
+        LogicalPlan::SubqueryAlias(alias) => is_relation(&alias.input),
+        _ => false,
+    }
+}
