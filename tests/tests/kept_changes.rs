@@ -56,7 +56,15 @@ const STATEMENTS: &[(&str, &[&[Kind]])] = &[
         "INSERT INTO t (k, v, s) VALUES (?, ?, ?) RETURNING k, v, d",
         &[&[Kind::Key], &[Kind::Small], &[Kind::Text, Kind::Null]],
     ),
-    ("INSERT INTO t (k, s) VALUES (?, ?), (-1, 'x') RETURNING *", &[&[Kind::Key, Kind::Null], &[Kind::Text]]),
+    (
+        "INSERT INTO t (k, s) VALUES (?, ?), (?, 'x') RETURNING *",
+        &[&[Kind::Key], &[Kind::Text, Kind::Null], &[Kind::Key]],
+    ),
+    (
+        "UPDATE t SET v = v + 1 WHERE k = ? RETURNING coalesce(s, ?), r > 0.5, r + 0.1, d > ?, v > ?",
+        &[&[Kind::Key], &[Kind::Text], &[Kind::Decimal, Kind::Small], &[Kind::Small, Kind::Fraction]],
+    ),
+    ("DELETE FROM t WHERE k = ? RETURNING v > ?, nullif(s, 'two')", &[&[Kind::Key], &[Kind::Small, Kind::Fraction]]),
     (
         "UPDATE t SET v = v + ? WHERE k = ? RETURNING v, v * ? AS product, s || ?",
         &[
@@ -66,7 +74,10 @@ const STATEMENTS: &[(&str, &[&[Kind]])] = &[
             &[Kind::Text, Kind::Null],
         ],
     ),
-    ("UPDATE t AS x SET s = ? WHERE x.k IN (?, ?) RETURNING x.k, x.*", &[&[Kind::Text], &[Kind::Key], &[Kind::Key]]),
+    (
+        "UPDATE t AS x SET s = ? WHERE x.k IN (?, ?) RETURNING x.*, x.v + 1",
+        &[&[Kind::Text], &[Kind::Key], &[Kind::Key]],
+    ),
     ("UPDATE t SET v = 1 WHERE k = ? RETURNING count(*), sum(v)", &[&[Kind::Key]]),
     ("DELETE FROM t WHERE k = ? RETURNING d, r, k + ?", &[&[Kind::Key], &[Kind::Small, Kind::Fraction]]),
     (

@@ -224,7 +224,7 @@ def test_frames_are_tables_by_name_registered_and_inserted(con, kind):
     assert con.table("t").layout == "packed_row"
 
 
-def test_returning_has_parameters(con):
+def test_returning_has_parameters(con, tmp_path):
     con.sql("CREATE TABLE t (k bigint PRIMARY KEY, g int, s text)")
     # Twice: from the second time on a plan may be kept.
     for k in (1, 2, 3):
@@ -242,6 +242,13 @@ def test_returning_has_parameters(con):
         with pytest.raises(taut.ProgrammingError, match=f"2 parameters, {len(values)} values are given"):
             con.sql("UPDATE t SET g = ? WHERE k = 1 RETURNING g + ?", values)
     assert con.sql("SELECT * FROM t").fetchall() == [(1, 9, "xy")]
+    insert = "INSERT INTO t (k) VALUES (?) RETURNING k"
+    assert [con.sql(insert, (k,)).fetchall() for k in (10, 11, 12)] == [[(10,)], [(11,)], [(12,)]]
+    with pytest.raises(taut.ProgrammingError, match="1 parameters, 2 values are given"):
+        con.sql(insert, (13, 14))
+    assert "k@0 > 5" in con.explain("SELECT k FROM t WHERE k > $a", {"a": 5})
+    con.sql(f"COPY (SELECT k FROM t WHERE k > $k) TO '{tmp_path}/rows.csv'", {"k": 10})
+    assert (tmp_path / "rows.csv").read_text().split() == ["k", "11", "12"]
 
 
 def test_rows_are_changed_by_frames(con):
@@ -263,6 +270,8 @@ def test_rows_are_changed_by_frames(con):
         con.sql("DELETE FROM t WHERE k IN (SELECT k FROM no_such_frame)")
     # Names are looked for before the first statement of a text runs, and say nothing of what the others will find.
     con.sql("CREATE TABLE later (k bigint); ALTER TABLE later ADD PRIMARY KEY (k); INSERT INTO later SELECT k FROM frame ON CONFLICT (k) DO NOTHING")
+    upsert = "INSERT INTO t VALUES (1, 2) ON CONFLICT (k) DO UPDATE SET v = (SELECT max(n) FROM frame)"
+    assert con.sql(upsert).row_count == 1
     con.sql("BEGIN")
     with pytest.raises(taut.Error, match="nothing"):
         con.sql("UPDATE later SET nothing = 1 FROM frame")

@@ -81,9 +81,8 @@ impl Parameters {
     /// # Errors
     /// When the statement has other parameters.
     pub(crate) fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
-        if let Self::Positional(_) = self {
-            return Ok(None);
-        }
+        // Of EXPLAIN and COPY the planner knows the names.
+        let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
         self.check(&names_in(statement))?;
         Ok(self.numbered_part(statement))
     }

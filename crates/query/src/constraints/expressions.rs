@@ -82,22 +82,31 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
     Ok(cast(expression, arrow))
 }
 
-/// The values of a default for some rows, as of now: functions of time give the same to all, others a value to each.
-///
-/// # Errors
-/// When it cannot be evaluated.
-pub fn default_values(default: Expr, rows: usize, settings: &Arc<ConfigOptions>) -> Result<ArrayRef> {
-    let nothing = DFSchema::empty();
-    let context = SimplifyContext::builder()
-        .with_schema(Arc::new(nothing.clone()))
-        .with_config_options(Arc::clone(settings))
-        .with_current_time();
-    let simplifier = ExprSimplifier::new(context.build());
-    let simple = simplifier.simplify(simplifier.coerce(default, &nothing)?)?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
-    let values = state()?.create_physical_expr(simple, &nothing)?.evaluate(&batch.map_err(DataFusionError::from)?)?;
-    Ok(values.into_array(rows)?)
+/// Evaluates the defaults of a statement: functions of time give the same to all columns and rows.
+pub struct DefaultValues(ExprSimplifier);
+
+impl DefaultValues {
+    /// As of now.
+    pub fn now(settings: &Arc<ConfigOptions>) -> Self {
+        let context = SimplifyContext::builder()
+            .with_schema(Arc::new(DFSchema::empty()))
+            .with_config_options(Arc::clone(settings))
+            .with_current_time();
+        Self(ExprSimplifier::new(context.build()))
+    }
+
+    /// The values of a default for some rows.
+    ///
+    /// # Errors
+    /// When it cannot be evaluated.
+    pub fn of(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
+        let nothing = DFSchema::empty();
+        let simple = self.0.simplify(self.0.coerce(default, &nothing)?)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
+        let batch = batch.map_err(DataFusionError::from)?;
+        Ok(state()?.create_physical_expr(simple, &nothing)?.evaluate(&batch)?.into_array(rows)?)
+    }
 }
 
 /// The same as syntax, to be put into a statement.

@@ -12,4 +12,4 @@ mod expressions;
 
 pub use checks::Checks;
 pub use declare::{Altered, altered, declared};
-pub use expressions::{default_expression, default_syntax, default_values};
+pub use expressions::{DefaultValues, default_expression, default_syntax};

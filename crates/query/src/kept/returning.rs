@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, Result, internal_datafusion_err};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use taut_store::Table;
 
 use super::change::{Computed, Parameter, Typed, computes_with_arrays, values_of};
@@ -26,8 +26,16 @@ impl Returning {
     /// The query of a `RETURNING`, over the rows of a table alone; `None` where it is more than expressions.
     pub fn of(query: Typed, table: &Table, state: &SessionState) -> Option<Self> {
         let Typed { plan, parameters } = query;
-        let LogicalPlan::Projection(projection) = &plan else { return None };
-        if !is_relation(&projection.input) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
+        if !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
+            return None;
+        }
+        // Some functions, and what numbers mean, are known to the optimizer alone.
+        let plan = state.optimize(&plan).ok()?;
+        let (input, expressions) = match &plan {
+            LogicalPlan::Projection(projection) => (projection.input.as_ref(), projection.expr.clone()),
+            other => (other, other.schema().columns().into_iter().map(Expr::Column).collect()),
+        };
+        if !is_relation(input) {
             return None;
         }
         let place = |column: &Column| {
@@ -35,7 +43,7 @@ impl Returning {
             place.ok_or_else(|| internal_datafusion_err!("no column {}", column.name))
         };
         let types: Vec<DataType> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
-        let values = Computed::of(&projection.expr, (&types, place), &parameters, state).ok()?;
+        let values = Computed::of(&expressions, (&types, place), &parameters, state).ok()?;
         let output = Arc::clone(plan.schema().inner());
         let computed = values.fields().ok()?;
         let mut types = output.fields().iter().zip(&computed);

@@ -17,7 +17,7 @@ use taut_types::{ColumnIndex, Schema};
 use super::QuerySession;
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
-use crate::constraints::{default_expression, default_syntax, default_values};
+use crate::constraints::{DefaultValues, default_expression, default_syntax};
 use crate::error::Result;
 use crate::kept::exact;
 use crate::load::check_constraints;
@@ -217,10 +217,11 @@ impl Given {
     /// When one does not meet what the table demands, such as where a null must not be.
     pub fn rows(self, target: &InsertTarget, settings: &Arc<ConfigOptions>) -> Result<RecordBatch> {
         let rows = self.rows;
+        let mut defaults = None;
         let array = |column: Column| match column {
             Column::Values(values) => Ok(ScalarValue::iter_to_array(values)?),
             Column::Value(value) => Ok(value.to_array_of_size(rows)?),
-            Column::Computed(default) => default_values(default, rows, settings),
+            Column::Computed(default) => defaults.get_or_insert_with(|| DefaultValues::now(settings)).of(default, rows),
         };
         let arrays = self.columns.into_iter().map(array).collect::<Result<_>>()?;
         let rows = RecordBatch::try_new(Arc::clone(&target.nullable), arrays).map_err(DataFusionError::from)?;

@@ -14,7 +14,7 @@ use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
-use taut_types::{ColumnIndex, LogicalType};
+use taut_types::ColumnIndex;
 
 use super::insert_values::InsertTarget;
 use super::queries::positional;
@@ -319,7 +319,8 @@ impl QuerySession {
             Found::Plan(_) | Found::Wanted if values.contains(&Value::Null) => return Ok(None),
             Found::Plan(_) | Found::Wanted => {}
         }
-        Box::pin(self.keep_change(changes, mutate, (table, basis), values)).await
+        let kept = Box::pin(self.keep_change(changes, mutate, (table, basis), values)).await?;
+        Ok(kept.filter(|kept| kept.is_for(values)))
     }
 
     /// Plans a mutation to keep it; `None` where it cannot be kept.
@@ -330,7 +331,18 @@ impl QuerySession {
         (table, basis): (&Arc<Table>, Basis),
         values: &[Value],
     ) -> Result<Option<Arc<KeptChange>>> {
-        let Mutate { mutation, names, plan: slot, .. } = mutate;
+        let Mutate { mutation, names, plan: slot, parameters, .. } = mutate;
+        let whole = asked(mutation, table)?;
+        check_parameters(&engine_query(whole.query.query), mutation, parameters)?;
+        let (of_conflict, given) = match (mutation.kind, mutation.conflict()) {
+            (MutationKind::Insert, Some(_)) => {
+                match on_conflict(mutation, table, (&*self.insert_targets.of(table)?, values))? {
+                    Some((update, given)) => (Some(update), given),
+                    None => return Ok(None),
+                }
+            }
+            _ => (None, 0),
+        };
         let returning = match mutation.returning_query() {
             None => None,
             Some(query) => {
@@ -344,18 +356,11 @@ impl QuerySession {
                 Some(returning)
             }
         };
-        if mutation.kind == MutationKind::Insert && mutation.conflict().is_none() {
+        if mutation.kind == MutationKind::Insert && of_conflict.is_none() {
             let kept = returning.map(|returning| Arc::new(KeptChange::inserting(returning, values.len(), basis)));
             slot.keep(basis, kept.as_ref());
             return Ok(kept);
         }
-        let (of_conflict, given) = match mutation.kind {
-            MutationKind::Insert => match on_conflict(mutation, table, (&*self.insert_targets.of(table)?, values))? {
-                Some((update, given)) => (Some(update), given),
-                None => return Ok(None),
-            },
-            _ => (None, 0),
-        };
         let Asked { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
         // Other values may have types.
@@ -460,15 +465,9 @@ fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr
 /// The defaults of a table as syntax.
 fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
     let default = |(column, sql): (&ColumnIndex, &String)| {
-        let logical_type = table.schema.column(*column).logical_type;
-        // The planner's moments have nanoseconds, which a column has not, and SQL no name for others.
-        let syntax = match logical_type {
-            LogicalType::Timestamp | LogicalType::TimestampTz => {
-                default_syntax(&format!("arrow_cast(({sql}), '{:?}')", logical_type.arrow()))
-            }
-            _ => default_syntax(sql),
-        };
-        Ok((*column, syntax?))
+        // As other inserts have it: cast to the type of the column, for which SQL may have no name.
+        let arrow = table.schema.column(*column).logical_type.arrow();
+        Ok((*column, default_syntax(&format!("arrow_cast(({sql}), '{arrow:?}')"))?))
     };
     table.constraints.defaults.iter().map(default).collect()
 }

@@ -156,6 +156,7 @@ impl Outputs {
 fn named_tables(ast: &Ast) -> Vec<TableReference> {
     if let Ast::Insert(insert) = ast
         && insert.source.as_ref().is_some_and(|source| lists_values(source))
+        && insert.on.is_none()
         && insert.returning.is_none()
     {
         return Vec::new();
