@@ -197,14 +197,20 @@ impl Selection {
             Self::Bits(bits) => bits.bitmap.len() as u32,
         };
         let start = if let Self::Range(rows) = self { rows.start.min(end) } else { 0 };
-        let mut found = vec![0; rows.range_cardinality(start..end) as usize];
-        let found = rows.range(start..end).next_many(&mut found);
+        let mut found = vec![0; rows.len() as usize];
+        let count = rows.range(start..end).next_many(&mut found).len();
+        found.truncate(count);
         match self {
-            Self::All(_) | Self::Range(_) => found.iter().map(|row| row - start).collect(),
+            Self::All(_) => found,
+            Self::Range(_) => found.iter().map(|row| row - start).collect(),
             Self::Positions(positions) => {
-                found.iter().filter_map(|row| positions.binary_search(row).ok()).map(|place| place as u32).collect()
+                // A bit for each row costs less than a search for each.
+                let mut is_found = Bitmap::none(end as usize);
+                found.iter().for_each(|row| is_found.set(*row as usize));
+                let places = positions.iter().zip(0..).filter(|(row, _)| is_found.get(**row as usize));
+                places.map(|(_, place)| place).collect()
             }
-            Self::Bits(bits) => bits.bitmap.places(found),
+            Self::Bits(bits) => bits.bitmap.places(&found),
         }
     }
 

@@ -100,35 +100,6 @@ impl BatchGroups {
     pub fn is_in_runs(&self) -> bool {
         self.is_in_runs
     }
-
-    /// Those of some rows alone, by their ascending places in the batch.
-    pub fn at(&self, places: &[usize]) -> Self {
-        match self.get() {
-            Groups::Rows(rows) => Self { rows: places.iter().map(|place| rows[*place]).collect(), ..Self::default() },
-            Groups::Runs(runs) => {
-                let (mut end, mut left) = (0, places);
-                let counted = runs.iter().map(|(group, rows)| {
-                    end += rows;
-                    let inside = left.partition_point(|place| *place < end);
-                    left = &left[inside..];
-                    (*group, inside)
-                });
-                Self { runs: counted.filter(|(_, rows)| *rows > 0).collect(), rows: Vec::new(), is_in_runs: true }
-            }
-        }
-    }
-
-    /// One for each row, as the engine takes them.
-    pub fn indices(&self) -> Vec<usize> {
-        let mut indices = Vec::new();
-        match self.get() {
-            Groups::Runs(runs) => {
-                runs.iter().for_each(|(group, rows)| indices.resize(indices.len() + rows, *group as usize))
-            }
-            Groups::Rows(rows) => indices.extend(rows.iter().map(|group| *group as usize)),
-        }
-        indices
-    }
 }
 
 /// The groups of a partition.

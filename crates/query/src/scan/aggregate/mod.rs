@@ -15,6 +15,7 @@
 //! It is not for groups that are about as many as rows: those are the engine's, which knows when to give up.
 
 mod arithmetic;
+mod deleted;
 mod exec;
 mod keys;
 mod plan;

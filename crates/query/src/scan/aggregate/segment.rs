@@ -10,6 +10,7 @@ use roaring::RoaringBitmap;
 use taut_block::{NullableNumbers, ScanReport, SegmentReader, Selection};
 
 use super::arithmetic::Bounds;
+use super::deleted::DeletedRows;
 use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
@@ -88,7 +89,7 @@ pub fn aggregate(
             let only = Selection::Positions(deleted.to_vec());
             let rows = 0..only.len();
             keys.find(&way, reader, (&only, rows.clone()), &mut groups, report)?;
-            let update = |values: &[Values<'_>]| deleted_states.update(&groups, keys.count(), values);
+            let update = |values: &[Values<'_>]| deleted_states.update(groups.get(), keys.count(), values);
             with_values(plan, &decided, reader, (&only, rows), report, update)?;
         }
         return Ok(());
@@ -102,25 +103,18 @@ pub fn aggregate(
         let is_narrow = decided.is_narrow.iter().all(|is_narrow| *is_narrow);
         *(if is_narrow { &mut counts.narrow } else { &mut counts.decoded }) += 1;
     }
-    let (mut row, mut in_runs, mut left) = (0, false, deleted);
+    let (mut row, mut in_runs, mut deleted) = (0, false, DeletedRows::new(deleted));
     while row < selection.len() {
         let rows = selection.batch(row, BATCH_ROWS);
         row = rows.end;
         keys.find(&way, reader, (selection, rows.clone()), &mut groups, report)?;
         in_runs |= way != SegmentKeys::None && groups.is_in_runs();
-        let inside = left.partition_point(|place| (*place as usize) < rows.end);
-        let (inside, behind) = left.split_at(inside);
-        left = behind;
         with_values(plan, &decided, reader, (selection, rows.clone()), report, |values| {
-            states.update(&groups, keys.count(), values)?;
-            if inside.is_empty() {
-                return Ok(());
-            }
-            let places: Vec<usize> = inside.iter().map(|place| *place as usize - rows.start).collect();
-            let values = values.iter().map(|values| values.at(&places)).collect::<Result<Vec<_>>>()?;
-            deleted_states.update(&groups.at(&places), keys.count(), &values)
+            states.update(groups.get(), keys.count(), values)?;
+            deleted.add(&rows, groups.get(), values)
         })?;
     }
+    deleted.finish(deleted_states, keys.count())?;
     counts.in_runs += usize::from(in_runs);
     Ok(())
 }

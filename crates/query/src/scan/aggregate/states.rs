@@ -6,7 +6,6 @@ use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray, UInt64Array,
 };
 use datafusion::arrow::buffer::NullBuffer;
-use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
@@ -14,7 +13,6 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
 use super::arithmetic::{Bounds, Numbers};
-use super::keys::BatchGroups;
 use super::plan::{AggregatePlan, Function};
 use super::sums::{Extremes, Groups, Lanes, Sums};
 
@@ -31,27 +29,6 @@ pub enum Values<'a> {
 }
 
 impl Values<'_> {
-    /// Those of some rows alone, by their ascending places in the batch.
-    ///
-    /// # Errors
-    /// When arrays have no such rows.
-    pub fn at(&self, places: &[usize]) -> Result<Self> {
-        Ok(match self {
-            Self::Numbers { numbers, nulls, bounds } => {
-                let numbers = match numbers.slice() {
-                    Some(numbers) => Numbers::Computed(places.iter().map(|place| numbers[*place]).collect()),
-                    None => numbers.clone(),
-                };
-                let is_valid = |nulls: &NullBuffer| places.iter().map(|place| nulls.is_valid(*place)).collect();
-                Self::Numbers { numbers, nulls: nulls.as_ref().map(is_valid), bounds: *bounds }
-            }
-            Self::Array(array) => {
-                let places: UInt64Array = places.iter().map(|place| *place as u64).collect();
-                Self::Array(take(array, &places, None)?)
-            }
-        })
-    }
-
     fn nulls(&self) -> Option<NullBuffer> {
         match self {
             Self::Numbers { nulls, .. } => nulls.clone(),
@@ -130,15 +107,15 @@ impl States {
     }
 
     /// Takes in the rows of a batch; `values` are by argument.
-    pub fn update(&mut self, groups: &BatchGroups, group_count: usize, values: &[Values<'_>]) -> Result<()> {
+    pub fn update(&mut self, groups: Groups<'_>, group_count: usize, values: &[Values<'_>]) -> Result<()> {
         self.rows.resize(group_count);
-        match groups.get() {
+        match groups {
             Groups::Rows(rows) => self.rows.count_rows(rows),
             Groups::Runs(runs) => runs.iter().for_each(|(group, rows)| self.rows.add(*group as usize, *rows as i64)),
         }
         for (state, values) in self.inputs.iter_mut().zip(values) {
             if state.is_counted {
-                state.update(groups.get(), group_count, values)?;
+                state.update(groups, group_count, values)?;
             }
         }
         let mut indices = None;

@@ -14,6 +14,16 @@ pub enum Groups<'a> {
 }
 
 impl Groups<'_> {
+    /// One for each row, as the engine takes them.
+    pub fn indices(self) -> Vec<usize> {
+        match self {
+            Self::Runs(runs) => {
+                runs.iter().flat_map(|(group, rows)| std::iter::repeat_n(*group as usize, *rows)).collect()
+            }
+            Self::Rows(groups) => groups.iter().map(|group| *group as usize).collect(),
+        }
+    }
+
     /// Calls `visit` with each group and its rows, which are consecutive.
     #[inline]
     pub fn runs(self, mut visit: impl FnMut(usize, std::ops::Range<usize>)) {

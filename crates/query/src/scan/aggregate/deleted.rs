@@ -1,0 +1,109 @@
+//! The deleted rows of a segment, which are taken in with the others, and then out again.
+
+use std::ops::Range;
+
+use datafusion::arrow::array::BooleanBufferBuilder;
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::common::{Result, internal_err};
+
+use super::arithmetic::{Bounds, Numbers};
+use super::states::{States, Values};
+use super::sums::Groups;
+
+/// The numbers of one argument, as [`Values::Numbers`].
+struct Argument {
+    numbers: Vec<i64>,
+    /// Which are not null; `None` before the first batch that has nulls.
+    valid: Option<BooleanBufferBuilder>,
+    bounds: Bounds,
+}
+
+/// Groups and arguments of the deleted rows of a segment. A batch has few of them, so that they are kept until there is no
+/// batch left.
+pub struct DeletedRows<'a> {
+    /// Their places in the selection, ascending, as far as they are not taken in.
+    left: &'a [u32],
+    groups: Vec<u32>,
+    arguments: Vec<Argument>,
+}
+
+impl<'a> DeletedRows<'a> {
+    /// Those at some places of a selection, ascending.
+    pub fn new(places: &'a [u32]) -> Self {
+        Self { left: places, groups: Vec::with_capacity(places.len()), arguments: Vec::new() }
+    }
+
+    /// Takes in those of the next batch, which has so many rows of the selection; `values` are by argument.
+    ///
+    /// # Errors
+    /// When an argument is not [`Values::Numbers`].
+    pub fn add(&mut self, rows: &Range<usize>, groups: Groups<'_>, values: &[Values<'_>]) -> Result<()> {
+        let count = self.left.partition_point(|place| (*place as usize) < rows.end);
+        if count == 0 {
+            return Ok(());
+        }
+        let (inside, behind) = self.left.split_at(count);
+        self.left = behind;
+        let places = inside.iter().map(|place| *place as usize - rows.start);
+        match groups {
+            Groups::Rows(groups) => self.groups.extend(places.clone().map(|place| groups[place])),
+            Groups::Runs([(group, _)]) => self.groups.resize(self.groups.len() + count, *group),
+            Groups::Runs(runs) => {
+                let mut ends = runs.iter().scan(0, |end, (group, rows)| {
+                    *end += rows;
+                    Some((*end, *group))
+                });
+                let mut run = ends.next();
+                for place in places.clone() {
+                    while let Some((end, _)) = run
+                        && end <= place
+                    {
+                        run = ends.next();
+                    }
+                    self.groups.extend(run.map(|(_, group)| group));
+                }
+            }
+        }
+        let before = self.groups.len() - count;
+        for (argument, values) in values.iter().enumerate() {
+            let Values::Numbers { numbers, nulls, bounds } = values else {
+                return internal_err!("arguments of deleted rows are not computed in 64 bits");
+            };
+            if argument == self.arguments.len() {
+                let numbers = Vec::with_capacity(self.groups.capacity());
+                self.arguments.push(Argument { numbers, valid: None, bounds: *bounds });
+            }
+            let argument = &mut self.arguments[argument];
+            match numbers.slice() {
+                Some(numbers) => argument.numbers.extend(places.clone().map(|place| numbers[place])),
+                None => argument.numbers.extend(places.clone().map(|place| numbers.at(place))),
+            }
+            if nulls.is_some() && argument.valid.is_none() {
+                let mut valid = BooleanBufferBuilder::new(self.groups.capacity());
+                valid.append_n(before, true);
+                argument.valid = Some(valid);
+            }
+            match (&mut argument.valid, nulls) {
+                (Some(valid), Some(nulls)) => places.clone().for_each(|place| valid.append(nulls.is_valid(place))),
+                (Some(valid), None) => valid.append_n(count, true),
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts them into states, of so many groups.
+    ///
+    /// # Errors
+    /// Those of [`States::update`].
+    pub fn finish(self, states: &mut States, group_count: usize) -> Result<()> {
+        if self.groups.is_empty() {
+            return Ok(());
+        }
+        let values = self.arguments.into_iter().map(|Argument { numbers, valid, bounds }| {
+            let nulls = valid.map(|mut valid| NullBuffer::new(valid.finish()));
+            Values::Numbers { numbers: Numbers::Computed(numbers), nulls, bounds }
+        });
+        states.update(Groups::Rows(&self.groups), group_count, &values.collect::<Vec<_>>())
+    }
+}
