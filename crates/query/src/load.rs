@@ -32,6 +32,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::{Distribution, EquivalenceProperties, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, EvaluationType, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -58,7 +59,8 @@ pub(crate) use divide::{Divider, SAMPLE_ROWS, settles, settling_rows};
 pub(crate) use few::is_few;
 use few::{Gathered, gather, may_be_few};
 use moved::{Moving, OldIds};
-use sorted::{Ends, InputOrder, can_rerun, is_out_of_order};
+pub(crate) use sorted::in_order;
+use sorted::{Ends, InputOrder, SortKey, can_rerun, is_out_of_order};
 
 /// Where rows go.
 #[derive(Clone, Debug)]
@@ -186,10 +188,14 @@ impl InsertExec {
         Self::new(store, Target::Table(table), input)
     }
 
-    /// Inserts the rows of a plan into a table, of which nothing is planned any more.
-    pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>) -> Self {
+    /// Inserts the rows of a plan into a table, of which nothing is planned any more. They are sorted, unless the plan is
+    /// one that [`in_order`] made.
+    pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>, is_in_order: bool) -> Self {
         let target = Target::Table(table);
-        let order = InputOrder::of_planned(&target, &input);
+        let order = match is_in_order {
+            true => InputOrder::required(&target),
+            false => InputOrder::of_planned(&target, &input),
+        };
         Self { order, ..Self::new(store, target, input) }
     }
 
@@ -299,9 +305,11 @@ impl ExecutionPlan for InsertExec {
                         }
                         return count_batch(rows);
                     }
+                    Gathered::Many(rest) if matches!(order, InputOrder::Required(_)) => input = rest,
                     Gathered::Many(rest) => {
-                        order = InputOrder::of_planned(&target, &rest);
-                        input = rest;
+                        // Rows of all partitions fill the same blocks.
+                        input = Arc::new(CoalescePartitionsExec::new(rest));
+                        order = InputOrder::of_planned(&target, &input);
                     }
                 }
             }
@@ -517,6 +525,16 @@ async fn write_blocks(
         let partitions = 0..rows.input.output_partitioning().partition_count();
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
     };
+    // Blocks for rows of all partitions of the input are filled from one stream.
+    let design = target.design();
+    let is_one = design.partition_by.is_some() || design.block_size == BlockSize::File;
+    let watched = |key: &SortKey| -> Result<(Arc<Ends>, Vec<Conformed>)> {
+        let streams = if is_one { vec![futures::stream::iter(streams()?).flatten().boxed()] } else { streams()? };
+        let ends = Ends::new(key.clone(), streams.len());
+        let watch = |(partition, rows)| ends.watch(partition, rows);
+        let watched = streams.into_iter().enumerate().map(watch).collect();
+        Ok((ends, watched))
+    };
     let (key, is_watched) = match order {
         InputOrder::Any => {
             let parts = parts_of(writer, target, streams()?).await?;
@@ -524,9 +542,8 @@ async fn write_blocks(
         }
         InputOrder::Required(key) => {
             // A plan that is wrong about its order must not make a table of it.
-            let ends = Ends::new(key, 1);
-            let streams = streams()?.into_iter().map(|rows| ends.watch(0, rows)).collect();
-            let parts = parts_of(writer, target, streams).await?;
+            let (ends, watched) = watched(&key)?;
+            let parts = parts_of(writer, target, watched).await?;
             return Ok(Written { blocks: ends.in_order(parts)?, is_sorted: false, old_ids });
         }
         // Planning may have put an operator into the input that runs once.
@@ -534,14 +551,7 @@ async fn write_blocks(
         InputOrder::Sorted(key) => (key, false),
     };
     if is_watched {
-        // Blocks for rows of all partitions of the input are filled from one stream.
-        let design = target.design();
-        let streams = match design.partition_by.is_some() || design.block_size == BlockSize::File {
-            true => vec![futures::stream::iter(streams()?).flatten().boxed()],
-            false => streams()?,
-        };
-        let ends = Ends::new(key.clone(), streams.len());
-        let watched = streams.into_iter().enumerate().map(|(partition, rows)| ends.watch(partition, rows)).collect();
+        let (ends, watched) = watched(&key)?;
         let written = parts_of(writer.clone(), target, watched).await;
         match written.and_then(|parts| ends.in_order(parts)) {
             Err(error) if is_out_of_order(&error) => {}

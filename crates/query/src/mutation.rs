@@ -13,7 +13,8 @@ mod first;
 use std::fmt::{self, Formatter};
 use std::sync::{Arc, OnceLock};
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder};
+use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::{cast, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef, UInt64Type};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -42,6 +43,25 @@ pub struct Changed {
     pub replaced: RowSet,
     /// Those that no other replaces.
     pub deleted: RowSet,
+}
+
+impl Changed {
+    /// Takes in rows that are all replaced, or all deleted, and tells which of them come the first time.
+    fn add(&mut self, kind: MutationKind, rows: &[u64]) -> BooleanBuffer {
+        let Self { replaced, deleted } = self;
+        let (to, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
+        let rows: Vec<RowId> = rows.iter().copied().map(RowId).collect();
+        let mut is_first = BooleanBufferBuilder::new(rows.len());
+        // They mostly come segment by segment.
+        for part in rows.chunk_by(|row, next| (row.unit(), row.segment()) == (next.unit(), next.segment())) {
+            if other.is_empty() && to.append(part) {
+                is_first.append_n(part.len(), true);
+            } else {
+                part.iter().for_each(|row| is_first.append(!other.contains(*row) && to.insert(*row)));
+            }
+        }
+        is_first.finish()
+    }
 }
 
 /// The same while the mutation runs.
@@ -106,8 +126,14 @@ impl Sorter {
         };
         let actions = self.outputs.action.map(|place| cast(batch.column(place), &DataType::Int64)).transpose()?;
         let actions = actions.as_ref().map(|actions| actions.as_primitive::<Int64Type>());
+        if let (None, Some(rows)) = (actions, rows.filter(|rows| rows.null_count() == 0))
+            && matches!(self.kind, MutationKind::Update | MutationKind::Delete)
+        {
+            let is_first = self.changed.lock().add(self.kind, rows.values());
+            return self.output(batch, is_first);
+        }
         let mut changed = self.changed.lock();
-        let mut is_written = Vec::with_capacity(batch.num_rows());
+        let mut is_written = BooleanBufferBuilder::new(batch.num_rows());
         for place in 0..batch.num_rows() {
             let row = rows.filter(|rows| rows.is_valid(place)).map(|rows| RowId(rows.value(place)));
             let action = match (actions, self.kind) {
@@ -136,9 +162,14 @@ impl Sorter {
                 // For RETURNING.
                 Action::Delete => self.kind == MutationKind::Delete,
             };
-            is_written.push(is_output && is_first);
+            is_written.append(is_output && is_first);
         }
         drop(changed);
+        self.output(batch, is_written.finish())
+    }
+
+    /// The new values of those rows of a batch that are written.
+    fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
         let columns: Vec<ArrayRef> =
             self.outputs.columns.clone().map(|place| Arc::clone(batch.column(place))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -1,18 +1,21 @@
 //! Few rows: they are not worth a block, and go to the table's delta.
 
 use std::fmt::{self, Debug, Formatter};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
+use futures::stream::Fuse;
 use parking_lot::Mutex;
 use taut_store::Table;
 
@@ -22,6 +25,8 @@ use crate::conform::Conform;
 /// Rows that are few, and bytes of them.
 const ROWS_MAX: usize = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
+/// Batches of a partition that wait to be looked at.
+const BUFFERED_BATCHES: usize = 1;
 
 /// The rows of a plan, once some have been looked at.
 pub(super) enum Gathered {
@@ -44,38 +49,81 @@ pub(super) fn may_be_few(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool 
     table.design.encodings.is_empty() && rows.is_none_or(|rows| rows <= ROWS_MAX)
 }
 
-/// Looks at the rows of a plan, until they are many.
+/// Looks at the rows of a plan, until they are many. Those of a partition stay together.
 pub(super) async fn gather(
     input: &Arc<dyn ExecutionPlan>,
     table: &Table,
     context: &Arc<TaskContext>,
 ) -> Result<Gathered> {
     let conform = Conform::of_table(&input.schema(), table)?;
-    let single: Arc<dyn ExecutionPlan> = match input.output_partitioning().partition_count() {
-        1 => Arc::clone(input),
-        _ => Arc::new(CoalescePartitionsExec::new(Arc::clone(input))),
-    };
-    let mut stream = single.execute(0, Arc::clone(context))?;
-    let (mut seen, mut conformed) = (Vec::new(), Vec::new());
+    let mut parts = Parts::of(input, context)?;
+    let mut conformed = Vec::new();
     let (mut rows, mut bytes) = (0, 0);
-    while let Some(batch) = stream.next().await {
+    while let Some((part, batch)) = parts.next().await {
         let batch = batch?;
         rows += batch.num_rows();
         bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
-        if rows <= ROWS_MAX && bytes <= BYTES_MAX {
+        let is_many = rows > ROWS_MAX || bytes > BYTES_MAX;
+        if !is_many {
             conformed.push(conform.batch(&batch)?);
-            seen.push(batch);
-            continue;
         }
-        seen.push(batch);
-        let schema = input.schema();
-        let all = futures::stream::iter(seen.into_iter().map(Ok)).chain(stream);
-        let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), all));
-        let once = Arc::new(Once { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) });
-        return Ok(Gathered::Many(Arc::new(StreamingTableExec::try_new(schema, vec![once], None, [], false, None)?)));
+        parts.0[part].seen.push(batch);
+        if is_many {
+            let schema = input.schema();
+            let once = parts.0.into_iter().map(|part| part.whole(&schema)).collect();
+            return Ok(Gathered::Many(Arc::new(StreamingTableExec::try_new(schema, once, None, [], false, None)?)));
+        }
     }
     conformed.retain(|batch| batch.num_rows() > 0);
     Ok(Gathered::Few(conformed))
+}
+
+/// A partition of rows that are looked at.
+struct Part {
+    seen: Vec<RecordBatch>,
+    /// Those behind them.
+    rest: Fuse<SendableRecordBatchStream>,
+}
+
+impl Part {
+    /// All of its rows.
+    fn whole(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
+        let all = futures::stream::iter(self.seen.into_iter().map(Ok)).chain(self.rest);
+        let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));
+        Arc::new(Once { schema: Arc::clone(schema), rows: Mutex::new(Some(rows)) })
+    }
+}
+
+/// All partitions.
+struct Parts(Vec<Part>);
+
+impl Parts {
+    fn of(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Self> {
+        let count = input.output_partitioning().partition_count();
+        let part = |partition| {
+            let rows = input.execute(partition, Arc::clone(context))?;
+            // Several run beside each other.
+            let rows = if count > 1 { spawn_buffered(rows, BUFFERED_BATCHES) } else { rows };
+            Ok(Part { seen: Vec::new(), rest: rows.fuse() })
+        };
+        Ok(Self((0..count).map(part).collect::<Result<_>>()?))
+    }
+
+    /// The next batch of any, and of which; `None` behind the last of all.
+    async fn next(&mut self) -> Option<(usize, Result<RecordBatch>)> {
+        poll_fn(|context| {
+            let mut is_done = true;
+            for (place, part) in self.0.iter_mut().enumerate() {
+                match part.rest.poll_next_unpin(context) {
+                    Poll::Ready(Some(batch)) => return Poll::Ready(Some((place, batch))),
+                    Poll::Ready(None) => {}
+                    Poll::Pending => is_done = false,
+                }
+            }
+            if is_done { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
+    }
 }
 
 /// Rows that can be read once.

@@ -35,6 +35,7 @@ use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -43,9 +44,11 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionConfig;
 use futures::Stream;
 use parking_lot::Mutex;
+use taut_store::Table;
 use taut_types::SortColumn;
 
 use super::{Conformed, Rows, Target, with_config};
+use crate::scan::ScanSource;
 
 /// Rows of a batch on its way through a sort, of columns that are no strings: a merge looks at each of the batches it holds
 /// for each that it makes, so that few large ones take less than many small ones.
@@ -58,7 +61,8 @@ const BATCH_BYTES_MAX: usize = 2 << 20;
 pub(super) enum InputOrder {
     /// The table has none.
     Any,
-    /// The plan that yields the rows is made to yield them in order, by an order that they have or by a sort.
+    /// The plan that yields the rows is made to yield them in order, by an order that they have or by a sort: in one
+    /// partition, or in some that follow one another.
     Required(SortKey),
     /// Rows are written as they come, and sorted if they are found not to be in order.
     Watched(SortKey),
@@ -81,6 +85,11 @@ impl InputOrder {
         } else {
             Self::Required(key)
         }
+    }
+
+    /// That of a plan by [`in_order`].
+    pub fn required(target: &Target) -> Self {
+        SortKey::of(&target.design().sort_by).map_or(Self::Any, Self::Required)
     }
 
     /// As [`InputOrder::of`], for a plan that nobody plans again.
@@ -106,8 +115,14 @@ impl SortKey {
 
     /// The order of rows that have these columns.
     pub fn ordering(&self, schema: &SchemaRef) -> Option<LexOrdering> {
+        self.ordering_behind(0, schema)
+    }
+
+    /// The same, of rows that have so many others before them.
+    fn ordering_behind(&self, others: usize, schema: &SchemaRef) -> Option<LexOrdering> {
         LexOrdering::new(self.0.iter().map(|(place, options)| {
-            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(*place).name(), *place));
+            let place = others + place;
+            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(place).name(), place));
             PhysicalSortExpr { expr, options: *options }
         }))
     }
@@ -275,6 +290,37 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.downcast_ref::<FilterExec>().is_some()
         || plan.downcast_ref::<CooperativeExec>().is_some();
     passes && plan.children().into_iter().all(can_rerun)
+}
+
+/// A plan of the same rows in the order of a table, whose columns stand behind so many others, where a scan of a table can
+/// give them so: in one partition, or in some that follow one another.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn in_order(
+    plan: &Arc<dyn ExecutionPlan>,
+    table: &Table,
+    others: usize,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let key = SortKey::of(&table.design.sort_by);
+    let Some(ordering) = key.and_then(|key| key.ordering_behind(others, &plan.schema())) else { return Ok(None) };
+    let SortOrderPushdownResult::Exact { inner } = plan.try_pushdown_sort(&ordering)? else { return Ok(None) };
+    Ok(Some(match is_one_run(&inner) {
+        true => inner,
+        false => Arc::new(SortPreservingMergeExec::new(ordering, inner)),
+    }))
+}
+
+/// Whether the blocks that a plan reads are one sorted sequence, which its partitions have a part of each.
+fn is_one_run(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
+        (Some(scan), _) => {
+            let source = scan.data_source().downcast_ref::<ScanSource>();
+            source.is_some_and(|source| source.table().stored().runs.len() <= 1)
+        }
+        (None, [input]) => is_one_run(input),
+        (None, _) => false,
+    }
 }
 
 fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {

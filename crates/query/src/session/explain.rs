@@ -57,7 +57,10 @@ impl QuerySession {
         let rows = Arc::clone(&planned.rows);
         let plan: Arc<dyn ExecutionPlan> = match mutate.mutation.kind {
             MutationKind::Delete => rows,
-            _ => Arc::new(InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows)),
+            _ => {
+                let (store, table) = (Arc::clone(self.store()), Arc::clone(table));
+                Arc::new(InsertExec::of_planned(store, table, rows, planned.is_in_order))
+            }
         };
         // By this future and no task of its own, which might go on after a cancellation.
         let mut written = execute_stream(Arc::clone(&plan), planned.state.task_ctx())?;

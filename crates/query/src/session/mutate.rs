@@ -25,7 +25,7 @@ use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
 use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot, Typed};
-use crate::load::{InsertExec, is_few};
+use crate::load::{InsertExec, in_order, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::{Parameters, Value};
 use crate::statement::{
@@ -53,6 +53,8 @@ pub(super) struct PlannedMutation {
     pub state: SessionState,
     /// Its new rows; where rows are only deleted, these.
     pub rows: Arc<dyn ExecutionPlan>,
+    /// Whether they come in the order of the table.
+    pub is_in_order: bool,
     /// Which rows go, once all of `rows` were read.
     changed: ChangedRows,
 }
@@ -188,12 +190,18 @@ impl QuerySession {
                 plan => plan,
             },
         };
-        let physical = state.create_physical_plan(&plan).await?;
+        let mut physical = state.create_physical_plan(&plan).await?;
+        let columns = &query.outputs.columns;
+        let ordered = if columns.is_empty() { None } else { in_order(&physical, table, columns.start)? };
+        let is_in_order = ordered.is_some();
+        if let Some(ordered) = ordered {
+            physical = ordered;
+        }
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
         let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };
         let rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
-        Ok(PlannedMutation { changes, state, rows: Arc::new(rows), changed })
+        Ok(PlannedMutation { changes, state, rows: Arc::new(rows), is_in_order, changed })
     }
 
     /// Plans a mutation and runs it.
@@ -223,11 +231,11 @@ impl QuerySession {
                 while deleted.try_next().await?.is_some() {}
             }
             (written, _) => {
-                let rows = match written {
-                    Some(written) => written.scan(state, None, &[], None).await?,
-                    None => rows,
+                let (rows, is_in_order) = match written {
+                    Some(written) => (written.scan(state, None, &[], None).await?, false),
+                    None => (rows, planned.is_in_order),
                 };
-                let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows);
+                let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows, is_in_order);
                 inserted = count_of(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
             }
         }

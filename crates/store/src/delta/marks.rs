@@ -65,6 +65,28 @@ impl RowSet {
         is_new
     }
 
+    /// Adds rows of one segment that ascend and lie behind all that it has of the segment. Otherwise adds none, and returns
+    /// false.
+    pub fn append(&mut self, rows: &[RowId]) -> bool {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return true };
+        let segment = (first.unit(), first.segment());
+        if segment != (last.unit(), last.segment()) || !rows.is_sorted_by(|before, after| before < after) {
+            return false;
+        }
+        let (low, high) = (u32::from(first.row()), u32::from(last.row()));
+        let known = self.segments.entry(segment).or_default();
+        if known.max().is_some_and(|known| known >= low) {
+            return false;
+        }
+        if (high - low) as usize + 1 == rows.len() {
+            known.insert_range(low..=high);
+        } else {
+            known.extend(rows.iter().map(|row| u32::from(row.row())));
+        }
+        self.count += rows.len() as u64;
+        true
+    }
+
     /// Whether a row is in it.
     pub fn contains(&self, row: RowId) -> bool {
         self.segment(row.unit(), row.segment()).is_some_and(|rows| rows.contains(u32::from(row.row())))
