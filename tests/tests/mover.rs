@@ -320,3 +320,52 @@ fn runs_are_merged_within_their_partitions() {
         assert!(values.len() == 48_000 && values.is_sorted());
     }
 }
+
+#[test]
+fn vacuum_ends_beside_writers() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(&directory.path().join("db"), options());
+    let session = database.session();
+    session.execute("SET mover = off").unwrap();
+    session.execute("CREATE TABLE t (k bigint PRIMARY KEY, v bigint) WITH (sort_by = 'k')").unwrap();
+    session.execute("INSERT INTO t SELECT i, 0 FROM generate_series(0, 9999) AS s(i)").unwrap();
+    let is_done = AtomicBool::new(false);
+    let updates = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                let (session, is_done) = (database.session(), &is_done);
+                scope.spawn(move || {
+                    session.execute("SET synchronous = normal").unwrap();
+                    let mut updates = 0;
+                    while !is_done.load(Ordering::Relaxed) {
+                        let key = (updates * 2 + writer) * 7919 % 10_000;
+                        session.execute(&format!("UPDATE t SET v = v + 1 WHERE k = {key}")).unwrap();
+                        updates += 1;
+                    }
+                    updates
+                })
+            })
+            .collect();
+        for round in 0..12 {
+            let statement = ["VACUUM t", "VACUUM FULL t", "ALTER TABLE t COMPACT"][round % 3];
+            let done = session.execute(statement);
+            if done.is_err() {
+                is_done.store(true, Ordering::Relaxed);
+            }
+            done.unwrap_or_else(|error| panic!("{statement}, round {round}: {error}"));
+        }
+        is_done.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum::<i64>()
+    });
+    assert!(updates > 0);
+    assert_eq!(number(&session, "SELECT sum(v) FROM t"), updates);
+    assert_eq!(number(&session, "SELECT count(DISTINCT k) FROM t"), 10_000);
+    session.execute("VACUUM t").unwrap();
+    assert_eq!(
+        number(
+            &session,
+            "SELECT count(*) FROM taut.mover WHERE table_name = 't' AND work = 'seal' AND waiting_rows > 0"
+        ),
+        0
+    );
+}

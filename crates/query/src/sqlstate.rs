@@ -67,6 +67,7 @@ fn commit_state(error: &CommitError) -> &'static str {
         CommitError::NoView { .. } => "42P01",
         CommitError::Referenced { .. } => "2BP01",
         CommitError::NotSettled { .. } => "55000",
+        CommitError::OwnRows { .. } => "55006",
         CommitError::Constraints { .. } => "42830",
         CommitError::ReadOnly => "25006",
         CommitError::TooLarge => "54000",
@@ -126,11 +127,11 @@ fn external_state(error: &(dyn std::error::Error + 'static)) -> &'static str {
     if let Some(error) = error.downcast_ref::<BuildError>() {
         return build_state(error);
     }
-    if let Some(CommitError::SortOrder { .. } | CommitError::Design { .. }) = error.downcast_ref() {
-        return "40001";
+    if let Some(error) = error.downcast_ref::<CommitError>() {
+        return commit_state(error);
     }
     let is_storage = error.is::<taut_store::ReadError>() || error.is::<taut_block::BlockError>();
-    let is_write = error.is::<taut_store::WriteError>() || error.is::<CommitError>();
+    let is_write = error.is::<taut_store::WriteError>();
     match (is_storage, is_write) {
         (true, _) => "XX001",
         (_, true) => "58030",

@@ -85,6 +85,8 @@ pub(crate) struct Directory {
     pub cache: Cache,
     files: Mutex<VecDeque<(BlockId, Arc<dyn ReadFile>)>>,
     next_block: AtomicU64,
+    /// Pages with numbers below it do not grow any more.
+    growing_from: AtomicU64,
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
@@ -101,6 +103,7 @@ impl Directory {
             cache,
             files: Mutex::default(),
             next_block: AtomicU64::new(1),
+            growing_from: AtomicU64::new(0),
             next_table: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
             next_definitions: AtomicU64::new(1),
@@ -127,6 +130,16 @@ impl Directory {
     /// A number for a page of a delta; `None` where there are no more.
     pub fn allocate_page(&self) -> Option<UnitId> {
         UnitId::of(self.allocate_block())
+    }
+
+    /// Lets no page grow that there is: rows go to others from now on.
+    pub fn close_pages(&self) {
+        self.growing_from.fetch_max(self.next_block.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether rows may be appended to a page.
+    pub fn may_grow(&self, page: UnitId) -> bool {
+        u64::from(page.0) >= self.growing_from.load(Ordering::Relaxed)
     }
 
     /// A number that no transaction has or had since the database was opened.

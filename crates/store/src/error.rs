@@ -234,6 +234,14 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
+    /// Rows that were to be moved were inserted, replaced or deleted by the transaction that moves them.
+    #[error(
+        "table {table:?} has rows that this transaction has changed, which cannot be moved to other blocks before COMMIT"
+    )]
+    OwnRows {
+        /// The table.
+        table: String,
+    },
     /// Rows that were to be moved are locked by a transaction.
     #[error("a transaction that has not ended changes rows that were to be moved; run the statement again")]
     RowsLocked,

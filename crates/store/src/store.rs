@@ -156,6 +156,12 @@ impl Store {
         Arc::clone(&self.inner.snapshot.read())
     }
 
+    /// Has rows that are inserted from now on go to new pages, so that the pages there are can be moved while others insert.
+    /// Commits that are under way may still append to one.
+    pub fn close_pages(&self) {
+        self.inner.directory.close_pages();
+    }
+
     /// What the commits so far lead to, those that may still fail too.
     pub(crate) fn newest(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.commits.lock().newest)

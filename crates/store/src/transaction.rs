@@ -225,8 +225,11 @@ impl Transaction {
         let mut work = state.work.clone();
         let before = work.edit.changes().len();
         let value = change(&mut work.edit)?;
-        if work.edit.changes()[before..].iter().any(|change| work.has_rows_of(change)) {
-            return Err(CommitError::RowsLocked.into());
+        if let Some(change) = work.edit.changes()[before..].iter().find(|change| work.has_rows_of(change)) {
+            let table = change.table().and_then(|table| work.edit.catalog().table_of(table));
+            return Err(
+                CommitError::OwnRows { table: table.map(|table| table.name.clone()).unwrap_or_default() }.into()
+            );
         }
         work.publish();
         state.work = work;

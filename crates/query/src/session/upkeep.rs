@@ -68,6 +68,8 @@ impl QuerySession {
         let mut attempts = 0;
         loop {
             attempts += 1;
+            // Else a page that grows would never be moved.
+            self.store.close_pages();
             // A table that is gone has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
             let Some(piece) = wanted(&table) else { return Ok(false) };

@@ -263,7 +263,7 @@ impl CatalogEdit {
     pub(crate) fn insert_rows(&mut self, table: TableId, rows: RecordBatch) -> Result<(), CommitError> {
         let mut rest = Some(rows);
         while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
-            let place = self.find(table)?.delta.place(rows.num_rows(), |_| true);
+            let place = self.find(table)?.delta.place(rows.num_rows(), |page| self.directory.may_grow(page));
             let page = place.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
             let (here, behind) = split_at(rows, place.rows);
             self.make(Change::InsertRows { table, page, first: place.first, rows: here })?;

@@ -196,7 +196,7 @@ fn rows_that_a_transaction_deleted_cannot_be_moved_by_itself() {
         let values: &[i64] = if order == RowOrder::Same { &[1, 2] } else { &[2] };
         let new = vec![write(&store, values, "row").unwrap()];
         let result = one.change::<_, CommitError>(|edit| edit.replace_rows(table, old, new, order));
-        assert!(matches!(result, Err(CommitError::RowsLocked)), "{order:?}: {result:?}");
+        assert!(matches!(result, Err(CommitError::OwnRows { .. })), "{order:?}: {result:?}");
         one.commit(Synchronous::Full).unwrap();
         assert_eq!(contents(&store).unwrap()["t"], [2, 3, 4], "{order:?}");
     }
