@@ -6,13 +6,13 @@
 mod chain;
 mod constraints;
 mod ddl;
+mod forms;
 mod mutation;
 mod names;
 mod prepare;
 mod transaction;
 mod upkeep;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
@@ -20,8 +20,7 @@ use datafusion::common::format::ExplainStatementOptions;
 use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Ident, ObjectName, ObjectType, Query, Statement as Ast, UnaryOperator, Value,
-    visit_expressions_mut,
+    Expr, Ident, ObjectName, ObjectType, Query, Statement as Ast, UnaryOperator, Value,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -299,7 +298,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         } else {
             parser.parse_statement().map_err(engine_error)?
         };
-        floating_literals(&mut parsed);
+        forms::replace(&mut parsed);
         check_end(&parser.parser)?;
         let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);
         let names = Names::of(&parsed, tokens).map(Arc::new);
@@ -316,33 +315,6 @@ fn check_end(parser: &Parser<'_>) -> Result<()> {
     let (line, column) = (next.span.start.line, next.span.start.column);
     let message = format!("Expected: end of statement, found: {next} at Line: {line}, Column: {column}");
     Err(QueryError::Syntax { message, position: Some((line, column)) })
-}
-
-/// Reads a number with an exponent, such as `1e300`, as double precision: as a decimal it may not fit 38 digits. Numbers
-/// without one stay exact.
-fn floating_literals(statement: &mut EngineStatement) {
-    match statement {
-        EngineStatement::Statement(ast) => {
-            let _: ControlFlow<()> = visit_expressions_mut(ast.as_mut(), |expression| {
-                if let Expr::Value(value) = expression
-                    && let Value::Number(number, _) = &value.value
-                    && number.contains(['e', 'E'])
-                {
-                    value.value = Value::SingleQuotedString(number.clone());
-                    *expression = Expr::Cast {
-                        kind: CastKind::Cast,
-                        expr: Box::new(expression.clone()),
-                        data_type: DataType::DoublePrecision,
-                        array: false,
-                        format: None,
-                    };
-                }
-                ControlFlow::Continue(())
-            });
-        }
-        EngineStatement::Explain(explain) => floating_literals(&mut explain.statement),
-        _ => {}
-    }
 }
 
 fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {

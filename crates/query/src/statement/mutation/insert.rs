@@ -15,6 +15,7 @@ use super::target::{Target, is_default};
 use super::update::Update;
 use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
 use crate::error::{QueryError, Result};
+use crate::statement::forms::values_with_queries;
 use crate::statement::{literal, local_name, normalize, parameter};
 
 /// The name of the rows to insert.
@@ -321,5 +322,6 @@ fn with_defaults(source: &Query, given: &[usize], columns: &[TargetColumn<'_>]) 
             }
         }
     }
+    values_with_queries(&mut source.body);
     source
 }

@@ -29,12 +29,15 @@ use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statemen
 
 use crate::error::{QueryError, Result};
 use crate::session::lists_values;
+use crate::statement::forms::distinct_names;
 
 use self::target::Target;
 
+pub(super) use self::build::{item, select};
 pub use self::insert::{Conflict, ConflictTarget, Listed};
 pub(super) use self::nothing::with_nothing;
 pub use self::target::TargetColumn;
+pub(super) use self::target::is_default;
 
 /// The relation of the rows that a statement may change, with their ids.
 pub const TARGET: &str = "taut target";
@@ -263,7 +266,8 @@ impl Mutation {
     ///
     /// Other tables of the statement are not there: their columns cannot be returned.
     pub fn returning_query(&self) -> Option<Box<Query>> {
-        let items = self.returning.clone()?;
+        let mut items = self.returning.clone()?;
+        distinct_names(&mut items);
         let mut query = build::select(items, vec![build::alone(build::table(WRITTEN, &self.alias))], None);
         query.with = self.with.clone();
         Some(query)

@@ -73,7 +73,7 @@ fn sql_type(logical: LogicalType) -> Option<DataType> {
 }
 
 /// Whether an expression is the word `DEFAULT`.
-pub(super) fn is_default(expression: &Expr) -> bool {
+pub(in crate::statement) fn is_default(expression: &Expr) -> bool {
     matches!(expression, Expr::Identifier(Ident { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("default"))
 }
 

@@ -1,0 +1,228 @@
+//! Forms that the planner does not know, in others that mean the same.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, Expr, Ident, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,
+    SetQuantifier, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+};
+
+use super::mutation::{is_default, item, select};
+use super::normalize;
+
+/// Replaces them in a statement.
+pub(super) fn replace(statement: &mut EngineStatement) {
+    match statement {
+        EngineStatement::Statement(ast) => {
+            let _: ControlFlow<()> = ast.as_mut().visit(&mut Forms);
+        }
+        EngineStatement::Explain(explain) => replace(&mut explain.statement),
+        _ => {}
+    }
+}
+
+struct Forms;
+
+impl VisitorMut for Forms {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        values_with_queries(&mut query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        distinct_names(&mut select.projection);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        floating_literal(expression);
+        ControlFlow::Continue(())
+    }
+}
+
+/// Reads a number with an exponent, such as `1e300`, as double precision: as a decimal it may not fit 38 digits. Numbers
+/// without one stay exact.
+fn floating_literal(expression: &mut Expr) {
+    if let Expr::Value(value) = expression
+        && let Value::Number(number, _) = &value.value
+        && number.contains(['e', 'E'])
+    {
+        value.value = Value::SingleQuotedString(number.clone());
+        *expression = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(expression.clone()),
+            data_type: DataType::DoublePrecision,
+            array: false,
+            format: None,
+        };
+    }
+}
+
+/// Rows of `VALUES` with subqueries as `SELECT ... UNION ALL SELECT ...`. Those with `DEFAULT` stay.
+pub(super) fn values_with_queries(body: &mut SetExpr) {
+    let SetExpr::Values(Values { rows, .. }) = body else { return };
+    let mut values = rows.iter().flat_map(|row| &row.content);
+    if !values.clone().any(has_query) || values.any(is_default) {
+        return;
+    }
+    let selected = std::mem::take(rows).into_iter().map(|row| {
+        let columns = row.content.into_iter().zip(1..).map(|(value, place)| item(value, &format!("column{place}")));
+        *select(columns.collect(), Vec::new(), None).body
+    });
+    let all = selected.reduce(|left, right| SetExpr::SetOperation {
+        left: Box::new(left),
+        op: SetOperator::Union,
+        set_quantifier: SetQuantifier::All,
+        right: Box::new(right),
+    });
+    if let Some(all) = all {
+        *body = all;
+    }
+}
+
+fn has_query(expression: &Expr) -> bool {
+    struct Found;
+    impl Visitor for Found {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    expression.visit(&mut Found).is_break()
+}
+
+/// Gives columns other names that would be called as one before them: `id, id` becomes `id, id AS id_1`.
+pub(super) fn distinct_names(items: &mut [SelectItem]) {
+    let mut names: Vec<Name> = items.iter().filter_map(Name::of).collect();
+    if !(1..names.len()).any(|place| names[place].is_among(&names[..place])) {
+        return;
+    }
+    let mut place = 0;
+    for item in items {
+        let Some(name) = Name::of(item) else { continue };
+        if name.is_among(&names[..place])
+            && let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = &*item
+        {
+            let other = (1..).map(|number| Name::Alias(format!("{}_{number}", name.text())));
+            if let Some(Name::Alias(alias)) = other.into_iter().find(|other| !other.is_among(&names)) {
+                names[place] = Name::Alias(alias.clone());
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+            }
+        }
+        place += 1;
+    }
+}
+
+/// What a column of a query is called.
+#[derive(Clone, Debug)]
+enum Name {
+    /// Its alias, or the text of its expression.
+    Alias(String),
+    /// Of a column: with its relation, where that is named.
+    Column(Option<String>, String),
+    /// The text of an expression with a query inside, which is left out of the planner's name.
+    Query(String),
+    /// All columns: of all relations, or of one.
+    All(Option<String>),
+}
+
+impl Name {
+    /// `None` for what has several names, or does not tell them.
+    fn of(item: &SelectItem) -> Option<Self> {
+        let is_plain = |options: &WildcardAdditionalOptions| {
+            let WildcardAdditionalOptions { opt_exclude, opt_except, opt_replace, opt_rename, opt_ilike, .. } = options;
+            opt_exclude.is_none()
+                && opt_except.is_none()
+                && opt_replace.is_none()
+                && opt_rename.is_none()
+                && opt_ilike.is_none()
+        };
+        Some(match item {
+            SelectItem::ExprWithAlias { alias, .. } => Self::Alias(normalize(alias)),
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => Self::Column(None, normalize(name)),
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(names)) => match names.as_slice() {
+                [relation @ .., name] => {
+                    let relation: Vec<String> = relation.iter().map(normalize).collect();
+                    Self::Column(Some(relation.join(".")), normalize(name))
+                }
+                [] => return None,
+            },
+            SelectItem::UnnamedExpr(expression) => match expression {
+                Expr::Subquery(_) => Self::Alias(expression.to_string()),
+                _ if has_query(expression) => Self::Query(expression.to_string()),
+                _ => Self::Alias(expression.to_string()),
+            },
+            SelectItem::Wildcard(options) if is_plain(options) => Self::All(None),
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
+                if is_plain(options) =>
+            {
+                let parts = name.0.iter().map(|part| part.as_ident().map(normalize));
+                Self::All(Some(parts.collect::<Option<Vec<_>>>()?.join(".")))
+            }
+            _ => return None,
+        })
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Alias(name) | Self::Column(_, name) | Self::Query(name) => name,
+            Self::All(_) => "*",
+        }
+    }
+
+    /// Whether the planner takes it for one of others.
+    fn is_among(&self, others: &[Self]) -> bool {
+        others.iter().any(|other| match (self, other) {
+            (Self::Column(Some(mine), name), Self::Column(Some(other), known)) => mine == other && name == known,
+            (Self::Column(..), Self::All(None)) => true,
+            (Self::Column(Some(mine), _), Self::All(Some(other))) => mine == other,
+            (Self::Query(_), Self::Query(_)) => true,
+            (Self::All(_), _) | (_, Self::All(_)) => false,
+            _ => self.text() == other.text(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParserBuilder;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+
+    use super::*;
+
+    #[test]
+    fn forms_are_replaced_where_the_planner_does_not_know_them() {
+        for (text, expected) in [
+            ("SELECT a, b, t.a, u.a", "SELECT a, b, t.a AS \"a_1\", u.a AS \"a_2\""),
+            ("SELECT t.a, u.a", "SELECT t.a, u.a"),
+            ("SELECT t.a, u.a, t.a", "SELECT t.a, u.a, t.a AS \"a_1\""),
+            ("SELECT 1, 1, 1 AS x, 2 AS X", "SELECT 1, 1 AS \"1_1\", 1 AS x, 2 AS \"x_1\""),
+            ("SELECT a AS a_1, a, a", "SELECT a AS a_1, a, a AS \"a_2\""),
+            ("SELECT a AS \"A\", a", "SELECT a AS \"A\", a"),
+            ("SELECT *, a, a + 1", "SELECT *, a AS \"a_1\", a + 1"),
+            ("SELECT t.*, a, t.a, u.a", "SELECT t.*, a, t.a AS \"a_1\", u.a AS \"a_2\""),
+            (
+                "SELECT (SELECT x FROM (SELECT y, y) AS q(x, z))",
+                "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z))",
+            ),
+            ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
+            ("VALUES (1, 2)", "VALUES (1, 2)"),
+            (
+                "INSERT INTO t VALUES ((SELECT 1) + 1, 2), (3, 1e2)",
+                "INSERT INTO t SELECT (SELECT 1) + 1 AS \"column1\", 2 AS \"column2\" UNION ALL \
+                 SELECT 3 AS \"column1\", CAST('1e2' AS DOUBLE PRECISION) AS \"column2\"",
+            ),
+            ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
+        ] {
+            let dialect = PostgreSqlDialect {};
+            let mut parser = DFParserBuilder::new(text).with_dialect(&dialect).build().unwrap();
+            let mut statement = parser.parse_statement().unwrap();
+            replace(&mut statement);
+            assert_eq!(statement.to_string(), expected);
+        }
+    }
+}
