@@ -14,7 +14,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
-use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder};
+use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, Subqueries};
 
 extensions_options! {
     /// Settings of a session that are Taut's own. None changes an answer.
@@ -90,12 +90,13 @@ impl Engine {
     }
 }
 
-/// The engine's rules, with ours on types before its coercion.
+/// The engine's rules, with ours on types before its coercion, and on subqueries behind it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(FloatingPoint));
     rules
 }
+    rules.push(Arc::new(Subqueries));
 
 /// The engine's rules with the join order after the rule that moves conditions down to the scans: only then are the
 /// regions of joins bare and the scans known with their conditions. Needless joins go last, when scans read no columns but

@@ -8,6 +8,7 @@ mod implicit_sort;
 mod join_elimination;
 mod join_order;
 mod lineage;
+mod subqueries;
 
 pub use aggregate::AggregateInScan;
 pub use estimate::selectivity;
@@ -15,3 +16,4 @@ pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
 pub use implicit_sort::implicit_sort;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
+pub use subqueries::Subqueries;

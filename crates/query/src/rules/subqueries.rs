@@ -1,0 +1,199 @@
+//! Subqueries where the engine has none, or takes null for false.
+//!
+//! - `x IN (query)` under `OR` and `NOT` is a join for the engine that marks the rows which have a partner. Where there is
+//!   none, SQL says null if `x` is null or the query has a null, and then `NOT` of it is null as well.
+//! - `EXISTS` and `IN` among values become counts.
+//! - A subquery without a row is null, whatever its column says of nulls.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, JoinType, Result, ScalarValue, Spans};
+use datafusion::functions_aggregate::count::count;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, Union, lit, when,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule; it comes behind the engine's own coercion of types.
+#[derive(Debug, Default)]
+pub struct Subqueries;
+
+impl AnalyzerRule for Subqueries {
+    fn name(&self) -> &str {
+        "taut_subqueries"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| {
+            if !has_subquery(&node)? {
+                return Ok(Transformed::no(node));
+            }
+            let schema = merge_schema(&node.inputs());
+            let is_filter = matches!(node, LogicalPlan::Filter(_));
+            let names = NamePreserver::new(&node);
+            let mapped = node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let changed = if is_filter { condition(expression, &schema)? } else { value(expression, &schema)? };
+                Ok(Transformed::yes(name.restore(changed)))
+            })?;
+            mapped.map_data(LogicalPlan::recompute_schema)
+        })?;
+        match changed.transformed {
+            // Nodes above say by themselves what may be null.
+            true => Ok(changed.data.transform_up_with_subqueries(|node| recomputed(node).map(Transformed::yes))?.data),
+            false => Ok(changed.data),
+        }
+    }
+}
+
+/// A node with the schema that its inputs lead to. The engine leaves that of a union as it was.
+fn recomputed(node: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
+    let is_nullable = |place: usize| inputs.iter().any(|input| input.schema().field(place).is_nullable());
+    let fields = schema.iter().enumerate().map(|(place, (qualifier, field))| {
+        let field = field.as_ref().clone().with_nullable(is_nullable(place));
+        (qualifier.cloned(), Arc::new(field))
+    });
+    let schema = DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone())?;
+    Ok(LogicalPlan::Union(Union { inputs, schema: Arc::new(schema) }))
+}
+
+fn has_subquery(node: &LogicalPlan) -> Result<bool> {
+    let mut has = false;
+    node.apply_expressions(|expression| {
+        has |= expression
+            .exists(|part| Ok(matches!(part, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_))))?;
+        Ok(if has { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(has)
+}
+
+/// A condition of rows, of which null and false are the same.
+fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let parts = split_conjunction_owned(expression).into_iter().map(|part| {
+        let is_join = match &part {
+            Expr::Not(inner) => matches!(**inner, Expr::InSubquery(_) | Expr::Exists(_)),
+            part => matches!(part, Expr::InSubquery(_) | Expr::Exists(_)),
+        };
+        // These are joins of their own, which know nulls.
+        if is_join { Ok(part) } else { alternatives(part, schema) }
+    });
+    let parts = parts.collect::<Result<Vec<_>>>()?;
+    Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
+}
+
+/// A part of a condition that is not one of several that must all hold.
+fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Or | Operator::And), right }) => {
+            let (left, right) = (alternatives(*left, schema)?, alternatives(*right, schema)?);
+            Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
+        }
+        Expr::InSubquery(InSubquery { negated: false, .. }) => Ok(expression),
+        other => Ok(other
+            .transform_up(|part| match part {
+                Expr::InSubquery(part) => {
+                    let is_found = Expr::InSubquery(InSubquery { negated: false, ..part.clone() });
+                    three_valued(part, is_found, schema).map(Transformed::yes)
+                }
+                Expr::ScalarSubquery(part) => scalar(part),
+                part => Ok(Transformed::no(part)),
+            })?
+            .data),
+    }
+}
+
+/// A value, which the engine computes without joins.
+fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let changed = expression.transform_up(|part| match part {
+        Expr::Exists(Exists { subquery, negated }) => {
+            let mut rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+            if subquery.outer_ref_columns.is_empty() {
+                rows = rows.limit(0, Some(1))?;
+            }
+            let is_found = any(rows, &subquery, &[])?;
+            Ok(Transformed::yes(if negated { Expr::Not(Box::new(is_found)) } else { is_found }))
+        }
+        Expr::InSubquery(part) => {
+            let mut outer = Vec::new();
+            let wanted = part.expr.as_ref().clone().transform_up(|part| match part {
+                Expr::Column(column) => {
+                    let (qualifier, field) = schema.qualified_field_from_column(&column)?;
+                    let column = datafusion::common::Column::new(qualifier.cloned(), field.name());
+                    outer.push(Expr::OuterReferenceColumn(Arc::clone(field), column));
+                    Ok(Transformed::yes(outer[outer.len() - 1].clone()))
+                }
+                part => Ok(Transformed::no(part)),
+            })?;
+            let rows = LogicalPlanBuilder::from(part.subquery.subquery.as_ref().clone());
+            let rows = rows.filter(output(&part.subquery).eq(wanted.data))?;
+            let is_found = any(rows, &part.subquery, &outer)?;
+            three_valued(part, is_found, schema).map(Transformed::yes)
+        }
+        Expr::ScalarSubquery(part) => scalar(part),
+        part => Ok(Transformed::no(part)),
+    })?;
+    Ok(changed.data)
+}
+
+/// `IN` as SQL has it: true where a row is found, else null where one may be missing that nobody knows, else false.
+fn three_valued(part: InSubquery, is_found: Expr, schema: &DFSchema) -> Result<Expr> {
+    let InSubquery { expr, subquery, negated } = part;
+    let rows = || LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    let mut unknown = Vec::new();
+    if expr.nullable(schema)? {
+        unknown.push(expr.is_null().and(any(rows(), &subquery, &[])?));
+    }
+    if subquery.subquery.schema().field(0).is_nullable() {
+        unknown.push(any(rows().filter(output(&subquery).is_null())?, &subquery, &[])?);
+    }
+    let is_in = match unknown.into_iter().reduce(Expr::or) {
+        None => is_found,
+        Some(unknown) => {
+            when(is_found, lit(true)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(false))?
+        }
+    };
+    Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
+}
+
+/// The column of a subquery.
+fn output(subquery: &Subquery) -> Expr {
+    Expr::Column(subquery.subquery.schema().columns().swap_remove(0))
+}
+
+/// Whether there are rows, of a subquery with these and further columns from outside.
+fn any(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
+    let counted = rows.aggregate(Vec::<Expr>::new(), vec![count(lit(1_i64))])?.build()?;
+    let outer_ref_columns = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
+    let count = Subquery { subquery: Arc::new(counted), outer_ref_columns, spans: Spans::new() };
+    Ok(Expr::ScalarSubquery(count).gt(lit(0_i64)))
+}
+
+/// A subquery that is null where it has no row: to the engine its column is what says whether there are nulls.
+fn scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
+    let plan = &subquery.subquery;
+    let is_sure = plan.schema().field(0).is_nullable() || has_one_row(plan);
+    if is_sure || !subquery.outer_ref_columns.is_empty() {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+    }
+    let one = LogicalPlanBuilder::empty(true);
+    let rows = one.join_on(plan.as_ref().clone(), JoinType::Left, [lit(true)])?.project([output(&subquery)])?;
+    Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: Arc::new(rows.build()?), ..subquery })))
+}
+
+/// Whether a plan has a row in any case.
+fn has_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => has_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_one_row(&alias.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
+        LogicalPlan::Values(values) => !values.values.is_empty(),
+        _ => false,
+    }
+}
