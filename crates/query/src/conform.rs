@@ -109,14 +109,7 @@ impl Conform {
             DataType::Dictionary(_, values) => &cast_with_options(array, values, &STRICT)?,
             _ => array,
         };
-        let cast = cast_with_options(array, target, &STRICT).and_then(|cast| match cut(array, &cast)? {
-            Some(row) => {
-                let value = array_value_to_string(array, row)?;
-                Err(ArrowError::CastError(format!("{value} would be cut; round it first, or choose a wider type")))
-            }
-            None => Ok(cast),
-        });
-        match cast {
+        match exact_cast(array, target) {
             Ok(array) => Ok(array),
             Err(error) => {
                 let (table, column) = (self.table.clone(), name.to_owned());
@@ -124,6 +117,25 @@ impl Conform {
                 Err(DataFusionError::External(Box::new(QueryError::Cast { table, column, is_text, cause: error })))
             }
         }
+    }
+}
+
+/// Values in another type.
+///
+/// # Errors
+/// When a value has no room in the type, or a number would be cut.
+pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
+    let cast = cast_with_options(array, target, &STRICT)?;
+    match cut(array, &cast)? {
+        Some(row) => {
+            let value = array_value_to_string(array, row)?;
+            // So that it counts as a number out of range, as Arrow's own words for one do.
+            let what = format!(
+                "Can't cast value {value} to {target}: it would be cut; round it first, or choose a wider type"
+            );
+            Err(ArrowError::CastError(what))
+        }
+        None => Ok(cast),
     }
 }
 

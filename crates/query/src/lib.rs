@@ -1,6 +1,7 @@
 //! SQL on Taut: PostgreSQL grammar in front, DataFusion's planner and operators behind, and the scan, the load and the
 //! rewrite of tables between it and the storage rooms.
 
+mod assign;
 mod batches;
 mod catalog;
 mod changes;

@@ -86,7 +86,9 @@ impl Engine {
             .with_optimizer_rules(optimizer_rules())
             .with_physical_optimizer_rules(physical_rules())
             .build();
-        SessionContext::new_with_state(state)
+        let context = SessionContext::new_with_state(state);
+        crate::assign::register(&context);
+        context
     }
 }
 
@@ -94,9 +96,9 @@ impl Engine {
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(FloatingPoint));
+    rules.push(Arc::new(Subqueries));
     rules
 }
-    rules.push(Arc::new(Subqueries));
 
 /// The engine's rules with the join order after the rule that moves conditions down to the scans: only then are the
 /// regions of joins bare and the scans known with their conditions. Needless joins go last, when scans read no columns but

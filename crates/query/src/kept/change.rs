@@ -21,7 +21,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_datafusion_err};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 use taut_store::{Catalog, RowId, RowSet, Table};
@@ -30,6 +30,7 @@ use taut_types::ColumnIndex;
 use super::lookup::Lookup;
 use super::returning::Returning;
 use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, relies_on_keys, without_rows};
+use crate::assign::is_assignment;
 use crate::conform::Conform;
 use crate::parameters::{self, Value, scalar_of};
 use crate::statement::Outputs;
@@ -326,23 +327,26 @@ impl Typed {
                         uses_in_comparison(&part, &mut uses)?;
                         return Ok(Transformed::new(part, true, TreeNodeRecursion::Jump));
                     }
-                    let (placeholder, cast) = match part {
-                        Expr::Placeholder(placeholder) => (placeholder, None),
-                        Expr::Cast(Cast { expr, field }) => match *expr {
-                            Expr::Placeholder(placeholder) => (placeholder, Some(field)),
-                            other => return Ok(Transformed::no(Expr::Cast(Cast { expr: Box::new(other), field }))),
-                        },
-                        other => return Ok(Transformed::no(other)),
+                    let placeholder = match &part {
+                        Expr::Placeholder(placeholder) => Some(placeholder),
+                        Expr::Cast(Cast { expr, .. }) => placeholder_of(expr),
+                        Expr::ScalarFunction(call) if is_assignment(call) => call.args.first().and_then(placeholder_of),
+                        _ => None,
                     };
+                    let Some(placeholder) = placeholder.cloned() else { return Ok(Transformed::no(part)) };
                     let place = place_of(&placeholder.id)?;
                     let data_type = values.get(place).map_or(DataType::Null, |value| scalar_of(value).data_type());
                     let field = Field::new(&placeholder.id, data_type.clone(), true);
-                    let parameter = Parameter { data_type, is_compared: false, admits_null: cast.is_some() };
+                    let parameter =
+                        Parameter { data_type, is_compared: false, admits_null: !matches!(part, Expr::Placeholder(_)) };
                     uses.entry(place).or_default().push(parameter);
                     let typed = Expr::Placeholder(Placeholder { field: Some(Arc::new(field)), ..placeholder });
-                    let typed = match cast {
-                        Some(field) => Expr::Cast(Cast { expr: Box::new(typed), field }),
-                        None => typed,
+                    let typed = match part {
+                        Expr::Cast(cast) => Expr::Cast(Cast { expr: Box::new(typed), ..cast }),
+                        Expr::ScalarFunction(call) => {
+                            Expr::ScalarFunction(ScalarFunction { args: vec![typed], ..call })
+                        }
+                        _ => typed,
                     };
                     Ok(Transformed::new(typed, true, TreeNodeRecursion::Jump))
                 })
@@ -357,6 +361,13 @@ impl Typed {
             *parameters.get_mut(place)? = Some(common_use(uses)?);
         }
         Some(Self { plan, parameters })
+    }
+}
+
+fn placeholder_of(expression: &Expr) -> Option<&Placeholder> {
+    match expression {
+        Expr::Placeholder(placeholder) => Some(placeholder),
+        _ => None,
     }
 }
 

@@ -18,6 +18,7 @@ use taut_store::Catalog;
 use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start, verb_of};
+use crate::assign::without_cuts;
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
@@ -149,7 +150,7 @@ impl QuerySession {
             }
         };
         let LogicalPlan::Statement(planned) = plan else {
-            return self.run_plan(state, parameters.bind(plan)?).await;
+            return self.run_plan(state, without_cuts(parameters.bind(plan)?, run.statement)?).await;
         };
         if !parameters.is_empty() {
             return Err(QueryError::unsupported("a parameter in this statement", "EXECUTE name(...) takes values"));

@@ -2,8 +2,9 @@
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, GroupByExpr, Ident, Join, JoinOperator, ObjectName, ObjectNamePart, Query, Select,
-    SelectFlavor, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value,
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    GroupByExpr, Ident, Join, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value,
 };
 
 pub fn quoted(name: &str) -> Ident {
@@ -13,6 +14,21 @@ pub fn quoted(name: &str) -> Ident {
 /// A column of a relation.
 pub fn column(relation: &str, name: &str) -> Expr {
     Expr::CompoundIdentifier(vec![quoted(relation), quoted(name)])
+}
+
+/// A function of one value.
+pub fn call(function: &str, value: Expr) -> Expr {
+    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+    Expr::Function(Function {
+        name: ObjectName(vec![ObjectNamePart::Identifier(quoted(function))]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 pub fn integer(number: u8) -> Expr {

@@ -5,8 +5,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use taut_types::LogicalType;
 
-use super::build::{column, null};
+use super::build::{call, column, null};
 use super::{ROW, TARGET};
+use crate::assign::function_of;
 use crate::error::{QueryError, Result};
 use crate::statement::{local_name, normalize};
 
@@ -31,6 +32,9 @@ impl TargetColumn<'_> {
 
     /// An expression in the type of the column.
     pub(super) fn cast(&self, expression: Expr) -> Expr {
+        if let Some(function) = self.logical_type.and_then(function_of) {
+            return call(function, expression);
+        }
         match self.logical_type.and_then(sql_type) {
             Some(data_type) => Expr::Cast {
                 kind: datafusion::sql::sqlparser::ast::CastKind::Cast,
@@ -57,9 +61,6 @@ impl TargetColumn<'_> {
 fn sql_type(logical: LogicalType) -> Option<DataType> {
     Some(match logical {
         LogicalType::Boolean => DataType::Boolean,
-        LogicalType::SmallInt => DataType::SmallInt(None),
-        LogicalType::Integer => DataType::Integer(None),
-        LogicalType::BigInt => DataType::BigInt(None),
         LogicalType::Real => DataType::Real,
         LogicalType::Double => DataType::DoublePrecision,
         LogicalType::Decimal { precision, scale } => {
@@ -68,6 +69,7 @@ fn sql_type(logical: LogicalType) -> Option<DataType> {
         LogicalType::Date => DataType::Date,
         LogicalType::Timestamp => DataType::Timestamp(Some(6), TimezoneInfo::None),
         LogicalType::Varchar => DataType::Varchar(None),
+        LogicalType::SmallInt | LogicalType::Integer | LogicalType::BigInt => return None,
         LogicalType::TimestampTz | LogicalType::Bytea => return None,
     })
 }
