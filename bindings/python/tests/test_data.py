@@ -484,3 +484,12 @@ def test_the_package_datafusion_reads_tables(con):
     con.sql("DROP TABLE t; CREATE TABLE t (z int)")
     with pytest.raises(Exception, match="register it again"):
         rows("SELECT a FROM t")
+
+
+def test_a_missing_table_is_told_in_a_transaction_too():
+    with taut.connect(":memory:") as connection:
+        connection.sql("BEGIN")
+        with pytest.raises(taut.ProgrammingError, match="nosuch") as raised:
+            connection.sql("SELECT * FROM nosuch")
+        assert raised.value.sqlstate == "42P01"
+        connection.sql("ROLLBACK")

@@ -112,7 +112,12 @@ class Connection:
             return Result(self._native.execute(query, params, resolve))
         except _taut.ProgrammingError as error:
             if error.sqlstate == _NO_SUCH_TABLE:
-                error.args = (f"{error}; {resolve.hint(str(error), self.tables())}",)
+                try:
+                    tables = self.tables()
+                except _taut.Error:
+                    # In a transaction that has failed nothing can be asked any more.
+                    tables = []
+                error.args = (f"{error}; {resolve.hint(str(error), tables)}",)
             raise
 
     def explain(
