@@ -26,6 +26,10 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     spinner.finish_and_clear();
     let (foreign, damages): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|damage| matches!(damage.problem, Problem::Foreign));
+    // Nothing of the log vouches for the group that was synced last: see docs/adr/0017-commits-go-to-a-log.md.
+    if let Some(cut) = &store.recovery().cut {
+        output.line(format!("note: {cut}"))?;
+    }
     for damage in &foreign {
         output.line(format!("note: {damage}"))?;
     }
