@@ -211,3 +211,31 @@ fn kept_changes_do_what_planned_ones_do() {
         assert!(found > 300, "{found} statements of 600 were run from a kept plan");
     }
 }
+
+#[test]
+fn changes_by_key_keep_their_plans() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    session
+        .execute("CREATE TABLE t (k BIGINT PRIMARY KEY, i INTEGER, n SMALLINT, d DECIMAL(12, 3), s VARCHAR)")
+        .unwrap();
+    let (number, text) = (Value::Integer(5), Value::Text("five".to_owned()));
+    for (sql, values) in [
+        (
+            "INSERT INTO t VALUES (?, ?, 1, ?, ?) ON CONFLICT (k) DO UPDATE SET i = excluded.i, s = excluded.s",
+            vec![&number, &number, &number, &text],
+        ),
+        ("UPDATE t SET i = ? WHERE k = ?", vec![&number, &number]),
+        ("UPDATE t SET n = ?, d = ?, s = ? WHERE k = ?", vec![&number, &number, &text, &number]),
+        ("UPDATE t SET i = i + ? WHERE k = ? RETURNING i", vec![&number, &number]),
+        ("INSERT INTO t (k) VALUES (?) ON CONFLICT DO NOTHING", vec![&number]),
+        ("DELETE FROM t WHERE k = ?", vec![&number]),
+    ] {
+        let statement = &session.parse(sql).unwrap()[0];
+        let parameters = Parameters::Positional(values.into_iter().cloned().collect());
+        for _ in 0..2 {
+            session.run_with(statement, &parameters).unwrap();
+        }
+        assert!(session.keeps_plan(statement), "{sql}");
+    }
+}

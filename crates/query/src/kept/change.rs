@@ -413,7 +413,8 @@ pub(super) fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
         node.apply_expressions(|expression| {
             expression.apply(|part| {
                 if let Expr::ScalarFunction(function) = part {
-                    computes &= matches!(function.name(), "coalesce" | "nullif") || !part.exists(is_parameter)?;
+                    let takes_arrays = matches!(function.name(), "coalesce" | "nullif") || is_assignment(function);
+                    computes &= takes_arrays || !part.exists(is_parameter)?;
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
