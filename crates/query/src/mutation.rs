@@ -36,6 +36,22 @@ use self::first::FirstRows;
 use crate::error::QueryError;
 use crate::statement::{Action, MutationKind, Outputs};
 
+/// Rows of [`ChangedRowsExec::telling_actions`] as `RETURNING` sees them, and those of them that are inserted.
+///
+/// # Errors
+/// When the actions are not behind the columns.
+pub fn split_by_action(batch: &RecordBatch) -> Result<(RecordBatch, RecordBatch)> {
+    let Some(last) = batch.num_columns().checked_sub(1) else {
+        return internal_err!("rows without actions");
+    };
+    let actions = cast(batch.column(last), &DataType::Int64)?;
+    let actions = actions.as_primitive::<Int64Type>();
+    let rows = batch.project(&(0..last).collect::<Vec<_>>())?;
+    let is_inserted = actions.values().iter().map(|action| Some(*action != Action::Delete as i64)).collect();
+    let inserted = filter_record_batch(&rows, &is_inserted)?;
+    Ok((rows, inserted))
+}
+
 /// The rows that a mutation takes away.
 #[derive(Debug, Default)]
 pub struct Changed {
@@ -76,6 +92,8 @@ pub struct ChangedRowsExec {
     /// Keys, by the places of their columns in the output, of which each is inserted once.
     keys: Vec<Vec<usize>>,
     changed: ChangedRows,
+    /// Whether deleted rows are handed on, too, and which are deleted in a column behind the others: [`ACTION`].
+    tells_actions: bool,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
@@ -94,7 +112,26 @@ impl ChangedRowsExec {
         keys: Vec<Vec<usize>>,
         changed: ChangedRows,
     ) -> Result<Self> {
-        let places: Vec<usize> = outputs.columns.clone().collect();
+        Self::over(input, outputs, kind, keys, changed, false)
+    }
+
+    /// As [`ChangedRowsExec::try_new`], for a mutation that hands on deleted rows, too, with the action behind the columns.
+    ///
+    /// # Errors
+    /// When the plan does not have the columns of the query, or no actions.
+    pub fn telling_actions(self) -> Result<Self> {
+        Self::over(self.input, self.outputs, self.kind, self.keys, self.changed, true)
+    }
+
+    fn over(
+        input: Arc<dyn ExecutionPlan>,
+        outputs: Outputs,
+        kind: MutationKind,
+        keys: Vec<Vec<usize>>,
+        changed: ChangedRows,
+        tells_actions: bool,
+    ) -> Result<Self> {
+        let places = places_of(&outputs, tells_actions);
         let schema = Arc::new(input.schema().project(&places)?);
         let partitions = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
@@ -104,14 +141,20 @@ impl ChangedRowsExec {
             Boundedness::Bounded,
         );
         let (first, metrics, properties) = (Arc::default(), ExecutionPlanMetricsSet::new(), Arc::new(properties));
-        Ok(Self { input, outputs, kind, keys, changed, first, metrics, properties })
+        Ok(Self { input, outputs, kind, keys, changed, tells_actions, first, metrics, properties })
     }
+}
+
+/// The columns of a query that are handed on.
+fn places_of(outputs: &Outputs, tells_actions: bool) -> Vec<usize> {
+    outputs.columns.clone().chain(outputs.action.filter(|_| tells_actions)).collect()
 }
 
 /// What is done to the rows of a batch.
 struct Sorter {
     outputs: Outputs,
     kind: MutationKind,
+    tells_actions: bool,
     changed: ChangedRows,
     schema: SchemaRef,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
@@ -160,7 +203,7 @@ impl Sorter {
                 Action::Nothing => false,
                 Action::Insert | Action::Update => true,
                 // For RETURNING.
-                Action::Delete => self.kind == MutationKind::Delete,
+                Action::Delete => self.kind == MutationKind::Delete || self.tells_actions,
             };
             is_written.append(is_output && is_first);
         }
@@ -170,8 +213,8 @@ impl Sorter {
 
     /// The new values of those rows of a batch that are written.
     fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
-        let columns: Vec<ArrayRef> =
-            self.outputs.columns.clone().map(|place| Arc::clone(batch.column(place))).collect();
+        let places = places_of(&self.outputs, self.tells_actions);
+        let columns: Vec<ArrayRef> = places.into_iter().map(|place| Arc::clone(batch.column(place))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         let output = filter_record_batch(&output, &BooleanArray::from(is_written))?;
@@ -208,7 +251,7 @@ impl ExecutionPlan for ChangedRowsExec {
         match (children.pop(), children.pop()) {
             (Some(input), None) => {
                 let (outputs, changed) = (self.outputs.clone(), Arc::clone(&self.changed));
-                Ok(Arc::new(Self::try_new(input, outputs, self.kind, self.keys.clone(), changed)?))
+                Ok(Arc::new(Self::over(input, outputs, self.kind, self.keys.clone(), changed, self.tells_actions)?))
             }
             _ => internal_err!("changed rows have one input"),
         }
@@ -228,11 +271,19 @@ impl ExecutionPlan for ChangedRowsExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
         let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
+        let tells_actions = self.tells_actions;
         if !self.keys.is_empty() && self.first.get().is_none() {
             // Another partition may be faster.
             let _ = self.first.set(Mutex::new(FirstRows::of(&self.keys, &schema, &context)?));
         }
-        let sorter = Sorter { outputs, kind, changed, schema: Arc::clone(&schema), first: Arc::clone(&self.first) };
+        let sorter = Sorter {
+            outputs,
+            kind,
+            tells_actions,
+            changed,
+            schema: Arc::clone(&schema),
+            first: Arc::clone(&self.first),
+        };
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let rows = self.input.execute(partition, context)?.map(move |batch| {
             let _timer = metrics.elapsed_compute().timer();

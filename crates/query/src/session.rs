@@ -12,6 +12,7 @@ mod mutate;
 mod queries;
 mod transactions;
 mod upkeep;
+mod written;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -19,9 +19,9 @@ use taut_types::ColumnIndex;
 use super::insert_values::InsertTarget;
 use super::queries::positional;
 use super::transactions::is_conflict;
+use super::written::Written;
 use super::{Done, Outcome, QuerySession, collected, count_of, ready};
 use crate::changes::{Changes, WrittenRows};
-use crate::conform::Conform;
 use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
 use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot, Typed};
@@ -200,7 +200,10 @@ impl QuerySession {
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
         let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };
-        let rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
+        let mut rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
+        if mutation.kind == MutationKind::Merge && mutation.returning.is_some() && mutate.analyze.is_none() {
+            rows = rows.telling_actions()?;
+        }
         Ok(PlannedMutation { changes, state, rows: Arc::new(rows), is_in_order, changed })
     }
 
@@ -213,13 +216,7 @@ impl QuerySession {
             (_, Some(_)) => {
                 let batches: Vec<RecordBatch> =
                     execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
-                let conform = match mutation.kind {
-                    MutationKind::Delete => Conform::new(&rows.schema(), &table.schema, &table.name)?,
-                    _ => Conform::of_table(&rows.schema(), table)?,
-                };
-                let batches =
-                    batches.iter().map(|batch| conform.batch(batch)).collect::<datafusion::common::Result<_>>()?;
-                Some(MemTable::try_new(table.schema.arrow(), vec![batches])?)
+                Some(Written::of(batches, &rows.schema(), table, mutation.kind)?)
             }
             _ => None,
         };
@@ -232,7 +229,7 @@ impl QuerySession {
             }
             (written, _) => {
                 let (rows, is_in_order) = match written {
-                    Some(written) => (written.scan(state, None, &[], None).await?, false),
+                    Some(written) => (written.inserted.scan(state, None, &[], None).await?, false),
                     None => (rows, planned.is_in_order),
                 };
                 let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows, is_in_order);
@@ -242,7 +239,7 @@ impl QuerySession {
         let deleted_rows = planned.delete_rows(table).await?;
         match (written, mutation.returning_query()) {
             (Some(written), Some(returning)) => {
-                let batches = self.returned(changes, written, returning, parameters).await?;
+                let batches = self.returned(changes, written.returned, returning, parameters).await?;
                 Ok(Outcome::Rows(batches))
             }
             _ => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted_rows))),

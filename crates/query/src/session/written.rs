@@ -1,0 +1,51 @@
+//! The rows of a mutation that returns some: what `RETURNING` sees, and what goes into the table.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion::datasource::MemTable;
+use taut_store::Table;
+
+use crate::conform::Conform;
+use crate::error::{QueryError, Result};
+use crate::mutation::split_by_action;
+use crate::statement::MutationKind;
+
+/// The rows of a mutation that returns some.
+pub(super) struct Written {
+    /// What `RETURNING` sees.
+    pub returned: MemTable,
+    /// What goes into the table.
+    pub inserted: MemTable,
+}
+
+impl Written {
+    /// From what the operator over the mutation's query hands on, in columns of this schema.
+    ///
+    /// # Errors
+    /// When a row does not meet what the table demands.
+    pub fn of(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
+        let table_of = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
+        let conformed = |conform: Conform, batches: &[RecordBatch]| {
+            batches.iter().map(|batch| conform.batch(batch)).collect::<datafusion::common::Result<Vec<_>>>()
+        };
+        if kind == MutationKind::Merge {
+            let split = batches.iter().map(split_by_action).collect::<datafusion::common::Result<Vec<_>>>()?;
+            let (rows, inserted): (Vec<_>, Vec<_>) = split.into_iter().unzip();
+            let columns =
+                Arc::new(schema.project(&(0..table.schema.len()).collect::<Vec<_>>()).map_err(DataFusionError::from)?);
+            // Deleted rows met other checks, or none.
+            let returned = conformed(Conform::new(&columns, &table.schema, &table.name)?, &rows)?;
+            let inserted = conformed(Conform::of_table(&columns, table)?, &inserted)?;
+            return Ok(Self { returned: table_of(returned)?, inserted: table_of(inserted)? });
+        }
+        let conform = match kind {
+            MutationKind::Delete => Conform::new(schema, &table.schema, &table.name)?,
+            _ => Conform::of_table(schema, table)?,
+        };
+        let batches = conformed(conform, &batches)?;
+        Ok(Self { returned: table_of(batches.clone())?, inserted: table_of(batches)? })
+    }
+}
