@@ -140,7 +140,7 @@ fn assigned_rows(values: Values, statement: &EngineStatement) -> Result<Values> 
     let written = written_rows(statement);
     let is_cast = |row: usize, place: usize| {
         let value = written.and_then(|rows| rows.get(row)?.content.get(place));
-        matches!(value, Some(ast::Expr::Cast { .. }))
+        matches!(value, Some(ast::Expr::Cast { data_type, .. }) if is_integer(data_type))
     };
     let Values { schema, values } = values;
     let row = |(row, values): (usize, Vec<Expr>)| {
@@ -152,6 +152,11 @@ fn assigned_rows(values: Values, statement: &EngineStatement) -> Result<Values> 
     };
     let values = values.into_iter().enumerate().map(row).collect::<Result<_>>()?;
     Ok(Values { schema, values })
+}
+
+fn is_integer(data_type: &ast::DataType) -> bool {
+    use ast::DataType::{BigInt, Int, Int2, Int4, Int8, Integer, SmallInt};
+    matches!(data_type, SmallInt(_) | Int2(_) | Int(_) | Integer(_) | Int4(_) | BigInt(_) | Int8(_))
 }
 
 fn written_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {

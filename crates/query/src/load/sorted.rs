@@ -292,8 +292,8 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     passes && plan.children().into_iter().all(can_rerun)
 }
 
-/// A plan of the same rows in the order of a table, whose columns stand behind so many others, where a scan of a table can
-/// give them so: in one partition, or in some that follow one another.
+/// A plan of the same rows in the order of a table, whose columns stand behind so many others, where a scan of all
+/// of a table can give them so: in one partition, or in some that follow one another.
 ///
 /// # Errors
 /// Those of the engine.
@@ -304,22 +304,22 @@ pub(crate) fn in_order(
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let key = SortKey::of(&table.design.sort_by);
     let Some(ordering) = key.and_then(|key| key.ordering_behind(others, &plan.schema())) else { return Ok(None) };
+    let Some(stored) = scanned_whole(plan) else { return Ok(None) };
     let SortOrderPushdownResult::Exact { inner } = plan.try_pushdown_sort(&ordering)? else { return Ok(None) };
-    Ok(Some(match is_one_run(&inner) {
-        true => inner,
-        false => Arc::new(SortPreservingMergeExec::new(ordering, inner)),
-    }))
+    // One run is cut between blocks; several go past each other.
+    let is_one_run = stored.runs.len() <= 1;
+    Ok(Some(if is_one_run { inner } else { Arc::new(SortPreservingMergeExec::new(ordering, inner)) }))
 }
 
-/// Whether the blocks that a plan reads are one sorted sequence, which its partitions have a part of each.
-fn is_one_run(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// The table of which a plan reads all rows. Where conditions may leave few, threads share the work better without an order.
+fn scanned_whole(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
     match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
         (Some(scan), _) => {
-            let source = scan.data_source().downcast_ref::<ScanSource>();
-            source.is_some_and(|source| source.table().stored().runs.len() <= 1)
+            let source = scan.data_source().downcast_ref::<ScanSource>()?;
+            (!source.has_conditions()).then(|| Arc::clone(source.table().stored()))
         }
-        (None, [input]) => is_one_run(input),
-        (None, _) => false,
+        (None, [input]) => scanned_whole(input),
+        (None, _) => None,
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, JoinType, Result, ScalarValue, Spans};
+use datafusion::common::{Column, DFSchema, JoinType, Result, ScalarValue, Spans};
 use datafusion::functions_aggregate::count::count;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -99,7 +99,7 @@ fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             .transform_up(|part| match part {
                 Expr::InSubquery(part) => {
                     let is_found = Expr::InSubquery(InSubquery { negated: false, ..part.clone() });
-                    three_valued(part, is_found, schema).map(Transformed::yes)
+                    three_valued(part, is_found, schema, any).map(Transformed::yes)
                 }
                 Expr::ScalarSubquery(part) => scalar(part),
                 part => Ok(Transformed::no(part)),
@@ -108,32 +108,31 @@ fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// A value, which the engine computes without joins.
+/// A value, which the engine computes without joins. What it cannot do so either stays, and is refused by name.
 fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let changed = expression.transform_up(|part| match part {
-        Expr::Exists(Exists { subquery, negated }) => {
-            let mut rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
-            if subquery.outer_ref_columns.is_empty() {
-                rows = rows.limit(0, Some(1))?;
-            }
-            let is_found = any(rows, &subquery, &[])?;
+        Expr::Exists(Exists { subquery, negated }) if is_plain(&subquery) => {
+            let is_found = match has_one_row(&subquery.subquery) {
+                true => lit(true),
+                false => counted(rows_of(&subquery)?, &subquery, &[])?,
+            };
             Ok(Transformed::yes(if negated { Expr::Not(Box::new(is_found)) } else { is_found }))
         }
-        Expr::InSubquery(part) => {
+        Expr::InSubquery(part) if is_plain(&part.subquery) && !is_taken(&part.expr, &part.subquery) => {
             let mut outer = Vec::new();
             let wanted = part.expr.as_ref().clone().transform_up(|part| match part {
                 Expr::Column(column) => {
                     let (qualifier, field) = schema.qualified_field_from_column(&column)?;
-                    let column = datafusion::common::Column::new(qualifier.cloned(), field.name());
+                    let column = Column::new(qualifier.cloned(), field.name());
                     outer.push(Expr::OuterReferenceColumn(Arc::clone(field), column));
                     Ok(Transformed::yes(outer[outer.len() - 1].clone()))
                 }
                 part => Ok(Transformed::no(part)),
             })?;
-            let rows = LogicalPlanBuilder::from(part.subquery.subquery.as_ref().clone());
-            let rows = rows.filter(output(&part.subquery).eq(wanted.data))?;
-            let is_found = any(rows, &part.subquery, &outer)?;
-            three_valued(part, is_found, schema).map(Transformed::yes)
+            let rows = rows_of(&part.subquery)?;
+            let rows = rows.clone().filter(output(&rows).eq(wanted.data))?;
+            let is_found = counted(rows, &part.subquery, &outer)?;
+            three_valued(part, is_found, schema, |rows, subquery| counted(rows, subquery, &[])).map(Transformed::yes)
         }
         Expr::ScalarSubquery(part) => scalar(part),
         part => Ok(Transformed::no(part)),
@@ -141,16 +140,36 @@ fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(changed.data)
 }
 
+/// Whether a count of a subquery's rows is one of rows alone: with columns from outside, it must not be cut or grouped.
+fn is_plain(subquery: &Subquery) -> bool {
+    let is_of_rows = |node: &LogicalPlan| {
+        matches!(
+            node,
+            LogicalPlan::Projection(_)
+                | LogicalPlan::Filter(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::TableScan(_)
+                | LogicalPlan::Join(_)
+        )
+    };
+    subquery.outer_ref_columns.is_empty() || !subquery.subquery.exists(|node| Ok(!is_of_rows(node))).unwrap_or(true)
+}
+
 /// `IN` as SQL has it: true where a row is found, else null where one may be missing that nobody knows, else false.
-fn three_valued(part: InSubquery, is_found: Expr, schema: &DFSchema) -> Result<Expr> {
+fn three_valued(
+    part: InSubquery,
+    is_found: Expr,
+    schema: &DFSchema,
+    any: impl Fn(LogicalPlanBuilder, &Subquery) -> Result<Expr>,
+) -> Result<Expr> {
     let InSubquery { expr, subquery, negated } = part;
-    let rows = || LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    let rows = rows_of(&subquery)?;
     let mut unknown = Vec::new();
     if expr.nullable(schema)? {
-        unknown.push(expr.is_null().and(any(rows(), &subquery, &[])?));
+        unknown.push(expr.is_null().and(any(rows.clone(), &subquery)?));
     }
     if subquery.subquery.schema().field(0).is_nullable() {
-        unknown.push(any(rows().filter(output(&subquery).is_null())?, &subquery, &[])?);
+        unknown.push(any(rows.clone().filter(output(&rows).is_null())?, &subquery)?);
     }
     let is_in = match unknown.into_iter().reduce(Expr::or) {
         None => is_found,
@@ -161,15 +180,42 @@ fn three_valued(part: InSubquery, is_found: Expr, schema: &DFSchema) -> Result<E
     Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
 }
 
-/// The column of a subquery.
-fn output(subquery: &Subquery) -> Expr {
-    Expr::Column(subquery.subquery.schema().columns().swap_remove(0))
+/// The rows of a subquery, under a name of their own that no column from outside has. With columns from outside they keep
+/// theirs: the engine does not look for these behind another name.
+fn rows_of(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
+    let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
 }
 
-/// Whether there are rows, of a subquery with these and further columns from outside.
-fn any(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
-    let counted = rows.aggregate(Vec::<Expr>::new(), vec![count(lit(1_i64))])?.build()?;
-    let outer_ref_columns = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
+/// Whether a column from outside has the name of one of a subquery that keeps its names.
+fn is_taken(expression: &Expr, subquery: &Subquery) -> bool {
+    fn shows(plan: &LogicalPlan, column: &Column) -> bool {
+        let is_named_anew = matches!(plan, LogicalPlan::SubqueryAlias(_));
+        plan.schema().has_column(column) || !is_named_anew && plan.inputs().iter().any(|input| shows(input, column))
+    }
+    let is_of = |column: &&Column| shows(&subquery.subquery, column);
+    !subquery.outer_ref_columns.is_empty() && expression.column_refs().iter().any(is_of)
+}
+
+/// The column of a subquery.
+fn output(rows: &LogicalPlanBuilder) -> Expr {
+    Expr::Column(rows.schema().columns().swap_remove(0))
+}
+
+/// Whether a subquery has rows: once for all, or for each row outside by a join.
+fn any(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
+    if subquery.outer_ref_columns.is_empty() {
+        return counted(rows, subquery, &[]);
+    }
+    let subquery = Subquery { subquery: Arc::new(rows.build()?), ..subquery.clone() };
+    Ok(Expr::Exists(Exists { subquery, negated: false }))
+}
+
+/// Whether there are rows, of a subquery with its and further columns from outside.
+fn counted(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
+    let outer_ref_columns: Vec<Expr> = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
+    let rows = if outer_ref_columns.is_empty() { rows.limit(0, Some(1))? } else { rows };
+    let counted = rows.aggregate(Vec::<Expr>::new(), vec![count(lit(1_i64)).alias("taut count")])?.build()?;
     let count = Subquery { subquery: Arc::new(counted), outer_ref_columns, spans: Spans::new() };
     Ok(Expr::ScalarSubquery(count).gt(lit(0_i64)))
 }
@@ -181,9 +227,11 @@ fn scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     if is_sure || !subquery.outer_ref_columns.is_empty() {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     }
-    let one = LogicalPlanBuilder::empty(true);
-    let rows = one.join_on(plan.as_ref().clone(), JoinType::Left, [lit(true)])?.project([output(&subquery)])?;
-    Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: Arc::new(rows.build()?), ..subquery })))
+    let rows = rows_of(&subquery)?;
+    let column = output(&rows);
+    let joined = LogicalPlanBuilder::empty(true).join_on(rows.build()?, JoinType::Left, [lit(true)])?;
+    let joined = joined.project([column])?.build()?;
+    Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: Arc::new(joined), ..subquery })))
 }
 
 /// Whether a plan has a row in any case.

@@ -91,6 +91,11 @@ impl ScanSource {
         &self.table
     }
 
+    /// Whether rows may be left out that do not meet conditions.
+    pub fn has_conditions(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
     /// Whether any partition may read any segment, and all of them are read.
     pub(super) fn is_unordered(&self) -> bool {
         matches!(self.work, Work::Shared) && self.limit.is_none() && self.ordering.is_none()

@@ -192,7 +192,10 @@ impl QuerySession {
         };
         let mut physical = state.create_physical_plan(&plan).await?;
         let columns = &query.outputs.columns;
-        let ordered = if columns.is_empty() { None } else { in_order(&physical, table, columns.start)? };
+        let ordered = match mutation.kind {
+            MutationKind::Update => in_order(&physical, table, columns.start)?,
+            _ => None,
+        };
         let is_in_order = ordered.is_some();
         if let Some(ordered) = ordered {
             physical = ordered;

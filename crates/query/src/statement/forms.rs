@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Ident, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,
-    SetQuantifier, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+    CastKind, DataType, Expr, Ident, Parens, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    SetOperator, SetQuantifier, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::mutation::{is_default, item, select};
@@ -61,25 +61,46 @@ fn floating_literal(expression: &mut Expr) {
     }
 }
 
-/// Rows of `VALUES` with subqueries as `SELECT ... UNION ALL SELECT ...`. Those with `DEFAULT` stay.
+/// More rows with subqueries are too many for the planner.
+const QUERY_ROWS_MAX: usize = 256;
+
+/// Rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`, and those between as `VALUES`. Rows with `DEFAULT` stay.
 pub(super) fn values_with_queries(body: &mut SetExpr) {
-    let SetExpr::Values(Values { rows, .. }) = body else { return };
-    let mut values = rows.iter().flat_map(|row| &row.content);
-    if !values.clone().any(has_query) || values.any(is_default) {
+    let SetExpr::Values(values) = body else { return };
+    let has_query = |row: &Parens<Vec<Expr>>| row.content.iter().any(has_query);
+    let with_queries = values.rows.iter().filter(|row| has_query(row)).count();
+    let has_default = || values.rows.iter().flat_map(|row| &row.content).any(is_default);
+    if !(1..=QUERY_ROWS_MAX).contains(&with_queries) || has_default() {
         return;
     }
-    let selected = std::mem::take(rows).into_iter().map(|row| {
-        let columns = row.content.into_iter().zip(1..).map(|(value, place)| item(value, &format!("column{place}")));
-        *select(columns.collect(), Vec::new(), None).body
-    });
-    let all = selected.reduce(|left, right| SetExpr::SetOperation {
-        left: Box::new(left),
+    let rows = std::mem::take(&mut values.rows);
+    let mut parts: Vec<SetExpr> = Vec::new();
+    for row in rows {
+        if has_query(&row) {
+            let columns = row.content.into_iter().zip(1..).map(|(value, place)| item(value, &format!("column{place}")));
+            parts.push(*select(columns.collect(), Vec::new(), None).body);
+        } else if let Some(SetExpr::Values(plain)) = parts.last_mut() {
+            plain.rows.push(row);
+        } else {
+            parts.push(SetExpr::Values(Values { rows: vec![row], ..values.clone() }));
+        }
+    }
+    *body = united(parts);
+}
+
+/// The rows of all, in a tree that is not deep.
+fn united(mut parts: Vec<SetExpr>) -> SetExpr {
+    let right = parts.split_off(parts.len() / 2);
+    if parts.is_empty() {
+        return right.into_iter().next().unwrap_or_else(|| {
+            SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows: Vec::new() })
+        });
+    }
+    SetExpr::SetOperation {
+        left: Box::new(united(parts)),
         op: SetOperator::Union,
         set_quantifier: SetQuantifier::All,
-        right: Box::new(right),
-    });
-    if let Some(all) = all {
-        *body = all;
+        right: Box::new(united(right)),
     }
 }
 
@@ -214,7 +235,7 @@ mod tests {
             (
                 "INSERT INTO t VALUES ((SELECT 1) + 1, 2), (3, 1e2)",
                 "INSERT INTO t SELECT (SELECT 1) + 1 AS \"column1\", 2 AS \"column2\" UNION ALL \
-                 SELECT 3 AS \"column1\", CAST('1e2' AS DOUBLE PRECISION) AS \"column2\"",
+                 VALUES (3, CAST('1e2' AS DOUBLE PRECISION))",
             ),
             ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
         ] {
