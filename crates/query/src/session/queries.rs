@@ -12,6 +12,7 @@ use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::Statement as Ast;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
@@ -216,6 +217,12 @@ impl QuerySession {
         let Some(prepared) = Run::of(&prepared) else {
             return Err(QueryError::NotFound { kind: "prepared statement", name: name.to_owned() });
         };
+        if let Some(insert) = inserted_without_types(prepared.statement) {
+            // Its values have types of their own, as in an INSERT with parameters, and are not cast to those of columns before.
+            let run =
+                Run { statement: &Arc::new(insert), names: None, is_long: prepared.is_long, plan: &Slot::default() };
+            return self.run_engine(&run, values).await;
+        }
         let planned = |snapshot| async {
             let (state, plan) = self.plan_on(snapshot, &prepared).await?;
             match plan {
@@ -387,5 +394,18 @@ fn start_query(
     match handed_on {
         Some(_) => Ok(execute_merged(&physical, &context)?),
         None => Ok(execute_stream(physical, context)?),
+    }
+}
+
+/// The `INSERT` that a `PREPARE` without types is of.
+fn inserted_without_types(prepared: &EngineStatement) -> Option<EngineStatement> {
+    let EngineStatement::Statement(prepare) = prepared else { return None };
+    match prepare.as_ref() {
+        Ast::Prepare { data_types, statement, .. }
+            if data_types.is_empty() && matches!(**statement, Ast::Insert(_)) =>
+        {
+            Some(EngineStatement::Statement(statement.clone()))
+        }
+        _ => None,
     }
 }
