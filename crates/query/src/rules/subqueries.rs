@@ -76,11 +76,16 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
 /// A condition of rows, of which null and false are the same.
 fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let parts = split_conjunction_owned(expression).into_iter().map(|part| {
-        let is_join = match &part {
-            Expr::Not(inner) => matches!(**inner, Expr::InSubquery(_) | Expr::Exists(_)),
-            part => matches!(part, Expr::InSubquery(_) | Expr::Exists(_)),
+        let (inner, is_not) = match &part {
+            Expr::Not(inner) => (inner.as_ref(), true),
+            part => (part, false),
         };
-        // These are joins of their own, which know nulls.
+        let is_join = match inner {
+            Expr::Exists(_) => true,
+            // One that is not correlated knows nulls.
+            Expr::InSubquery(inner) => inner.negated == is_not || inner.subquery.outer_ref_columns.is_empty(),
+            _ => false,
+        };
         if is_join { Ok(part) } else { alternatives(part, schema) }
     });
     let parts = parts.collect::<Result<Vec<_>>>()?;
