@@ -1,0 +1,124 @@
+//! `taut sql` is killed in the midst of its work, again and again: what it said is committed is there, and nothing by half.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use common::{command, csv, scratch, taut};
+
+/// Rounds, of which each ends with a kill; more with `KILL_ROUNDS`.
+const ROUNDS: u64 = 8;
+/// The longest life of a process.
+const LIFE: Duration = Duration::from_millis(700);
+/// Transactions that a process is given at most.
+const GIVEN_MAX: u64 = 5_000;
+/// Keys from here on are of loads, which the next transaction removes.
+const LOADED: i64 = 1_000_000;
+
+type Rows = BTreeMap<i64, i64>;
+
+/// A number that depends on others in no simple way.
+fn mixed(number: u64, salt: u64) -> u64 {
+    let mixed = (number ^ salt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
+}
+
+/// Changes of the transaction with a number, made in the rows as well.
+fn changes(number: u64, rows: &mut Rows) -> String {
+    let (key, value) = ((mixed(number, 1) % 200) as i64, (mixed(number, 2) % 1_000_000) as i64);
+    let loaded = LOADED + (number % 1_000) as i64 * 10_000;
+    match mixed(number, 3) % 16 {
+        0..6 => {
+            rows.insert(key, value);
+            format!("INSERT INTO t VALUES ({key}, {value}) ON CONFLICT (k) DO UPDATE SET v = excluded.v;\n")
+        }
+        6..9 => {
+            rows.remove(&key);
+            format!("DELETE FROM t WHERE k = {key};\n")
+        }
+        9..14 => {
+            rows.range_mut(key..=key + 20).for_each(|(_, known)| *known += value);
+            format!("UPDATE t SET v = v + {value} WHERE k BETWEEN {key} AND {};\n", key + 20)
+        }
+        14 => {
+            rows.retain(|key, _| *key < LOADED);
+            rows.extend((loaded..loaded + 6_000).map(|key| (key, value)));
+            format!(
+                "DELETE FROM t WHERE k >= {LOADED};\n\
+                 INSERT INTO t SELECT i, {value} FROM generate_series({loaded}, {}) AS s(i);\n",
+                loaded + 5_999
+            )
+        }
+        _ => {
+            rows.retain(|key, _| *key < LOADED);
+            format!("DELETE FROM t WHERE k >= {LOADED};\n")
+        }
+    }
+}
+
+/// What a process runs for a transaction: its changes and its number, and at times what changes no row.
+fn statements(number: u64, rows: &mut Rows) -> String {
+    let upkeep = match mixed(number, 4) % 40 {
+        0 => "CHECKPOINT;\n",
+        1 => "VACUUM t;\n",
+        2 => "VACUUM FULL t;\n",
+        3 => "ALTER TABLE t SET (layout = 'row');\n",
+        4 => "ALTER TABLE t SET (layout = 'column');\n",
+        5 => "DROP INDEX IF EXISTS by_value; CREATE INDEX by_value ON t (v);\n",
+        _ => "",
+    };
+    let changes = changes(number, rows);
+    format!("{upkeep}BEGIN;\n{changes}UPDATE progress SET number = {number};\nCOMMIT;\n")
+}
+
+#[test]
+fn what_was_committed_is_there_after_a_kill() {
+    let (_directory, database) = scratch();
+    csv(
+        &database,
+        "CREATE TABLE t (k bigint PRIMARY KEY, v bigint) WITH (sort_by = 'k'); CREATE TABLE progress (number bigint); \
+         INSERT INTO progress VALUES (0)",
+    );
+    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let rounds = std::env::var("KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let (mut rows, mut number) = (Rows::new(), 0);
+    for round in 0..rounds {
+        let mut child = command(&["sql", &database]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut planned = rows.clone();
+        let writer = std::thread::spawn(move || {
+            // Until nobody reads any more.
+            (number + 1..=number + GIVEN_MAX)
+                .take_while(|number| input.write_all(statements(*number, &mut planned).as_bytes()).is_ok())
+                .count()
+        });
+        let reader = std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).filter(|line| line == "(COMMIT)").count() as u64
+        });
+        std::thread::sleep(LIFE.mul_f64((mixed(round, seed) % 1_000) as f64 / 1_000.0));
+        // Nothing that it was told is an error.
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "seed {seed}, round {round}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let told = reader.join().unwrap();
+        writer.join().unwrap();
+        let context = format!("seed {seed}, round {round}: {told} commits behind {number}");
+        let found = csv(&database, "SELECT number FROM progress");
+        let found: u64 = found.lines().nth(1).unwrap().parse().unwrap();
+        assert!((number + told..=number + told + 1).contains(&found), "{context}; {found} is the last");
+        for number in number + 1..=found {
+            changes(number, &mut rows);
+        }
+        number = found;
+        let expected: String = rows.iter().map(|(key, value)| format!("{key},{value}\n")).collect();
+        let found = csv(&database, "SELECT k, v FROM t ORDER BY k");
+        assert!(found.split_once('\n').unwrap().1 == expected, "{context}: rows differ");
+        taut(&["verify", &database]).succeeds();
+    }
+    assert!(number > rounds, "{number} commits in {rounds} rounds");
+}
