@@ -1,5 +1,6 @@
-//! The machine stops at every change of the disk while small transactions insert, delete and move rows. Whatever the
-//! disk then keeps, the database opens again with every acknowledged commit whole, and no part of another.
+//! The machine stops at every change of the disk while small transactions insert, delete and move rows, and indexes are
+//! built. Whatever the disk then keeps, the database opens again with every acknowledged commit whole, and no part of
+//! another.
 //!
 //! Each run draws its steps by a seed. What a commit leads to is known by its version: a model follows the same steps on a
 //! disk that works.
@@ -12,10 +13,11 @@ use std::sync::Arc;
 
 use common::{
     Contents, Failure, Random, append, assert_tidy, change_in, contents, create_table, design, everything,
-    from_environment, named_rows_of, open, schema, write,
+    from_environment, image, named_rows_of, open, schema, write,
 };
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, RowOrder, Store, Synchronous, Table, UnitId};
+use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 /// Crash points of each test, over all of its seeds; more of them for nightly runs.
 const CRASH_POINTS: u64 = 150;
@@ -70,7 +72,8 @@ fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Resu
             Ok(store.commit::<_, CommitError>(|edit| edit.drop_table(id))?)
         }
         15..18 => seal(store, table),
-        _ => rewrite(store, table),
+        18 => rewrite(store, table),
+        _ => index(store, table),
     }
 }
 
@@ -101,6 +104,22 @@ fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
     let new = vec![write(store, &common::values_of(&open)?, "packed_row")?];
     let old = [block.id()];
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::Same))?)
+}
+
+/// Gives a table an index, or takes it, with all of its blocks.
+fn index(store: &Store, table: &Table) -> Result<(), Failure> {
+    let index = IndexDesign { name: "i".to_owned(), kind: IndexKind::CsbTree, columns: vec![ColumnIndex(0)] };
+    let indexes = if table.design.indexes.is_empty() { vec![index] } else { vec![] };
+    let design = TableDesign { indexes, ..table.design.as_ref().clone() };
+    let mut blocks = Vec::new();
+    for block in table.blocks.iter() {
+        let values = common::values_of(&block.open(&Default::default())?)?;
+        blocks.push((block.id(), store.write_block(&image(&values, &design), &design)?));
+    }
+    Ok(store.commit::<_, CommitError>(|edit| {
+        edit.set_design(table.id, design)?;
+        blocks.into_iter().try_for_each(|(old, new)| edit.replace_blocks(table.id, &[old], vec![new], RowOrder::Same))
+    })?)
 }
 
 /// What a database held after each step, with how many commits there were until then.
@@ -170,11 +189,18 @@ fn assert_statistics(store: &Store, context: &str) {
     }
 }
 
-/// Calls `test` for crash points spread evenly over the runs of several seeds, with what a machine leaves there.
+/// Calls `test` for crash points spread evenly over the runs of several seeds, with what a machine leaves there. A run has
+/// no more points than changes of the disk: where more are wanted, there are more seeds.
 fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
-    for seed in 0..seeds {
+    let (wanted, mut tested) = (crash_points(), 0);
+    for seed in 0.. {
+        if seed >= seeds && tested >= wanted {
+            println!("{tested} crash points in runs of the seeds 0 to {}", seed - 1);
+            break;
+        }
         let history = History::new(seed, synchronous);
-        let points = (crash_points() / seeds).clamp(1, history.changes);
+        let points = (wanted / seeds).clamp(1, history.changes);
+        tested += points;
         for point in 0..points {
             let at = history.changes * point / points;
             let disk = SimulatedDisk::new();
