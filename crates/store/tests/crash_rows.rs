@@ -5,6 +5,7 @@
 //! Each run draws its steps by a seed. What a commit leads to is known by its version: a model follows the same steps on a
 //! disk that works.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
 
 mod common;
 
