@@ -311,14 +311,19 @@ pub(crate) fn in_order(
     Ok(Some(if is_one_run { inner } else { Arc::new(SortPreservingMergeExec::new(ordering, inner)) }))
 }
 
-/// The table of which a plan reads all rows. Where conditions may leave few, threads share the work better without an order.
+/// The table of which a plan reads all rows, partition by partition: an operator that deals them out would tear them apart.
+/// Where conditions may leave few, threads share the work better without an order.
 fn scanned_whole(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
     match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
         (Some(scan), _) => {
             let source = scan.data_source().downcast_ref::<ScanSource>()?;
             (!source.has_conditions()).then(|| Arc::clone(source.table().stored()))
         }
-        (None, [input]) => scanned_whole(input),
+        (None, [input]) => {
+            let passes =
+                plan.downcast_ref::<ProjectionExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
+            if passes { scanned_whole(input) } else { None }
+        }
         (None, _) => None,
     }
 }
