@@ -21,7 +21,7 @@ LAW = {
     "taut-cli": ["taut-types", "taut-store", "taut", "taut-allocator"],
     "taut-python": ["taut", "taut-allocator"],
     "taut-testkit": ["taut-types"],
-    "taut-tests": ["taut"],
+    "taut-tests": ["taut", "taut-store"],
     "taut-tpch-generator": [],
 }
 # Rooms that compile without DataFusion, whatever they depend on.

@@ -4,6 +4,7 @@
 
 use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Session};
+use taut_testkit::Random;
 
 /// A table, its columns, and the foreign keys that one of the databases does without.
 const TABLES: &[(&str, &str, &[&str])] = &[
@@ -58,22 +59,6 @@ const COLUMNS: &[(&str, &[&str])] = &[
     ("n", &["id", "manager"]),
 ];
 
-/// Numbers in no order, the same for the same seed: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
-    }
-
-    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-}
-
 fn fill(session: &Session, layout: &str, with_keys: bool) {
     for (name, columns, keys) in TABLES {
         let keys: Vec<_> = keys.iter().filter(|_| with_keys).map(|key| format!(", FOREIGN KEY {key}")).collect();
@@ -116,12 +101,12 @@ fn scans(session: &Session, sql: &str) -> usize {
 }
 
 fn query(random: &mut Random) -> String {
-    let start = *random.one_of(STARTS);
+    let start = random.pick(STARTS);
     let mut aliases = vec![start.rsplit(' ').next().unwrap()];
     let mut from = start.to_owned();
     let mut conditions = Vec::new();
     for _ in 0..random.below(4) {
-        let (known, table, condition) = *random.one_of(JOINS);
+        let (known, table, condition) = random.pick(JOINS);
         let alias = table.rsplit(' ').next().unwrap();
         if !aliases.contains(&known) || aliases.contains(&alias) {
             continue;
@@ -140,7 +125,7 @@ fn query(random: &mut Random) -> String {
     }
     let column = |random: &mut Random| {
         // Few of them, so that some tables are not read.
-        let alias = if random.below(2) == 0 { aliases[0] } else { *random.one_of(&aliases) };
+        let alias = if random.below(2) == 0 { aliases[0] } else { random.pick(&aliases) };
         let (_, columns) = COLUMNS.iter().find(|(known, _)| *known == alias).unwrap();
         let column = if random.below(3) == 0 { columns.last().unwrap() } else { columns.first().unwrap() };
         format!("{alias}.{column}")
@@ -149,7 +134,7 @@ fn query(random: &mut Random) -> String {
     for _ in 0..random.below(2) {
         let column = column(random);
         if !["name", "label", "city"].iter().any(|text| column.ends_with(text)) {
-            let test = *random.one_of(&["= 3", "< 4", "> 2", "IS NOT NULL", "IS NULL", "IN (1, 2, 5)"]);
+            let test = random.pick(&["= 3", "< 4", "> 2", "IS NOT NULL", "IS NULL", "IN (1, 2, 5)"]);
             conditions.push(format!("{column} {test}"));
         }
     }

@@ -4,6 +4,7 @@
 
 use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Outcome, Parameters, Rows, Session, Value};
+use taut_testkit::Random;
 
 /// Statements, and for each parameter the kinds of values that it is given, the first most often.
 const STATEMENTS: &[(&str, &[&[Kind]])] = &[
@@ -98,31 +99,17 @@ enum Kind {
     Null,
 }
 
-/// Numbers in no order, the same for the same seed: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: i64) -> i64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % bound as u64) as i64
-    }
-
-    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len() as i64) as usize]
-    }
-}
-
 impl Kind {
     fn value(self, random: &mut Random) -> Value {
         match self {
-            Self::Key => Value::Integer(random.below(300)),
-            Self::Small => Value::Integer(random.below(40) - 20),
-            Self::Huge => Value::Integer((1 << 30) + random.below(1 << 40)),
-            Self::Fraction => Value::Double((random.below(160) - 80) as f64 / 8.0),
-            Self::Decimal => Value::Decimal { unscaled: i128::from(100 + random.below(899)), precision: 3, scale: 2 },
-            Self::Text => Value::Text((*random.one_of(&["one", "two", "'", ""])).to_owned()),
+            Self::Key => Value::Integer(random.range(0..300)),
+            Self::Small => Value::Integer(random.range(0..40) - 20),
+            Self::Huge => Value::Integer((1 << 30) + random.range(0..1 << 40)),
+            Self::Fraction => Value::Double((random.range(0..160) - 80) as f64 / 8.0),
+            Self::Decimal => {
+                Value::Decimal { unscaled: i128::from(100 + random.range(0..899)), precision: 3, scale: 2 }
+            }
+            Self::Text => Value::Text((random.pick(&["one", "two", "'", ""])).to_owned()),
             Self::Null => Value::Null,
         }
     }
@@ -180,10 +167,10 @@ fn agree(layout: &str, seed: u64) -> usize {
     let [kept, planned] = &sessions;
     let mut found = 0;
     for step in 0..600 {
-        let (sql, kinds) = random.one_of(STATEMENTS);
+        let (sql, kinds) = random.pick(STATEMENTS);
         let values = kinds.iter().map(|kinds| {
-            let is_usual = kinds.len() == 1 || random.below(5) > 0;
-            let kind = if is_usual { &kinds[0] } else { random.one_of(&kinds[1..]) };
+            let is_usual = kinds.len() == 1 || random.range(0..5) > 0;
+            let kind = if is_usual { kinds[0] } else { random.pick(&kinds[1..]) };
             kind.value(&mut random)
         });
         let parameters = Parameters::Positional(values.collect());

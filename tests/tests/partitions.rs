@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use taut::{Database, Session};
+use taut_testkit::Random;
 
 fn text_of(session: &Session, sql: &str) -> String {
     let rows = session.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -13,57 +14,36 @@ fn text_of(session: &Session, sql: &str) -> String {
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-/// A generator of numbers: splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % below
-    }
-
-    fn range(&mut self, first: i64, end: i64) -> i64 {
-        first + self.next((end - first) as u64) as i64
-    }
-
-    fn one_of<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.next(of.len() as u64) as usize]
-    }
-}
-
 /// A condition on the columns of [`COLUMNS`].
 fn condition(random: &mut Random, depth: usize) -> String {
-    if depth > 0 && random.next(5) < 2 {
+    if depth > 0 && random.below(5) < 2 {
         let (left, right) = (condition(random, depth - 1), condition(random, depth - 1));
-        return match random.next(3) {
+        return match random.below(3) {
             0 => format!("({left}) AND ({right})"),
             1 => format!("({left}) OR ({right})"),
             _ => format!("NOT ({left})"),
         };
     }
-    let (column, value): (&str, fn(&mut Random) -> String) = match random.next(5) {
-        0 => ("i", |random| random.range(-50, 1050).to_string()),
+    let (column, value): (&str, fn(&mut Random) -> String) = match random.below(5) {
+        0 => ("i", |random| random.range(-50..1050).to_string()),
         1 => ("t", |random| {
-            let (from, length) = (random.range(1, 9), random.range(0, 9));
+            let (from, length) = (random.range(1..9), random.range(0..9));
             format!("substr('abcdefghabcdefgh', {from}, {length})")
         }),
-        2 => ("d", |random| format!("CAST({}.{} AS decimal(9,2))", random.range(-30, 30), random.range(0, 10))),
+        2 => ("d", |random| format!("CAST({}.{} AS decimal(9,2))", random.range(-30..30), random.range(0..10))),
         3 => ("f", |random| {
-            random.one_of(&["0.0", "-0.0", "1.5", "-7.25", "CAST('nan' AS double precision)", "12.0"]).to_owned()
+            random.pick(&["0.0", "-0.0", "1.5", "-7.25", "CAST('nan' AS double precision)", "12.0"]).to_owned()
         }),
-        _ => ("day", |random| format!("DATE '2021-0{}-{}'", random.range(1, 9), random.range(10, 28))),
+        _ => ("day", |random| format!("DATE '2021-0{}-{}'", random.range(1..9), random.range(10..28))),
     };
-    match random.next(6) {
+    match random.below(6) {
         0 => format!("{column} IS NULL"),
         1 => {
-            let list: Vec<_> = (0..random.range(1, 5)).map(|_| value(random)).collect();
+            let list: Vec<_> = (0..random.range(1..5)).map(|_| value(random)).collect();
             format!("{column} IN ({})", list.join(", "))
         }
         2 => format!("{column} BETWEEN {} AND {}", value(random), value(random)),
-        _ => format!("{column} {} {}", random.one_of(&["=", "=", "<>", "<", "<=", ">", ">="]), value(random)),
+        _ => format!("{column} {} {}", random.pick(&["=", "=", "<>", "<", "<=", ">", ">="]), value(random)),
     }
 }
 
@@ -91,9 +71,9 @@ fn random_conditions_find_the_same_rows() {
     let mut designs = vec!["plain".to_owned()];
     for column in ["i", "t", "d", "f", "day"] {
         for method in ["range", "hash"] {
-            let (name, count) = (format!("{method}_{column}"), random.range(2, 40));
-            let sort_by = random.one_of(&["", ", sort_by = 'i'", ", sort_by = 'day desc, t'"]);
-            let layout = random.one_of(&["row", "packed_row", "column"]);
+            let (name, count) = (format!("{method}_{column}"), random.range(2..40));
+            let sort_by = random.pick(&["", ", sort_by = 'i'", ", sort_by = 'day desc, t'"]);
+            let layout = random.pick(&["row", "packed_row", "column"]);
             let options = format!("partition_by = '{method}({column}, {count})', layout = '{layout}'{sort_by}");
             run(&format!("CREATE TABLE {name} {COLUMNS} WITH ({options})"));
             designs.push(name);

@@ -13,11 +13,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::{
-    Contents, Failure, Random, append, assert_tidy, change_in, contents, create_table, design, everything,
-    from_environment, image, named_rows_of, open, schema, write,
+    Contents, Failure, append, assert_tidy, change_in, contents, create_table, design, everything, image,
+    named_rows_of, open, schema, write,
 };
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, RowOrder, Store, Synchronous, Table, UnitId};
+use taut_testkit::{Random, from_environment};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 /// Crash points of each test, over all of its seeds; more of them for nightly runs.

@@ -11,9 +11,10 @@ use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, Decimal128Array, Float32Array, Float64Array, Int64Array, RecordBatch, StringViewArray,
 };
-use common::{Random, ready};
+use common::ready;
 use taut_block::{BlockBuilder, ScanReport};
 use taut_store::{CommitError, KeySearch, ReadCounters, RowId, RowSet, Store, Synchronous, Table, TableId, UnitId};
+use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, IndexDesign, IndexKind, LogicalType, Predicate, Schema, TableDesign};
 
 const COLUMNS: usize = 5;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use common::{Random, assert_tidy, open, ready};
+use common::{assert_tidy, open, ready};
 use taut_block::BlockBuilder;
 use taut_store::disk::SimulatedDisk;
 use taut_store::{
     CommitError, NewBlock, OldRows, RowId, RowOrder, RowSet, Store, Synchronous, Table, TableId, UnitId, verify,
 };
+use taut_testkit::Random;
 use taut_types::{Column, LogicalType, Schema, TableDesign};
 
 type Values = Vec<Option<i64>>;

@@ -2,7 +2,7 @@
 //!
 //! [`tables`] makes tables of every type, size and shape from a seed; [`Model`] holds the same rows as plain
 //! vectors and answers tests by their definition; [`agree`] compares what storage returns with what the model
-//! says, value by value; [`tests_for`] draws tests from the data of a model.
+//! says, value by value; [`tests_for`] draws tests from the data of a model. [`Random`] makes choices that a seed repeats.
 //!
 //! ```
 //! use rand::SeedableRng;
@@ -19,8 +19,10 @@ mod arrays;
 mod column_tests;
 mod generate;
 mod model;
+mod random;
 
 pub use arrays::array_of;
 pub use column_tests::tests_for;
 pub use generate::{Nulls, SIZES, Shape, TYPES, TestTable, keys, tables};
 pub use model::{Model, agree, disagreement};
+pub use random::{Random, from_environment};

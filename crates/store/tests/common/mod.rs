@@ -15,6 +15,7 @@ use taut_store::{
     BlockId, CommitError, Moves, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId, RowOrder,
     RowSet, Store, Synchronous, Table, TableId, Transaction, UnitId, verify,
 };
+use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
 
 /// The rows of each table.
@@ -272,32 +273,4 @@ pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
         (table.name.clone(), table.design.layout.name().to_owned(), blocks)
     };
     snapshot.tables().map(layouts).collect()
-}
-
-/// Splitmix64: choices that a seed repeats.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below another.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// One of some values.
-    pub fn pick<T: Clone>(&mut self, values: &[T]) -> T {
-        values[self.below(values.len())].clone()
-    }
-}
-
-/// How much a test is to do, where the environment says so.
-pub fn from_environment(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }

@@ -10,8 +10,9 @@ use taut_store::disk::SimulatedDisk;
 use taut_store::{
     Catalog, KeyMode, KeySearch, RowId, RowSet, Store, Synchronous, TableId, Transaction, TransactionError, key_hashes,
 };
+use taut_testkit::Random;
 
-use crate::common::{Move, Random, append, batch, create_table, named_rows_of, open, ready, rows_of, write};
+use crate::common::{Move, append, batch, create_table, named_rows_of, open, ready, rows_of, write};
 use crate::threads::block_on;
 
 fn key(value: i64) -> [ArrayRef; 1] {

@@ -6,10 +6,11 @@ use std::task::{Poll, Waker};
 
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, Moves, OldRows, RowOrder, Store, Synchronous, TableId, TransactionError};
+use taut_testkit::Random;
 
 use crate::common::{
-    Contents, Failure, Move, Random, append, assert_tidy, change_in, change_rows, contents, create_table, design,
-    everything, open, ready, write,
+    Contents, Failure, Move, append, assert_tidy, change_in, change_rows, contents, create_table, design, everything,
+    open, ready, write,
 };
 use crate::rows::{Deleting, delete, is_changed, poll, rows_with};
 

@@ -8,8 +8,9 @@ use taut_store::{
     BlockId, Catalog, CommitError, RowId, RowOrder, RowSet, Store, Synchronous, TableId, Transaction, TransactionError,
     UnitId, verify,
 };
+use taut_testkit::{Random, from_environment};
 
-use crate::common::{Move, Random, batch, design, everything, from_environment, named_rows_of, open, schema, write};
+use crate::common::{Move, batch, design, everything, named_rows_of, open, schema, write};
 use crate::model::{Change, Database, Refusal, Work};
 
 /// Runs, each by its own seed; more of them for nightly runs.

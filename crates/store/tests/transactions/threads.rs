@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, RowSet, Store, Synchronous, Transaction, TransactionError};
+use taut_testkit::Random;
 
-use crate::common::{Move, Random, append, assert_tidy, batch, contents, create_table, named_rows_of, open, write};
+use crate::common::{Move, append, assert_tidy, batch, contents, create_table, named_rows_of, open, write};
 
 const THREADS: i64 = 8;
 /// Each thread has so many values to itself.

@@ -1,22 +1,12 @@
 //! Bytes that no log wrote: never a panic, and never a record that was not appended.
 
+use taut_testkit::Random;
+
 use super::*;
 use crate::log::format::{HEAD_BYTES, Head, RECORD_MAGIC, frame, seal};
 
 const HEAD: Head =
     Head { database: DATABASE, number: 1, last_sequence: 0, before_bytes: 0, begun_bytes: HEAD_BYTES as u64 };
-
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
 
 fn read_file(head: Head, behind: &[u8]) -> Result<(End, Payloads), OpenError> {
     let disk = new_disk();

@@ -1,0 +1,36 @@
+//! Choices that a seed repeats, and how many of them a run is to make.
+
+/// Numbers in no order, the same for the same seed: SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// Any number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below another, which is not zero.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// A number of a range that is not empty.
+    pub fn range(&mut self, range: std::ops::Range<i64>) -> i64 {
+        range.start + (self.next() % (range.end - range.start) as u64) as i64
+    }
+
+    /// One of some values, of which there is one at least.
+    pub fn pick<T: Clone>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())].clone()
+    }
+}
+
+/// A number that a variable of the environment gives, which must be one: how much a run at night does.
+pub fn from_environment(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+}
