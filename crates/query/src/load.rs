@@ -47,6 +47,7 @@ use taut_types::{BlockSize, Partitioning, Schema, TableDesign};
 
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
+use crate::constraints::index_keys;
 use crate::live::old_rows;
 use crate::mover::Pace;
 use crate::progress::ProgressCounter;
@@ -431,9 +432,10 @@ pub(crate) fn replace_all(
     if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.blocks.len() {
         return Err(CommitError::SortOrder { table: table.name.clone() });
     }
-    let indexes = newest.design.indexes.clone();
+    let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.clone() };
+    index_keys(&mut design, &newest.constraints, edit.catalog())?;
     let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());
-    edit.set_design(table.id, TableDesign { indexes, ..design.clone() })?;
+    edit.set_design(table.id, design)?;
     if let Some(partitioning) = partitioning
         && known.as_ref() != Some(partitioning)
     {

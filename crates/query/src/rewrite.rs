@@ -18,6 +18,7 @@ use taut_store::{BlockFile, BlockId, CommitError, NewBlock, ReadCounters, RowOrd
 use taut_types::{BlockSize, ColumnIndex, IndexDesign, Partitioning, TableDesign};
 
 use crate::changes::Changes;
+use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::live::{live_rows, old_rows};
 use crate::load::{BlockWriter, check_design, partitioning_of};
@@ -42,7 +43,8 @@ pub async fn rewrite_blocks(
         // Indexes are not this statement's: another one may have changed them since the table was looked up.
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
         check_design(table, newest)?;
-        let design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
+        let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
+        index_keys(&mut design, &newest.constraints, edit.catalog())?;
         edit.set_design(id, design.clone())?;
         Ok::<_, CommitError>(Arc::new(design))
     })?;

@@ -9,7 +9,9 @@
 mod checks;
 mod declare;
 mod expressions;
+mod indexes;
 
 pub use checks::Checks;
 pub use declare::{Altered, altered, declared};
 pub use expressions::{DefaultValues, default_expression, default_syntax};
+pub use indexes::index_keys;

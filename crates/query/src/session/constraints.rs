@@ -11,12 +11,12 @@ use taut_store::{
     BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
     UniqueKey,
 };
-use taut_types::{ColumnIndex, IndexDesign, IndexKind, Schema, TableDesign};
+use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
 use super::keys::{not_referenced, shown};
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
-use crate::constraints::{Altered, altered, declared};
+use crate::constraints::{Altered, altered, declared, index_keys};
 use crate::error::{QueryError, Result, Violation};
 use crate::statement::{ConstraintChange, Declared, DeclaredRule};
 use crate::table::TautTable;
@@ -42,7 +42,7 @@ impl QuerySession {
                 return Ok(());
             }
             let before = design.indexes.len();
-            add_indexes(&mut design, &constraints, edit.catalog())?;
+            index_keys(&mut design, &constraints, edit.catalog())?;
             if design.indexes.len() > before {
                 edit.set_design(table, design)?;
             }
@@ -85,7 +85,7 @@ impl QuerySession {
                     is_of(&table.constraints) && !is_of(&constraints)
                 };
                 design.indexes.retain(|index| !dropped(index));
-                add_indexes(&mut design, &constraints, edit.catalog())?;
+                index_keys(&mut design, &constraints, edit.catalog())?;
                 if design != *table.design {
                     edit.set_design(table.id, design)?;
                 }
@@ -103,19 +103,6 @@ impl QuerySession {
         let (table, notices) = altered.await?;
         self.rebuild(table, &format!("index {name}"), &[]).await?;
         Ok(Outcome::Done(Done { notices, ..Done::of("ALTER TABLE") }))
-    }
-
-    /// Gives a table indexes for the keys that its design does not find any more: they led the sort order, or an index that
-    /// is gone.
-    pub(super) async fn index_keys(&self, name: &str) -> Result<()> {
-        let table = self.table(name)?;
-        let mut design = table.design.as_ref().clone();
-        add_indexes(&mut design, &table.constraints, &self.snapshot())?;
-        if design == *table.design {
-            return Ok(());
-        }
-        self.changes().commit(|edit| edit.set_design(table.id, design))?;
-        self.rebuild(table.id, &format!("index {name}"), &[]).await
     }
 
     async fn check_no_nulls(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, column: ColumnIndex) -> Result<()> {
@@ -304,28 +291,6 @@ pub(super) fn forget_references(edit: &mut CatalogEdit, dropped: &[TableId]) -> 
         if constraints.foreign_keys.len() < known.constraints.foreign_keys.len() {
             set_constraints(edit, *table, constraints)?;
         }
-    }
-    Ok(())
-}
-
-/// Gives a design an index for each key by which it could not find rows: of one column a filter that rules out segments
-/// without the key, of several a tree on the first two. Rows that are sorted by the first column are found without.
-fn add_indexes(design: &mut TableDesign, constraints: &Constraints, catalog: &Catalog) -> Result<()> {
-    for key in &constraints.keys {
-        let leads = |columns: &[ColumnIndex]| columns.first() == key.columns.first();
-        let is_sorted = design.sort_by.first().is_some_and(|sort| Some(&sort.column) == key.columns.first());
-        let (kind, columns) = match key.columns.as_slice() {
-            [column] => (IndexKind::Bloom, vec![*column]),
-            columns => (IndexKind::CsbTree, columns.iter().take(IndexKind::CsbTree.columns_max()).copied().collect()),
-        };
-        if is_sorted || design.indexes.iter().any(|index| index.name == key.name || leads(&index.columns)) {
-            continue;
-        }
-        let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == key.name);
-        if catalog.table(&key.name).is_some() || catalog.view(&key.name).is_some() || catalog.tables().any(is_index) {
-            return Err(QueryError::Exists { kind: "table, view or index", name: key.name.clone() });
-        }
-        design.indexes.push(IndexDesign { name: key.name.clone(), kind, columns });
     }
     Ok(())
 }

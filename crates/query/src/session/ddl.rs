@@ -13,6 +13,7 @@ use super::constraints::forget_references;
 use super::{Done, Outcome, QuerySession, pairs};
 use crate::catalog::PUBLIC;
 use crate::columns::type_name;
+use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::load::{Target, partitioning_of};
 use crate::parameters::Parameters;
@@ -44,7 +45,9 @@ impl QuerySession {
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
         let _turn = self.take_turn(self.table(name)?.id).await;
         let table = self.table(name)?;
-        let design = Arc::new(table.design.with_options(pairs(options), &table.schema)?);
+        let mut design = table.design.with_options(pairs(options), &table.schema)?;
+        index_keys(&mut design, &table.constraints, &self.snapshot())?;
+        let design = Arc::new(design);
         let names_partitions = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
         let partitioning = match design.partition_by {
             // Whoever names them has the boundaries of a range chosen anew.
@@ -68,7 +71,6 @@ impl QuerySession {
             complete_partitions(&self.changes(), table.id, self.threads).await?;
             rows
         };
-        self.index_keys(name).await?;
         Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
     }
 

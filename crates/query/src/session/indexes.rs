@@ -6,6 +6,7 @@ use taut_store::{CommitError, Table, TableId};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
 use super::{Done, Outcome, QuerySession};
+use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::rewrite::rebuild_indexes;
 use crate::statement::NewIndex;
@@ -81,16 +82,15 @@ impl QuerySession {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
                 design.indexes.retain(|index| !names.contains(&index.name));
+                // A key that was found by one of them gets one of its own.
+                index_keys(&mut design, &table.constraints, edit.catalog())?;
                 edit.set_design(id, design)
             })
         })?;
-        // Blocks that came meanwhile have it.
+        // Blocks that came meanwhile have it, and others lack those of keys.
         for table in &tables {
             let _turn = self.take_turn(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
-        }
-        for table in &tables {
-            self.index_keys(&table.name).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))
     }

@@ -1,0 +1,35 @@
+//! The indexes by which keys are looked up.
+
+use std::sync::Arc;
+
+use taut_store::{Catalog, CommitError, Constraints, Table};
+use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
+
+/// Gives a design an index for each key by which it could not find rows: of one column a filter that rules out segments
+/// without the key, of several a tree on the first two. Rows that are sorted by the first column are found without.
+///
+/// # Errors
+/// When something else has the name of a key, which its index gets.
+pub fn index_keys(
+    design: &mut TableDesign,
+    constraints: &Constraints,
+    catalog: &Catalog,
+) -> std::result::Result<(), CommitError> {
+    for key in &constraints.keys {
+        let leads = |columns: &[ColumnIndex]| columns.first() == key.columns.first();
+        let is_sorted = design.sort_by.first().is_some_and(|sort| Some(&sort.column) == key.columns.first());
+        let (kind, columns) = match key.columns.as_slice() {
+            [column] => (IndexKind::Bloom, vec![*column]),
+            columns => (IndexKind::CsbTree, columns.iter().take(IndexKind::CsbTree.columns_max()).copied().collect()),
+        };
+        if is_sorted || design.indexes.iter().any(|index| index.name == key.name || leads(&index.columns)) {
+            continue;
+        }
+        let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == key.name);
+        if catalog.table(&key.name).is_some() || catalog.view(&key.name).is_some() || catalog.tables().any(is_index) {
+            return Err(CommitError::NameTaken { name: key.name.clone() });
+        }
+        design.indexes.push(IndexDesign { name: key.name.clone(), kind, columns });
+    }
+    Ok(())
+}
