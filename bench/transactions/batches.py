@@ -1,5 +1,6 @@
 """A batch of keys at once, scans after updates, and space after deletions."""
 
+import itertools
 import shutil
 import time
 
@@ -12,8 +13,8 @@ SCANS = {
     "groups": "SELECT g, count(*), sum(v) FROM {} GROUP BY g ORDER BY g",
 }
 
-# Scans of less than so many seconds are repeated so often in each repetition: a few milliseconds vary by half.
-QUICK, TURNS = 0.1, 10
+# Seconds for which a repetition scans again and again: a few milliseconds vary by half.
+TURNS_LAST = 1.0
 
 
 def upsert(part):
@@ -92,11 +93,16 @@ def scans(part):
                 if found[0] < STATEMENTS:
                     part.note(f"{engine}: the limit ended the small statements after {found[0]:,} of {STATEMENTS:,}.")
         say(f"{part.name}: updates in {engine}: {found and found[1]}")
-    for after in ("", ", VACUUM"):
-        for engine in list(part.engines) if after else []:
+    vacuums = {
+        "": None,
+        ", VACUUM": ("VACUUM of both", lambda made: (made.vacuum("one"), made.vacuum("many"))),
+        ", VACUUM FULL": ("VACUUM FULL of all", lambda made: made.vacuum_full()),
+    }
+    for after, vacuum in vacuums.items():
+        for engine in list(part.engines) if vacuum else []:
             made = part.engines[engine]
-            if found := part.attempt(engine, "VACUUM", lambda: (made.vacuum("one"), made.vacuum("many"))):
-                part.figure("VACUUM of both", engine, found[1], "s")
+            if found := part.attempt(engine, vacuum[0], lambda: vacuum[1](made)):
+                part.figure(vacuum[0], engine, found[1], "s")
         for name, scan in SCANS.items():
             for state in ("clean", "one", "many"):
                 answers = {}
@@ -111,15 +117,16 @@ def scans(part):
 
 
 def scan_in_turns(part, engine, name, after):
-    """Scans each state of the table, one after the other, several times where that is quick."""
+    """Scans each state of the table, one after the other, again and again for a second."""
     states = ("clean", "one", "many")
-    for turn in range(TURNS):
+    until = time.perf_counter() + TURNS_LAST
+    for turn in itertools.count():
         for state in states[::-1] if turn % 2 else states:
             found = part.attempt(engine, name, lambda: part.engines[engine].rows(SCANS[name].format(state)))
             if not found:
                 return
             part.figure(f"{name}, {state}{after}", engine, found[1], "s")
-        if found[1] > QUICK:
+        if turn % 2 and time.perf_counter() > until:
             return
 
 

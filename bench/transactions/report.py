@@ -100,7 +100,7 @@ def part_text(facts, part):
     elif part == "scans":
         plain = [cell for cell in cells if "," not in cell["name"] or cell["name"].endswith("mean")]
         states = [(f"{scan}, {state}{after}", f"{scan}, clean{after}")
-                  for scan in SCANS for after in ("", ", VACUUM") for state in ("one", "many")]  # fmt: skip
+                  for scan in SCANS for after in ("", ", VACUUM", ", VACUUM FULL") for state in ("one", "many")]  # fmt: skip
         sections += ["Times as a share of those of a table that was not updated, in turns:", relative(cells, engines, states)]
         sections += [grid(plain, engines)]
         for scan in SCANS:
