@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use taut_query::{Engine, Mover, MoverOptions};
+use taut_store::disk::Disk;
 use taut_store::{OpenOptions, Store};
 use tokio::runtime::{Handle, Runtime};
 
@@ -40,6 +41,10 @@ impl Settings {
     fn suit(&self, open: &Self) -> bool {
         let like = |other: &Self| *self == Self { create: self.create, ..other.clone() };
         like(open) || like(&Self::default())
+    }
+
+    fn for_store(&self) -> OpenOptions {
+        OpenOptions { create: self.create, cache_bytes: self.cache_bytes, ..OpenOptions::default() }
     }
 }
 
@@ -176,9 +181,15 @@ impl Database {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
         }
-        let options =
-            OpenOptions { create: settings.create, cache_bytes: settings.cache_bytes, ..OpenOptions::default() };
-        Self::new(Store::open(path, options)?, settings)
+        Self::new(Store::open(path, settings.for_store())?, settings)
+    }
+
+    /// Opens a database on a disk of one's own, such as one that fails.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, settings: &Settings) -> Result<Self, Error> {
+        Self::new(Store::open_on(disk, settings.for_store())?, settings)
     }
 
     /// What was found wrong at the end of the log when the database was opened: commits behind it are lost.
