@@ -9,9 +9,10 @@ use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 use parking_lot::RwLock;
-use taut_store::{Catalog, Store, Transaction};
+use taut_store::{Catalog, Store};
 
 use crate::mover::Shared;
+use crate::reads::StatementReads;
 use crate::statement::{self, Names, Statement};
 use crate::system_tables::SystemSchema;
 use crate::table::TautTable;
@@ -43,8 +44,8 @@ pub struct StatementCatalog {
     pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
     /// What moves rows in the background.
     pub mover: Arc<Shared>,
-    /// The transaction that reads.
-    pub transaction: Option<Arc<Transaction>>,
+    /// What the statement reads, where that matters.
+    pub reads: Option<Arc<StatementReads>>,
     /// Whether the rows that it sees obey keys and foreign keys, and plans may be made on that.
     pub keys_hold: bool,
     /// How many views stand on each other where this catalog is used.
@@ -54,6 +55,9 @@ pub struct StatementCatalog {
 impl StatementCatalog {
     /// A session's state with the names of this catalog.
     pub fn state(self, mut session: SessionState) -> SessionState {
+        if let Some(reads) = &self.reads {
+            session.config_mut().set_extension(Arc::clone(reads));
+        }
         session.register_catalog_list(Arc::new(self));
         session
     }
@@ -132,8 +136,8 @@ impl SchemaProvider for PublicSchema {
             return Ok(Some(Arc::clone(relation)));
         }
         if let Some(table) = catalog.snapshot.table(name) {
-            if let Some(transaction) = &catalog.transaction {
-                transaction.reads(table.id);
+            if let Some(reads) = &catalog.reads {
+                reads.look_up(table.id);
             }
             let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
             return Ok(Some(Arc::new(if catalog.keys_hold { table } else { table.without_keys() })));

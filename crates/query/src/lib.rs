@@ -18,6 +18,7 @@ mod mutation;
 mod parameters;
 mod prepared;
 mod progress;
+mod reads;
 mod repartition;
 mod rewrite;
 mod rules;

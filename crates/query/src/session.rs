@@ -47,6 +47,7 @@ use crate::mover::Mover;
 use crate::parameters::Parameters;
 use crate::prepared::PreparedStatements;
 use crate::progress::{ProgressCallback, ProgressCounter};
+use crate::reads::create_physical_plan;
 use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
 
@@ -375,7 +376,7 @@ impl QuerySession {
             files: Arc::clone(&self.files),
             relations: Vec::new(),
             mover: Arc::clone(self.mover.shared()),
-            transaction: self.transaction().map(|(transaction, _)| transaction),
+            reads: self.statement_reads(),
             keys_hold: self.keys_hold(),
             view_depth: 0,
         }
@@ -496,7 +497,7 @@ async fn start(
     if let Some(progress) = progress {
         state.config_mut().set_extension(Arc::new(progress));
     }
-    let physical = state.create_physical_plan(&plan).await?;
+    let physical = create_physical_plan(&state, &plan).await?;
     Ok(execute_stream(physical, state.task_ctx())?)
 }
 

@@ -23,6 +23,7 @@ use taut_types::{ColumnIndex, ColumnStatistics, LogicalType, Predicate};
 
 use crate::constraints::default_expression;
 use crate::load::InsertExec;
+use crate::reads::StatementReads;
 use crate::rules::selectivity;
 use crate::scan::{ScanSource, map_columns, translate};
 use crate::statement::{Names, ROW};
@@ -262,6 +263,9 @@ impl TableProvider for TautTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+            reads.scan(self.stored.id);
+        }
         let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
         let columns = match projection {
             Some(places) => places.iter().map(|place| self.visible[*place]).collect(),
@@ -286,10 +290,13 @@ impl TableProvider for TautTable {
 
     async fn insert_into(
         &self,
-        _state: &dyn Session,
+        state: &dyn Session,
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+            reads.insert_into(self.stored.id);
+        }
         if insert_op != InsertOp::Append {
             return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
         }

@@ -227,9 +227,11 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
-    /// Another transaction changed a table of which this one has read rows, so that they are not as if one had run after
-    /// the other.
-    #[error("table {table:?} was changed by another transaction since this one read it; run the transaction again")]
+    /// Another transaction changed rows that this one has read, or looked for in vain, so that they are not as if one had
+    /// run after the other.
+    #[error(
+        "rows of table {table:?} that this transaction has read were changed by another one since; run the transaction again"
+    )]
     Serialization {
         /// The table.
         table: String,

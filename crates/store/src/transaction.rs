@@ -6,8 +6,9 @@
 //! so that it cannot be done.
 
 mod keys;
+mod reads;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -15,6 +16,7 @@ use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use taut_types::ColumnTest;
 
 use crate::catalog::change::Change;
 use crate::catalog::split_at;
@@ -24,14 +26,16 @@ use crate::locks::{Busy, TransactionId};
 use crate::moves::MovesSince;
 use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
 
+use self::reads::Reads;
+
 /// A transaction that runs. Dropping it rolls it back.
 #[derive(Debug)]
 pub struct Transaction {
     store: Store,
     id: TransactionId,
     state: Mutex<State>,
-    /// The tables of which it has read rows, where others must not have changed them when it commits.
-    read: Mutex<Option<BTreeSet<TableId>>>,
+    /// What it has read, where others must not have changed it when it commits.
+    reads: Mutex<Option<Reads>>,
     /// What was last made of its work and the newest version: several keys ask for the same.
     preview: Mutex<Option<Preview>>,
 }
@@ -140,19 +144,39 @@ impl Transaction {
     pub(crate) fn new(store: Store, id: TransactionId) -> Self {
         let work = Work::new(store.snapshot(), &store);
         let state = Mutex::new(State { work, savepoints: Vec::new() });
-        Self { store, id, state, read: Mutex::new(None), preview: Mutex::new(None) }
+        Self { store, id, state, reads: Mutex::new(None), preview: Mutex::new(None) }
     }
 
-    /// Makes it one that fails to commit where another transaction has changed a table whose rows it has read: what has
-    /// committed is then as if one had run after the other.
+    /// Makes it one that fails to commit where another transaction has changed rows that it has read: what has committed is
+    /// then as if one had run after the other.
     pub fn serialize(&self) {
-        self.read.lock().get_or_insert_default();
+        self.reads.lock().get_or_insert_default();
     }
 
-    /// Says that it reads rows of a table.
+    /// Whether it has to be said what it reads.
+    pub fn is_serializable(&self) -> bool {
+        self.reads.lock().is_some()
+    }
+
+    /// Says that it reads all rows of a table.
     pub fn reads(&self, table: TableId) {
-        if let Some(read) = &mut *self.read.lock() {
-            read.insert(table);
+        if let Some(reads) = &mut *self.reads.lock() {
+            reads.add_whole(table);
+        }
+    }
+
+    /// Says that of a table it reads the rows alone that pass all of some tests, whether there are any or not; without
+    /// tests, all rows.
+    pub fn reads_where(&self, table: TableId, tests: Vec<ColumnTest>) {
+        if let Some(reads) = &mut *self.reads.lock() {
+            reads.add(table, tests);
+        }
+    }
+
+    /// Takes back that it reads all rows of a table, which was said so many times before it was known which ones.
+    pub fn reads_less(&self, table: TableId, times: usize) {
+        if let Some(reads) = &mut *self.reads.lock() {
+            reads.remove_whole(table, times);
         }
     }
 
@@ -349,11 +373,11 @@ impl Transaction {
     /// When it cannot; then nothing has happened, unless the error is [`CommitError::Uncertain`].
     pub fn commit(&self, synchronous: Synchronous) -> Result<(), CommitError> {
         let work = self.state.lock().work.clone();
-        let read = self.read.lock().take().unwrap_or_default();
+        let reads = self.reads.lock().take().unwrap_or_default();
         let done = match self.is_read_only() {
             true => Ok(()),
             false => self.store.commit_changes((Some(self.id), synchronous), |edit| {
-                check_reads(&read, &work.base, edit.catalog())?;
+                reads.check(&work.base, edit.catalog())?;
                 work.redo(edit)
             }),
         };
@@ -388,18 +412,6 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
         true => Ok(()),
         false => Err(CommitError::Design { table: now.name.clone() }),
     }
-}
-
-/// Whether nobody has changed the rows of the tables that a transaction has read, or what they are called.
-fn check_reads(read: &BTreeSet<TableId>, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
-    for table in read {
-        let Some(before) = base.table_of(*table) else { continue };
-        let now = newest.table_of(*table);
-        if !now.is_some_and(|now| now.contents == before.contents && now.name == before.name) {
-            return Err(CommitError::Serialization { table: before.name.clone() });
-        }
-    }
-    Ok(())
 }
 
 impl Work {

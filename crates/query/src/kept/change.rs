@@ -24,7 +24,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
-use taut_store::{Catalog, RowId, RowSet, Table};
+use taut_store::{Catalog, RowId, RowSet, Table, Transaction};
 use taut_types::ColumnIndex;
 
 use super::lookup::Lookup;
@@ -197,6 +197,13 @@ impl KeptChange {
             new = self.update.as_ref().map(|update| update.batch(batch, &values)).transpose()?;
         }
         Ok(Some(FoundRows { rows, new }))
+    }
+
+    /// Tells a transaction which rows it is about to read: none, where it only inserts.
+    pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[Value]) {
+        if let (Some((lookup, _)), Some(values)) = (&self.lookup, self.values(values)) {
+            lookup.tell_reads(transaction, snapshot, &values);
+        }
     }
 
     /// Whether it is for values of these types.

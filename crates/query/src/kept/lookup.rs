@@ -15,7 +15,7 @@ use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue}
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
 use taut_block::{SEGMENT_ROWS, ScanReport, Selection, TestHistory};
-use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, UnitId};
+use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction, UnitId};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
@@ -103,14 +103,26 @@ impl Lookup {
             return Ok(None);
         }
         let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
-        let tests = self.conditions.iter().map(|condition| condition.test(values, table));
-        let Some(column_tests) = tests.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let Some(column_tests) = self.tests(table, values) else { return Ok(None) };
         let found = self.find(table, &Predicate { column_tests, row_tests: Vec::new() }, values)?;
         match found {
             Some(_) => self.failures.store(0, Ordering::Relaxed),
             None => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
         }
         Ok(found)
+    }
+
+    /// Tells a transaction which rows it is about to read.
+    pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
+        if transaction.is_serializable() {
+            let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
+            transaction.reads_where(self.table, tests.unwrap_or_default());
+        }
+    }
+
+    /// What the rows pass that are looked up; `None` where the values are not such as a test has.
+    fn tests(&self, table: &Table, values: &[ScalarValue]) -> Option<Vec<ColumnTest>> {
+        self.conditions.iter().map(|condition| condition.test(values, table)).collect()
     }
 
     /// One batch of rows at most: what is done with a batch takes more than a row.

@@ -20,9 +20,10 @@ use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, Push
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
+use taut_types::ColumnTest;
 
 use super::order::{SortedBlocks, satisfies};
-use super::predicate::map_columns;
+use super::predicate::{map_columns, translate};
 use super::stream;
 use super::work::WorkQueue;
 use crate::table::TautTable;
@@ -94,6 +95,13 @@ impl ScanSource {
     /// Whether rows may be left out that do not meet conditions.
     pub fn has_conditions(&self) -> bool {
         !self.filters.is_empty()
+    }
+
+    /// Tests that all rows pass which are asked for, as far as is known before it runs.
+    pub fn tests_at_planning(&self) -> Vec<ColumnTest> {
+        let known: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
+        let predicate = translate(&known, &self.table.stored().schema, &self.table.arrow());
+        predicate.map(|predicate| predicate.column_tests).unwrap_or_default()
     }
 
     /// Whether any partition may read any segment, and all of them are read.

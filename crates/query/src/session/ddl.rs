@@ -17,6 +17,7 @@ use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::load::{Target, partitioning_of};
 use crate::parameters::Parameters;
+use crate::reads::reads_of;
 use crate::repartition::{chosen_partitioning, complete_partitions, repartition};
 use crate::rewrite::rewrite_blocks;
 use crate::statement::Statement;
@@ -97,7 +98,11 @@ impl QuerySession {
         for statement in crate::statement::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
-                    let plan = self.state(None).statement_to_plan(statement.as_ref().clone()).await?;
+                    let state = self.state(None);
+                    let plan = state.statement_to_plan(statement.as_ref().clone()).await?;
+                    if let Some(reads) = reads_of(&state) {
+                        reads.withdraw();
+                    }
                     // Nobody could give its parameters values.
                     drop(Parameters::default().bind(plan)?);
                 }

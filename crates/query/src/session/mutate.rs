@@ -28,6 +28,7 @@ use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot,
 use crate::load::{InsertExec, in_order, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::{Parameters, Value};
+use crate::reads::{create_physical_plan, reads_of};
 use crate::statement::{
     Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET,
     TargetColumn, WRITTEN,
@@ -175,9 +176,6 @@ impl QuerySession {
         let Mutate { mutation, names, parameters, .. } = mutate;
         let Asked { query, keys, assigned } = asked(mutation, table)?;
         let changes = changes.assigning(assigned);
-        if let Some(transaction) = changes.transaction() {
-            transaction.reads(table.id);
-        }
         let state = self.target_state(&changes, table, *names);
         let changed = ChangedRows::default();
         let statement = engine_query(query.query);
@@ -190,7 +188,7 @@ impl QuerySession {
                 plan => plan,
             },
         };
-        let mut physical = state.create_physical_plan(&plan).await?;
+        let mut physical = create_physical_plan(&state, &plan).await?;
         let columns = &query.outputs.columns;
         let ordered = match mutation.kind {
             MutationKind::Update => in_order(&physical, table, columns.start)?,
@@ -260,7 +258,7 @@ impl QuerySession {
         let Some(transaction) = changes.transaction() else { return Ok(None) };
         let Some(kept) = self.kept_change(changes, mutate, (snapshot, table)).await? else { return Ok(None) };
         let Some(values) = positional(mutate.parameters) else { return Ok(None) };
-        transaction.reads(table.id);
+        kept.tell_reads(transaction, snapshot, values);
         let Some(FoundRows { rows, new }) = kept.find(snapshot, values)? else { return Ok(None) };
         if new.as_ref().is_some_and(|new| !is_few(new)) {
             return Ok(None);
@@ -373,6 +371,10 @@ impl QuerySession {
         let state = self.target_state(changes, table, *names);
         // Other values may have types.
         let plan = state.statement_to_plan(engine_query(query.query)).await?;
+        // This plan is not run.
+        if let Some(reads) = reads_of(&state) {
+            reads.withdraw();
+        }
         let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
         let planned = Planned { query: typed, outputs, assigned, given, is_deletion, returning };
@@ -416,6 +418,9 @@ impl QuerySession {
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let target = if catalog.keys_hold { target } else { target.without_keys() };
         catalog.relations.push((TARGET, Arc::new(target) as Arc<dyn TableProvider>));
+        if let Some(reads) = &catalog.reads {
+            reads.look_up(table.id);
+        }
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(changes.clone()));
         state

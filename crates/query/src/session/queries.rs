@@ -25,6 +25,7 @@ use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
 use crate::parameters::{Parameters, Value};
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
+use crate::reads::{create_physical_plan, reads_of};
 use crate::scan;
 use crate::statement::{self, Names, Statement};
 
@@ -119,7 +120,9 @@ impl QuerySession {
             return Ok(None);
         }
         let Some(values) = plan.values(values) else { return Ok(None) };
-        self.reads(plan.tables());
+        if let Some((transaction, _)) = self.transaction() {
+            lookup.tell_reads(&transaction, &snapshot, &values);
+        }
         let rows = lookup.run(&snapshot, &values)?;
         Ok(rows.map(|rows| (Arc::clone(lookup.output()), rows)))
     }
@@ -265,6 +268,10 @@ impl QuerySession {
                     return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
                 }
                 slot.keep(basis, kept.as_ref());
+                // It is run from what is kept, or planned again.
+                if let Some(reads) = reads_of(&state) {
+                    reads.withdraw();
+                }
                 match kept {
                     Some(kept) => kept,
                     None => return Ok(None),
@@ -272,10 +279,17 @@ impl QuerySession {
             }
         };
         let Some(values) = kept.values(values) else { return Ok(None) };
-        self.reads(kept.tables());
         let plan = kept.bind(&self.store, &snapshot, &values)?;
-        let state = self.planning.state(&self.context);
+        let mut state = self.planning.state(&self.context);
+        let reads = self.statement_reads();
+        if let Some(reads) = &reads {
+            kept.tables().for_each(|table| reads.look_up(table));
+            Arc::make_mut(&mut state).config_mut().set_extension(Arc::clone(reads));
+        }
         let physical = state.query_planner().create_physical_plan(&plan, state.as_ref()).await?;
+        if let Some(reads) = reads {
+            reads.narrow(&physical)?;
+        }
         let callback = self.progress.lock().clone();
         Ok(Some(Outcome::Rows(start_query(&state, physical, callback)?)))
     }
@@ -305,13 +319,13 @@ impl QuerySession {
             let analyzed = self.in_transaction(async |changes: Changes| {
                 let mut state = state;
                 state.config_mut().set_extension(Arc::new(changes));
-                collected(state.create_physical_plan(&plan).await?, &state).await
+                collected(create_physical_plan(&state, &plan).await?, &state).await
             });
             return Ok(Outcome::Rows(analyzed.await?));
         }
         let Some(verb) = verb_of(&plan)? else {
             let callback = self.progress.lock().clone();
-            let physical = state.create_physical_plan(&plan).await?;
+            let physical = create_physical_plan(&state, &plan).await?;
             return Ok(Outcome::Rows(start_query(&state, physical, callback)?));
         };
         let (operation, table) = match &plan {

@@ -8,6 +8,7 @@ use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::mover::Turn;
+use crate::reads::StatementReads;
 use crate::statement::{IsolationLevel, Statement, TableSource, is_insert};
 
 /// What a session does with transactions.
@@ -155,11 +156,9 @@ impl QuerySession {
         }
     }
 
-    /// Says which tables a statement reads that is not planned anew.
-    pub(super) fn reads(&self, tables: impl Iterator<Item = TableId>) {
-        if let Some((transaction, _)) = self.transaction() {
-            tables.for_each(|table| transaction.reads(table));
-        }
+    /// What a statement reads, where the transaction in progress wants to know.
+    pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
+        self.transaction().and_then(|(transaction, _)| StatementReads::of(transaction))
     }
 
     /// Whether a transaction is in progress.

@@ -1,0 +1,249 @@
+//! Two serializable transactions beside each other: both commit where that is as if one had run after the other, and where
+//! they touch other rows of the same tables.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use taut::{Database, Error, Parameters, Session, Value};
+use taut_testkit::Random;
+
+fn rows(session: &Session, sql: &str) -> Result<String, Error> {
+    let batches = session.query(sql)?.collect::<Result<Vec<_>, _>>()?;
+    Ok(pretty_format_batches(&batches).unwrap().to_string())
+}
+
+/// Sixty rows, of which each third is in no block, and some have been changed.
+fn table(layout: &str) -> Database {
+    let database = Database::in_memory().unwrap();
+    let setup = format!(
+        "CREATE TABLE t (k bigint PRIMARY KEY, g bigint, v bigint, s varchar) WITH (layout = '{layout}');
+         INSERT INTO t SELECT i, i % 6, i * 7 % 100, 'text ' || i % 4 FROM generate_series(0, 39) AS s(i);
+         SET mover = off; VACUUM FULL t;
+         INSERT INTO t SELECT i, i % 6, i * 7 % 100, 'text ' || i % 4 FROM generate_series(40, 59) AS s(i);
+         UPDATE t SET v = v + 1 WHERE k % 10 = 3"
+    );
+    database.session().execute(&setup).unwrap();
+    database
+}
+
+fn serializable(database: &Database) -> Session {
+    let session = database.session();
+    session.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE").unwrap();
+    session
+}
+
+/// Whether a transaction that first runs `mine` and then changes a row of its own may commit after `theirs` did.
+fn may_commit(layout: &str, mine: &str, theirs: &str) -> bool {
+    let database = table(layout);
+    let (session, other) = (serializable(&database), database.session());
+    session.execute("BEGIN").unwrap();
+    for outcome in session.execute(mine).unwrap() {
+        if let taut::Outcome::Rows(rows) = outcome {
+            rows.for_each(|batch| drop(batch.unwrap()));
+        }
+    }
+    other.execute(theirs).unwrap_or_else(|error| panic!("{theirs}: {error}"));
+    match session.execute("UPDATE t SET s = 'mine' WHERE k = 59; COMMIT") {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.sqlstate(), "40001", "{mine}; {theirs}: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn rows_conflict_and_tables_do_not() {
+    // What is read, what another changes then, and whether both may be.
+    let cases = [
+        ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 6", true),
+        ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5", false),
+        ("SELECT v FROM t WHERE k = 5", "DELETE FROM t WHERE k = 5", false),
+        ("SELECT v FROM t WHERE k = 45", "UPDATE t SET v = 0 WHERE k = 46", true),
+        ("SELECT v FROM t WHERE k = 45", "UPDATE t SET v = 0 WHERE k = 45", false),
+        ("SELECT v FROM t WHERE k = 45", "DELETE FROM t WHERE k = 45", false),
+        ("SELECT v FROM t WHERE k = 100", "INSERT INTO t VALUES (101, 0, 0, '')", true),
+        ("SELECT v FROM t WHERE k = 100", "INSERT INTO t VALUES (100, 0, 0, '')", false),
+        ("SELECT sum(v) FROM t WHERE g = 1", "UPDATE t SET v = 0 WHERE g = 2", true),
+        ("SELECT sum(v) FROM t WHERE g = 1", "UPDATE t SET g = 1 WHERE k = 2", false),
+        ("SELECT sum(v) FROM t WHERE g = 1", "UPDATE t SET g = 2 WHERE k = 1", false),
+        ("SELECT sum(v) FROM t WHERE g = 1", "UPDATE t SET g = 1 WHERE k = 44", false),
+        ("SELECT sum(v) FROM t WHERE g = 1", "INSERT INTO t VALUES (100, 1, 0, '')", false),
+        ("SELECT sum(v) FROM t WHERE g = 1", "INSERT INTO t VALUES (100, NULL, 0, '')", true),
+        ("SELECT sum(v) FROM t WHERE g = 1", "INSERT INTO t VALUES (100, 1, 0, ''); DELETE FROM t WHERE k = 100", true),
+        ("SELECT k FROM t WHERE g IS NULL", "INSERT INTO t VALUES (100, NULL, 0, '')", false),
+        ("SELECT k FROM t WHERE g IS NULL", "INSERT INTO t VALUES (100, 1, 0, '')", true),
+        ("SELECT k FROM t WHERE s = 'text 1' AND v < 50", "INSERT INTO t VALUES (100, 1, 60, 'text 1')", true),
+        ("SELECT k FROM t WHERE s = 'text 1' AND v < 50", "INSERT INTO t VALUES (100, 1, 40, 'text 1')", false),
+        // What the planner answers from what it knows of the table, and what reads all of it.
+        ("SELECT count(*) FROM t", "INSERT INTO t VALUES (100, 0, 0, '')", false),
+        ("SELECT max(v) FROM t", "INSERT INTO t VALUES (100, 0, 0, '')", false),
+        ("SELECT count(*) FROM t WHERE v > 1000", "INSERT INTO t VALUES (100, 0, 2000, '')", false),
+        ("SELECT count(*) FROM t WHERE v + k > 1000", "INSERT INTO t VALUES (100, 0, 2000, '')", false),
+        ("SELECT a.k FROM t AS a JOIN t AS b ON a.v = b.k WHERE a.k = 5", "UPDATE t SET s = '' WHERE k = 9", false),
+        ("SELECT v FROM t WHERE k = (SELECT min(g) + 5 FROM t WHERE k > 50)", "DELETE FROM t WHERE k = 55", false),
+        (
+            "SELECT v FROM t WHERE g IN (SELECT 1 WHERE EXISTS (SELECT 1 FROM t WHERE k = 5))",
+            "DELETE FROM t WHERE k = 5",
+            false,
+        ),
+        ("CREATE VIEW few AS SELECT * FROM t WHERE g = 1; SELECT * FROM few", "UPDATE t SET v = 0 WHERE g = 2", true),
+        ("CREATE VIEW few AS SELECT * FROM t WHERE g = 1; SELECT * FROM few", "UPDATE t SET v = 0 WHERE g = 1", false),
+        // Changes are reads of what they look for.
+        ("UPDATE t SET v = 0 WHERE g = 1", "UPDATE t SET v = 0 WHERE g = 2", true),
+        ("UPDATE t SET v = 0 WHERE g = 1", "INSERT INTO t VALUES (100, 1, 0, '')", false),
+        ("DELETE FROM t WHERE g = 7", "INSERT INTO t VALUES (100, 7, 0, '')", false),
+        ("DELETE FROM t WHERE g = 7", "INSERT INTO t VALUES (100, 8, 0, '')", true),
+        ("INSERT INTO t VALUES (200, 0, 0, '')", "INSERT INTO t VALUES (100, 8, 0, '')", true),
+        ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t WHERE g < 3", "INSERT INTO t VALUES (100, 8, 0, '')", true),
+        ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t WHERE g < 3", "INSERT INTO t VALUES (100, 2, 0, '')", false),
+        ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t", "INSERT INTO t VALUES (100, 2, 0, '')", false),
+        ("INSERT INTO t VALUES (5, 0, 0, '') ON CONFLICT DO NOTHING", "DELETE FROM t WHERE k = 5", false),
+        // Rows that go to other blocks meanwhile are the same, unless they are changed too.
+        ("SELECT v FROM t WHERE k = 5", "VACUUM FULL t", true),
+        ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5; VACUUM FULL t", false),
+        (
+            "SELECT v FROM t WHERE k = 5",
+            "TRUNCATE t; INSERT INTO t SELECT i, 0, 0, '' FROM generate_series(0, 59) AS s(i)",
+            false,
+        ),
+        (
+            "SELECT v FROM t WHERE k = 5",
+            "INSERT INTO t SELECT i, 0, 0, '' FROM generate_series(1000, 9000) AS s(i)",
+            true,
+        ),
+    ];
+    for layout in ["column", "row"] {
+        for (mine, theirs, both) in cases {
+            assert_eq!(may_commit(layout, mine, theirs), both, "{layout}: {mine}; {theirs}");
+        }
+    }
+}
+
+#[test]
+fn prepared_statements_read_the_rows_of_their_values() {
+    let database = table("column");
+    let (session, other) = (serializable(&database), database.session());
+    let parsed = |session: &Session, sql: &str| session.parse(sql).unwrap().remove(0);
+    let statements = [
+        "SELECT v FROM t WHERE k = $1",
+        "UPDATE t SET v = v + 1 WHERE k = $1",
+        "SELECT sum(v) FROM t WHERE g = $1",
+        "INSERT INTO t (k, v) VALUES ($1, 0) ON CONFLICT (k) DO UPDATE SET v = t.v + 1",
+    ]
+    .map(|sql| parsed(&session, sql));
+    let run = |place: usize, value: i64| {
+        let parameters = Parameters::Positional(vec![Value::Integer(value)]);
+        if let taut::Outcome::Rows(rows) = session.run_with(&statements[place], &parameters).unwrap() {
+            rows.for_each(|batch| drop(batch.unwrap()));
+        }
+    };
+    for _ in 0..3 {
+        (0..statements.len()).for_each(|place| run(place, 1));
+    }
+    assert!(statements.iter().all(|statement| session.keeps_plan(statement)));
+    for (place, value, theirs, both) in [
+        (0, 5, "UPDATE t SET v = 0 WHERE k = 6", true),
+        (0, 5, "UPDATE t SET v = 0 WHERE k = 5", false),
+        (1, 7, "UPDATE t SET v = 0 WHERE k = 8", true),
+        (1, 100, "INSERT INTO t (k) VALUES (99)", true),
+        (1, 100, "INSERT INTO t (k) VALUES (100)", false),
+        (2, 1, "UPDATE t SET v = 0 WHERE g = 2", true),
+        (2, 1, "UPDATE t SET v = 0 WHERE g = 1", false),
+        (3, 9, "UPDATE t SET v = 0 WHERE k = 10", true),
+        (3, 200, "INSERT INTO t (k) VALUES (201)", true),
+    ] {
+        session.execute("BEGIN").unwrap();
+        run(place, value);
+        other.execute(theirs).unwrap();
+        session.execute("UPDATE t SET s = 'mine' WHERE k = 59").unwrap();
+        let committed = session.execute("COMMIT").map(|_| ()).map_err(|error| error.sqlstate());
+        assert_eq!(committed, if both { Ok(()) } else { Err("40001") }, "statement {place} with {value}; {theirs}");
+    }
+}
+
+/// A statement of a random transaction, which changes rows with even keys, or odd ones: two of them never wait for each other.
+fn statement(random: &mut Random, who: usize, new_key: &mut i64) -> String {
+    let (k, g, v) = (random.below(30) * 2 + who, random.below(7), random.below(100));
+    let (read_key, own) = (random.below(60), format!("k % 2 = {who}"));
+    let read = random.pick(&[
+        format!("SELECT sum(v) FROM t WHERE g = {g}"),
+        format!("SELECT max(v) FROM t WHERE k = {read_key}"),
+        format!("SELECT min(v) FROM t WHERE v BETWEEN {v} AND {v} + 20"),
+        format!("SELECT count(*) FROM t WHERE s = 'text {g}' OR g = {g}"),
+        format!("SELECT count(*) FROM t WHERE k IN ({read_key}, {v}) AND v < 50"),
+    ]);
+    *new_key += 2;
+    match random.below(12) {
+        0..5 => read,
+        5 => format!("UPDATE t SET v = (v + {v}) % 100 WHERE k = {k}"),
+        6 => format!("UPDATE t SET g = {g} WHERE k BETWEEN {k} AND {k} + 3 AND {own}"),
+        7 => format!("DELETE FROM t WHERE g = {g} AND v > 80 AND {own}"),
+        8 => format!("INSERT INTO t VALUES ({new_key} + {who}, {g}, {v}, 'text {g}')"),
+        // What is written depends on what is read.
+        9 | 10 => format!("INSERT INTO t SELECT {new_key} + {who}, {g}, COALESCE(({read}), 0) % 100, 'new'"),
+        _ => format!("UPDATE t SET v = COALESCE(({read}), 0) % 100 WHERE k = {k}"),
+    }
+}
+
+/// What a statement gives: its rows, or whether it failed.
+fn outcome(session: &Session, sql: &str) -> Result<String, &'static str> {
+    match sql.starts_with("SELECT") {
+        true => rows(session, sql).map_err(|error| error.sqlstate()),
+        false => session.execute(sql).map(|_| String::new()).map_err(|error| error.sqlstate()),
+    }
+}
+
+const ALL: &str = "SELECT * FROM t ORDER BY k";
+
+#[test]
+fn two_that_commit_are_as_if_one_had_run_after_the_other() {
+    let (mut both, mut one) = (0, 0);
+    for seed in 0..150 {
+        let mut random = Random(seed);
+        let mut new_key = 1_000;
+        let layout = random.pick(&["column", "row", "packed_row"]);
+        let scripts = [0, 1].map(|who| (0..4).map(|_| statement(&mut random, who, &mut new_key)).collect::<Vec<_>>());
+        let database = table(layout);
+        let sessions = [serializable(&database), serializable(&database)];
+        let mut seen: [Vec<Result<String, &str>>; 2] = Default::default();
+        sessions.iter().for_each(|session| drop(session.execute("BEGIN").unwrap()));
+        let mut is_alive = [true; 2];
+        let mut turns: Vec<usize> = (0..8).map(|turn| turn % 2).collect();
+        (0..turns.len()).for_each(|turn| turns.swap(turn, random.below(8)));
+        for who in turns {
+            if !is_alive[who] {
+                continue;
+            }
+            let sql = &scripts[who][seen[who].len()];
+            let found = outcome(&sessions[who], sql);
+            is_alive[who] &= found.is_ok();
+            seen[who].push(found);
+        }
+        let committed = [0, 1].map(|who| {
+            is_alive[who]
+                && match sessions[who].execute("COMMIT") {
+                    Ok(_) => true,
+                    Err(error) if error.sqlstate() == "40001" => false,
+                    Err(error) => panic!("seed {seed}: {error}"),
+                }
+        });
+        match committed {
+            [true, true] => both += 1,
+            [false, false] => {}
+            _ => one += 1,
+        }
+        let last = rows(&database.session(), ALL).unwrap();
+        let is_as_if = [[0, 1], [1, 0]].iter().any(|order| {
+            let alone = table(layout);
+            let session = alone.session();
+            order
+                .iter()
+                .filter(|who| committed[**who])
+                .all(|who| scripts[*who].iter().zip(&seen[*who]).all(|(sql, seen)| outcome(&session, sql) == *seen))
+                && rows(&session, ALL).unwrap() == last
+        });
+        assert!(is_as_if, "seed {seed}, {layout}: {scripts:#?} gave {seen:#?} and {last}");
+    }
+    assert!(both > 15 && one > 15, "of 150 pairs {both} committed both, {one} one of them");
+}
