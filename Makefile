@@ -2,6 +2,7 @@
 #
 #   make demo         build Taut and show what it does, on data that it makes itself
 #   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
+#   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        format, lints, documentation, the directions of dependencies
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
@@ -27,8 +28,8 @@ WHEELS := $(CARGO_TARGET_DIR)/wheels
 BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
 
-.PHONY: demo build generator test test-storage test-rust test-differential test-python fuzz check rooms venv wheel \
-	release-wheel bench bench-tpch bench-lookup bench-width bench-python bench-transactions bench-kernels clean
+.PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check rooms venv wheel \
+	dev-wheel release-wheel bench bench-tpch bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -53,16 +54,25 @@ test-differential: venv
 	$(PYTHON) tests/differential/slt_on_duckdb.py tests/sql
 	$(PYTHON) tests/differential/tpch.py --scale 0.01
 
-# The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice. It is tried with what
-# it depends on and nothing else, and then tested with all that it works with.
-test-python: $(PYTHON_VENV)/.installed
+# The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
+dev-wheel: $(PYTHON_VENV)/.installed
 	rm -rf $(WHEELS)/dev
 	cd bindings/python && $(PYTHON_VENV)/bin/maturin build --profile dev --locked --quiet --out $(WHEELS)/dev
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/dev/*.whl
+
+# The package is tried with what it depends on and nothing else, and then tested with all that it works with.
+test-python: dev-wheel
 	python3 -m venv --clear $(PYTHON_VENV)-bare
 	$(PYTHON_VENV)-bare/bin/pip install --quiet --disable-pip-version-check $(WHEELS)/dev/*.whl
 	$(PYTHON_VENV)-bare/bin/python bindings/python/tests/bare.py
-	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/dev/*.whl
 	cd bindings/python && QUERIES=$(QUERIES) SEED=$(SEED) $(PYTHON_VENV)/bin/pytest
+
+# Transactions at the size that they are tested with at night, with seeds that are printed: some hours.
+test-night: dev-wheel
+	TAUT_CRASH_POINTS=2500 KILL_ROUNDS=500 $(CARGO) test --locked --workspace --test crash_rows --test crash_sql --test kill \
+		-- --nocapture
+	cd bindings/python && HISTORY_TRANSACTIONS=50000 CONSTRAINT_TRANSACTIONS=5000 KILL_ROUNDS=500 \
+		$(PYTHON_VENV)/bin/pytest -s tests/test_histories.py tests/test_constraints.py tests/test_kill.py
 
 # Emptied whenever what it holds changes.
 $(PYTHON_VENV)/.installed: bindings/python/tests/requirements.txt
