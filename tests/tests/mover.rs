@@ -76,6 +76,20 @@ fn rows_are_sealed_in_the_background() {
 }
 
 #[test]
+fn little_memory_has_rows_sealed_early() {
+    let settings = Settings { threads: 2, memory_bytes: Some(16 << 20), ..Settings::default() };
+    let database = Database::open_with(":memory:", &settings).unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t (k bigint, v varchar)").unwrap();
+    // Some 4 MiB, of which one may be in no block; otherwise 64 might.
+    for _ in 0..20 {
+        session.execute("INSERT INTO t SELECT i, repeat('x', 50) || i FROM generate_series(1, 2000) AS s(i)").unwrap();
+    }
+    wait_until(&session, "(SELECT waiting_rows < 20000 FROM taut.mover WHERE work = 'seal')");
+    assert_eq!(number(&session, "SELECT count(*) FROM t"), 40_000);
+}
+
+#[test]
 fn small_runs_become_one_and_stay_in_order() {
     let database = open(Path::new(":memory:"), options());
     let session = database.session();

@@ -270,7 +270,7 @@ impl Database {
             .enable_all()
             .build()
             .map_err(Error::threads)?;
-        let mover = Arc::new(Mover::new(&store, engine, settings.mover.clone()));
+        let mover = Arc::new(Mover::new(&store, engine, settings.mover.clone().within(memory_bytes)));
         Ok(Self { store, mover, runtime: Arc::new(Background(Some(runtime))) })
     }
 

@@ -31,6 +31,12 @@ pub struct MoverOptions {
 }
 
 impl MoverOptions {
+    /// With rows in no block that take no more than a quarter of some bytes before a commit waits, however large the bounds.
+    pub fn within(self, memory_bytes: usize) -> Self {
+        let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.hard_factor.max(1) as usize));
+        Self { delta_bytes, ..self }
+    }
+
     /// As if all that may be done were worth it.
     pub(crate) fn full(&self) -> Self {
         Self { deleted_percent: 0, merged_parts: 2, ..self.clone() }
