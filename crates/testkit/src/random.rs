@@ -6,7 +6,7 @@ pub struct Random(pub u64);
 
 impl Random {
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,12 +16,12 @@ impl Random {
 
     /// A number below another, which is not zero.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.number() % end as u64) as usize
     }
 
     /// A number of a range that is not empty.
     pub fn range(&mut self, range: std::ops::Range<i64>) -> i64 {
-        range.start + (self.next() % (range.end - range.start) as u64) as i64
+        range.start + (self.number() % (range.end - range.start) as u64) as i64
     }
 
     /// One of some values, of which there is one at least.

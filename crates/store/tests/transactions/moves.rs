@@ -329,7 +329,7 @@ fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
         // The move deletes it again, which is no news to who begins after this.
         change_rows(&store, "t", &[], &[11]).unwrap();
         let reader = store.begin();
-        reader.serialize();
+        reader.serialize(true);
         reader.reads(table);
         change_in(&reader, "u", &[1], &[]).unwrap();
         change(&store, moving);

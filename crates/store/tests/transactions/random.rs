@@ -382,7 +382,7 @@ impl World {
         let is_killed = self.last != Synchronous::Off && self.random.below(2) == 0;
         let is_powerless = is_killed && self.last == Synchronous::Full && self.random.below(2) == 0;
         if is_powerless {
-            self.disk = self.disk.after_power_loss(self.random.next());
+            self.disk = self.disk.after_power_loss(self.random.number());
         } else if is_killed {
             self.disk = self.disk.after_kill();
         }

@@ -20,13 +20,13 @@ fn random_bytes_behind_a_head_are_cut_off_up_to_the_zeros() {
     for seed in 0..2_000 {
         let mut random = Random(seed);
         let mut bytes = Vec::new();
-        for _ in 0..random.next() % 60 {
-            match random.next() % 5 {
+        for _ in 0..random.number() % 60 {
+            match random.number() % 5 {
                 0 => bytes.extend_from_slice(&RECORD_MAGIC),
                 1 => bytes.extend_from_slice(&[0; 4]),
-                2 => bytes.extend_from_slice(&(random.next() % 200).to_le_bytes()),
+                2 => bytes.extend_from_slice(&(random.number() % 200).to_le_bytes()),
                 3 => bytes.extend_from_slice(&u64::MAX.to_le_bytes()),
-                _ => bytes.extend_from_slice(&random.next().to_le_bytes()),
+                _ => bytes.extend_from_slice(&random.number().to_le_bytes()),
             }
         }
         let (end, records) = read_file(HEAD, &bytes).unwrap();
