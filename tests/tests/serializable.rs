@@ -20,7 +20,9 @@ fn table(layout: &str) -> Database {
          INSERT INTO t SELECT i, i % 6, i * 7 % 100, 'text ' || i % 4 FROM generate_series(0, 39) AS s(i);
          SET mover = off; VACUUM FULL t;
          INSERT INTO t SELECT i, i % 6, i * 7 % 100, 'text ' || i % 4 FROM generate_series(40, 59) AS s(i);
-         UPDATE t SET v = v + 1 WHERE k % 10 = 3"
+         UPDATE t SET v = v + 1 WHERE k % 10 = 3;
+         CREATE TABLE other (n bigint); INSERT INTO other VALUES (0);
+         CREATE TABLE floats (k bigint, x double precision); INSERT INTO floats VALUES (1, 1), (2, 5.5)"
     );
     database.session().execute(&setup).unwrap();
     database
@@ -37,9 +39,11 @@ fn may_commit(layout: &str, mine: &str, theirs: &str) -> bool {
     let database = table(layout);
     let (session, other) = (serializable(&database), database.session());
     session.execute("BEGIN").unwrap();
-    for outcome in session.execute(mine).unwrap() {
-        if let taut::Outcome::Rows(rows) = outcome {
-            rows.for_each(|batch| drop(batch.unwrap()));
+    for statement in session.parse(mine).unwrap() {
+        match session.run(&statement) {
+            Ok(taut::Outcome::Rows(rows)) => rows.for_each(|batch| drop(batch.unwrap())),
+            Ok(taut::Outcome::Done(_)) => {}
+            Err(error) => assert_eq!(error.sqlstate(), "23505", "{mine}: {error}"),
         }
     }
     other.execute(theirs).unwrap_or_else(|error| panic!("{theirs}: {error}"));
@@ -99,6 +103,29 @@ fn rows_conflict_and_tables_do_not() {
         ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t WHERE g < 3", "INSERT INTO t VALUES (100, 2, 0, '')", false),
         ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t", "INSERT INTO t VALUES (100, 2, 0, '')", false),
         ("INSERT INTO t VALUES (5, 0, 0, '') ON CONFLICT DO NOTHING", "DELETE FROM t WHERE k = 5", false),
+        // That a key is there, or not, is read by who is refused and goes on.
+        ("SAVEPOINT a; INSERT INTO t VALUES (5, 0, 0, ''); ROLLBACK TO a", "DELETE FROM t WHERE k = 5", false),
+        ("PREPARE p AS SELECT v FROM t WHERE k = 5; EXECUTE p", "UPDATE t SET v = 0 WHERE k = 6", true),
+        ("PREPARE p AS SELECT v FROM t WHERE k = 5; EXECUTE p", "UPDATE t SET v = 0 WHERE k = 5", false),
+        ("CREATE TABLE u AS SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5", false),
+        ("CREATE TABLE u AS SELECT v FROM t WHERE k = 5; SELECT * FROM u", "INSERT INTO other VALUES (1)", true),
+        ("INSERT INTO other SELECT max(v) FROM t WHERE g = 1 RETURNING n", "UPDATE t SET v = 0 WHERE g = 2", true),
+        ("INSERT INTO other SELECT max(v) FROM t WHERE g = 1 RETURNING n", "UPDATE t SET v = 0 WHERE g = 1", false),
+        ("UPDATE other SET n = 1 RETURNING (SELECT v FROM t WHERE k = 5)", "UPDATE t SET v = 0 WHERE k = 5", false),
+        (
+            "MERGE INTO t USING (VALUES (300)) AS s(k) ON t.k = s.k WHEN NOT MATCHED THEN INSERT (k) VALUES (s.k)",
+            "INSERT INTO t (k) VALUES (301)",
+            false,
+        ),
+        ("EXPLAIN ANALYZE INSERT INTO other SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5", false),
+        // Values that compare in ways of their own.
+        ("SELECT k FROM floats WHERE x = 0", "UPDATE floats SET x = -0.0 WHERE k = 1", false),
+        ("SELECT k FROM floats WHERE x > 5", "UPDATE floats SET x = 'nan' WHERE k = 1", false),
+        ("SELECT k FROM floats WHERE x < 5", "INSERT INTO floats VALUES (3, 'nan')", true),
+        ("SELECT k FROM floats WHERE x <> 5", "INSERT INTO floats VALUES (3, 5)", true),
+        ("SELECT k FROM floats WHERE x <> 5", "INSERT INTO floats VALUES (3, 6)", false),
+        ("SELECT k FROM t WHERE s LIKE 'text 1%'", "INSERT INTO t VALUES (100, 0, 0, 'text 2')", true),
+        ("SELECT k FROM t WHERE s LIKE 'text 1%'", "INSERT INTO t VALUES (100, 0, 0, 'text 12')", false),
         // Rows that go to other blocks meanwhile are the same, unless they are changed too.
         ("SELECT v FROM t WHERE k = 5", "VACUUM FULL t", true),
         ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5; VACUUM FULL t", false),
@@ -159,6 +186,38 @@ fn prepared_statements_read_the_rows_of_their_values() {
         session.execute("UPDATE t SET s = 'mine' WHERE k = 59").unwrap();
         let committed = session.execute("COMMIT").map(|_| ()).map_err(|error| error.sqlstate());
         assert_eq!(committed, if both { Ok(()) } else { Err("40001") }, "statement {place} with {value}; {theirs}");
+    }
+}
+
+#[test]
+fn who_asks_for_less_is_refused_less() {
+    let database = table("column");
+    let (session, other) = (serializable(&database), database.session());
+    session.execute("BEGIN; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").unwrap();
+    assert!(rows(&session, "SELECT v FROM t WHERE k = 5").is_ok());
+    other.execute("UPDATE t SET v = 0 WHERE k = 5").unwrap();
+    session.execute("UPDATE t SET s = 'mine' WHERE k = 59; COMMIT").unwrap();
+}
+
+#[test]
+fn what_is_read_by_many_conditions_is_compared() {
+    for (keys, theirs, both) in [(900, 5_000, true), (900, 300, false), (1_500, 5_000, false)] {
+        let database = Database::in_memory().unwrap();
+        let (session, other) = (serializable(&database), database.session());
+        session
+            .execute("CREATE TABLE t (k bigint PRIMARY KEY, v bigint); INSERT INTO t SELECT i, 0 FROM generate_series(0, 9999) AS s(i)")
+            .unwrap();
+        let look_up = session.parse("SELECT v FROM t WHERE k = $1").unwrap().remove(0);
+        session.execute("BEGIN").unwrap();
+        for key in 0..keys {
+            let parameters = Parameters::Positional(vec![Value::Integer(key)]);
+            let taut::Outcome::Rows(rows) = session.run_with(&look_up, &parameters).unwrap() else { panic!() };
+            rows.for_each(|batch| drop(batch.unwrap()));
+        }
+        other.execute(&format!("UPDATE t SET v = 1 WHERE k = {theirs}")).unwrap();
+        let done = session.execute("UPDATE t SET v = 2 WHERE k = 9999; COMMIT").map(|_| ());
+        let done = done.map_err(|error| error.sqlstate());
+        assert_eq!(done, if both { Ok(()) } else { Err("40001") }, "{keys} keys, row {theirs} was changed");
     }
 }
 

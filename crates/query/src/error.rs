@@ -204,6 +204,18 @@ pub enum Violation {
     },
 }
 
+impl Violation {
+    /// The tables whose rows it tells of.
+    pub fn tables(&self) -> Vec<&str> {
+        match self {
+            Self::Nulls { table, .. } | Self::Check { table, .. } | Self::NotUnique { table, .. } => vec![table],
+            Self::NotReferenced { table, referenced: other, .. } | Self::StillReferenced { table, by: other, .. } => {
+                vec![table, other]
+            }
+        }
+    }
+}
+
 impl From<Violation> for QueryError {
     fn from(violation: Violation) -> Self {
         Self::Constraint(Box::new(violation))

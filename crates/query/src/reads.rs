@@ -9,7 +9,7 @@
 //! Who plans without [`create_physical_plan`] has read the whole tables.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -26,7 +26,8 @@ use crate::scan::ScanSource;
 /// The tables that a statement reads, as far as it is planned. An extension of the configuration with which it is.
 #[derive(Debug)]
 pub struct StatementReads {
-    transaction: Arc<Transaction>,
+    /// Not held: rows that are still read do not keep a transaction from ending.
+    transaction: Weak<Transaction>,
     tables: Mutex<BTreeMap<TableId, Planned>>,
 }
 
@@ -39,13 +40,16 @@ struct Planned {
 
 impl StatementReads {
     /// Those of a statement of a transaction, where anybody wants to know.
-    pub fn of(transaction: Arc<Transaction>) -> Option<Arc<Self>> {
-        transaction.is_serializable().then(|| Arc::new(Self { transaction, tables: Mutex::default() }))
+    pub fn of(transaction: &Arc<Transaction>) -> Option<Arc<Self>> {
+        let reads = || Self { transaction: Arc::downgrade(transaction), tables: Mutex::default() };
+        transaction.is_serializable().then(|| Arc::new(reads()))
     }
 
     /// Says that a name stands for a table, of which all rows may be read.
     pub fn look_up(&self, table: TableId) {
-        self.transaction.reads(table);
+        if let Some(transaction) = self.transaction.upgrade() {
+            transaction.reads(table);
+        }
         self.tables.lock().entry(table).or_default().look_ups += 1;
     }
 
@@ -59,10 +63,10 @@ impl StatementReads {
         self.tables.lock().entry(table).or_default().is_target = true;
     }
 
-    /// Says that what was planned is not run.
-    pub fn withdraw(&self) {
+    fn withdraw(&self) {
+        let Some(transaction) = self.transaction.upgrade() else { return };
         for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
-            self.transaction.reads_less(table, planned.look_ups);
+            transaction.reads_less(table, planned.look_ups);
         }
     }
 
@@ -71,6 +75,7 @@ impl StatementReads {
     /// # Errors
     /// None, but as traversals of plans have.
     pub fn narrow(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+        let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
         let mut found: BTreeMap<TableId, Vec<Vec<ColumnTest>>> = BTreeMap::new();
         plan.apply(|node| {
             let exec = node.downcast_ref::<DataSourceExec>();
@@ -81,19 +86,21 @@ impl StatementReads {
         })?;
         for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
             let scans = found.remove(&table).unwrap_or_default();
-            if scans.len() < planned.scans || scans.is_empty() && !planned.is_target {
+            if scans.len() != planned.scans || scans.is_empty() && !planned.is_target {
                 continue;
             }
-            scans.into_iter().for_each(|tests| self.transaction.reads_where(table, tests));
-            self.transaction.reads_less(table, planned.look_ups);
+            scans.into_iter().for_each(|tests| transaction.reads_where(table, tests));
+            transaction.reads_less(table, planned.look_ups);
         }
         Ok(())
     }
 }
 
-/// The reads of a statement that is planned with a state.
-pub fn reads_of(state: &SessionState) -> Option<Arc<StatementReads>> {
-    state.config().get_extension::<StatementReads>()
+/// Says that what was planned with a state is not run.
+pub fn withdraw_reads(state: &SessionState) {
+    if let Some(reads) = state.config().get_extension::<StatementReads>() {
+        reads.withdraw();
+    }
 }
 
 /// Plans a statement, and says which rows it reads.
@@ -102,7 +109,7 @@ pub fn reads_of(state: &SessionState) -> Option<Arc<StatementReads>> {
 /// When it cannot be planned.
 pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let physical = state.create_physical_plan(plan).await?;
-    if let Some(reads) = reads_of(state) {
+    if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.narrow(&physical)?;
     }
     Ok(physical)

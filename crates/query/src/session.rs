@@ -193,7 +193,11 @@ impl QuerySession {
         }
         self.begin_statement()?;
         let mut unfinished = Unfinished(Some(self));
-        let outcome = self.run_statement(statement, parameters).await?;
+        let outcome = self.run_statement(statement, parameters).await;
+        if let Err(QueryError::Constraint(violation)) = &outcome {
+            self.was_refused(violation);
+        }
+        let outcome = outcome?;
         unfinished.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
         if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {

@@ -222,9 +222,13 @@ pub(crate) fn is_query(statement: &EngineStatement) -> bool {
     matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
 
-/// Whether a statement inserts rows, or is prepared to.
+/// Whether a statement inserts rows, also to show how, or is prepared to.
 pub(crate) fn is_insert(statement: &EngineStatement) -> bool {
-    let EngineStatement::Statement(ast) = statement else { return false };
+    let ast = match statement {
+        EngineStatement::Statement(ast) => ast,
+        EngineStatement::Explain(explain) => return explain.options.analyze && is_insert(&explain.statement),
+        _ => return false,
+    };
     match ast.as_ref() {
         Ast::Insert(_) => true,
         Ast::Prepare { statement, .. } => matches!(statement.as_ref(), Ast::Insert(_)),

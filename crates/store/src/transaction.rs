@@ -148,9 +148,10 @@ impl Transaction {
     }
 
     /// Makes it one that fails to commit where another transaction has changed rows that it has read: what has committed is
-    /// then as if one had run after the other.
-    pub fn serialize(&self) {
-        self.reads.lock().get_or_insert_default();
+    /// then as if one had run after the other. Or no such one.
+    pub fn serialize(&self, is_serializable: bool) {
+        let reads = &mut *self.reads.lock();
+        *reads = is_serializable.then(|| reads.take().unwrap_or_default());
     }
 
     /// Whether it has to be said what it reads.
@@ -367,6 +368,20 @@ impl Transaction {
         Ok(())
     }
 
+    fn commit_work(&self, work: &Work, reads: &Reads, synchronous: Synchronous) -> Result<(), CommitError> {
+        let mut compared = Arc::clone(&work.base);
+        if !reads.is_empty() {
+            // Others commit meanwhile; what they do until it is this one's turn is left for then.
+            let newest = self.store.newest();
+            reads.check(&compared, &newest)?;
+            compared = newest;
+        }
+        self.store.commit_changes((Some(self.id), synchronous), |edit| {
+            reads.check(&compared, edit.catalog())?;
+            work.redo(edit)
+        })
+    }
+
     /// Makes everything happen that it did. It has ended then, whatever comes of it.
     ///
     /// # Errors
@@ -376,10 +391,7 @@ impl Transaction {
         let reads = self.reads.lock().take().unwrap_or_default();
         let done = match self.is_read_only() {
             true => Ok(()),
-            false => self.store.commit_changes((Some(self.id), synchronous), |edit| {
-                reads.check(&work.base, edit.catalog())?;
-                work.redo(edit)
-            }),
+            false => self.commit_work(&work, &reads, synchronous),
         };
         self.store.locks().end(self.id);
         // What it saw and wrote is held no longer: files may go with it.

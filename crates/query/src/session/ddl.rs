@@ -17,7 +17,7 @@ use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::load::{Target, partitioning_of};
 use crate::parameters::Parameters;
-use crate::reads::reads_of;
+use crate::reads::withdraw_reads;
 use crate::repartition::{chosen_partitioning, complete_partitions, repartition};
 use crate::rewrite::rewrite_blocks;
 use crate::statement::Statement;
@@ -100,9 +100,7 @@ impl QuerySession {
                 Statement::Engine { statement, .. } => {
                     let state = self.state(None);
                     let plan = state.statement_to_plan(statement.as_ref().clone()).await?;
-                    if let Some(reads) = reads_of(&state) {
-                        reads.withdraw();
-                    }
+                    withdraw_reads(&state);
                     // Nobody could give its parameters values.
                     drop(Parameters::default().bind(plan)?);
                 }

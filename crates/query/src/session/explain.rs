@@ -20,6 +20,7 @@ use super::{Outcome, QuerySession, collected, ready};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::load::InsertExec;
+use crate::reads::withdraw_reads;
 use crate::statement::MutationKind;
 
 impl QuerySession {
@@ -38,7 +39,9 @@ impl QuerySession {
         let query = engine_query(query.query);
         check_parameters(&query, mutation, parameters)?;
         let plan = bound_part(&state, explained(query, options), parameters).await?;
-        Ok(Outcome::Rows(collected(state.create_physical_plan(&plan).await?, &state).await?))
+        let physical = state.create_physical_plan(&plan).await?;
+        withdraw_reads(&state);
+        Ok(Outcome::Rows(collected(physical, &state).await?))
     }
 
     /// Runs a mutation and shows how that was.

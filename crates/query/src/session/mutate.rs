@@ -28,7 +28,7 @@ use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot,
 use crate::load::{InsertExec, in_order, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::parameters::{Parameters, Value};
-use crate::reads::{create_physical_plan, reads_of};
+use crate::reads::{create_physical_plan, withdraw_reads};
 use crate::statement::{
     Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET,
     TargetColumn, WRITTEN,
@@ -114,6 +114,7 @@ impl QuerySession {
             let Asked { query, .. } = asked(mutation, &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
             state.statement_to_plan(engine_query(query.query)).await?;
+            withdraw_reads(&state);
         }
         self.prepared.insert(name, statement.clone())?;
         Ok(Outcome::Done(Done::of("PREPARE")))
@@ -372,9 +373,7 @@ impl QuerySession {
         // Other values may have types.
         let plan = state.statement_to_plan(engine_query(query.query)).await?;
         // This plan is not run.
-        if let Some(reads) = reads_of(&state) {
-            reads.withdraw();
-        }
+        withdraw_reads(&state);
         let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
         let planned = Planned { query: typed, outputs, assigned, given, is_deletion, returning };
@@ -395,7 +394,7 @@ impl QuerySession {
         let state = self.written_state(changes, written);
         let plan = bound_part(&state, engine_query(query), parameters).await?;
         // All of them now: an error must come before the rows are committed.
-        collected(state.create_physical_plan(&plan).await?, &state).await
+        collected(create_physical_plan(&state, &plan).await?, &state).await
     }
 
     /// The state in which `RETURNING` is planned and run.

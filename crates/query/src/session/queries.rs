@@ -25,7 +25,7 @@ use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
 use crate::parameters::{Parameters, Value};
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
-use crate::reads::{create_physical_plan, reads_of};
+use crate::reads::{create_physical_plan, withdraw_reads};
 use crate::scan;
 use crate::statement::{self, Names, Statement};
 
@@ -161,6 +161,7 @@ impl QuerySession {
         }
         match planned {
             PlannedStatement::Prepare(prepare) => {
+                withdraw_reads(&state);
                 verb_of(&prepare.input)?;
                 let prepared = Statement::Engine {
                     statement: Arc::clone(run.statement),
@@ -269,9 +270,7 @@ impl QuerySession {
                 }
                 slot.keep(basis, kept.as_ref());
                 // It is run from what is kept, or planned again.
-                if let Some(reads) = reads_of(&state) {
-                    reads.withdraw();
-                }
+                withdraw_reads(&state);
                 match kept {
                     Some(kept) => kept,
                     None => return Ok(None),

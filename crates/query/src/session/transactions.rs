@@ -6,7 +6,7 @@ use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
 
 use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, Violation};
 use crate::mover::Turn;
 use crate::reads::StatementReads;
 use crate::statement::{IsolationLevel, Statement, TableSource, is_insert};
@@ -62,9 +62,7 @@ impl QuerySession {
             Statement::Begin { isolation, read_only } => {
                 let transaction = Arc::new(self.store.begin());
                 let isolation = isolation.unwrap_or(state.isolation);
-                if isolation == IsolationLevel::Serializable {
-                    transaction.serialize();
-                }
+                transaction.serialize(isolation == IsolationLevel::Serializable);
                 let read_only = *read_only || state.read_only;
                 let (has_run, has_failed, turns) = (false, false, Vec::new());
                 state.current = Some(Current { transaction, isolation, read_only, has_run, has_failed, turns });
@@ -108,9 +106,7 @@ impl QuerySession {
                 }
                 current.isolation = isolation.unwrap_or(current.isolation);
                 current.read_only = read_only.unwrap_or(current.read_only);
-                if current.isolation == IsolationLevel::Serializable {
-                    current.transaction.serialize();
-                }
+                current.transaction.serialize(current.isolation == IsolationLevel::Serializable);
             }
             _ => return Ok(None),
         }
@@ -149,6 +145,15 @@ impl QuerySession {
         writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable
     }
 
+    /// Says that the tables were read by which a constraint refused a statement: a savepoint may outlive that.
+    pub(super) fn was_refused(&self, violation: &Violation) {
+        let Some((transaction, _)) = self.transaction() else { return };
+        let snapshot = transaction.snapshot();
+        for table in violation.tables().into_iter().filter_map(|name| snapshot.table(name)) {
+            transaction.reads(table.id);
+        }
+    }
+
     /// Says that a statement failed.
     pub(super) fn statement_failed(&self) {
         if let Some(current) = &mut self.transactions.lock().current {
@@ -158,7 +163,7 @@ impl QuerySession {
 
     /// What a statement reads, where the transaction in progress wants to know.
     pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
-        self.transaction().and_then(|(transaction, _)| StatementReads::of(transaction))
+        self.transaction().and_then(|(transaction, _)| StatementReads::of(&transaction))
     }
 
     /// Whether a transaction is in progress.

@@ -9,24 +9,24 @@
 //! rows count which come to pass, which cease to, and which do before and after. Where it cannot be told which rows were
 //! changed, as where they were moved to other blocks meanwhile, all may be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use roaring::RoaringBitmap;
-use taut_block::ScanReport;
-use taut_types::{ColumnIndex, ColumnTest, Predicate, key_at};
+use taut_block::{ScanReport, Selection};
+use taut_types::{ColumnIndex, ColumnTest, key_at};
 
 use crate::delta::{DeltaPage, UnitId};
 use crate::error::ReadError;
-use crate::{BlockFile, Catalog, CommitError, ReadCounters, Table, TableId};
+use crate::{BlockFile, BlockId, Catalog, CommitError, ReadCounters, Table, TableId};
 
 /// So many conjunctions are compared at most; who has read by more has read all of a table.
 const CONJUNCTIONS_MAX: usize = 1_000;
-/// Changed rows of a table times conjunctions that are compared at most: other commits wait meanwhile.
-const COMPARISONS_MAX: u64 = 400_000;
-/// Segments of blocks times conjunctions that are read at most, for rows that were deleted there.
-const FILTERS_MAX: usize = 256;
+/// Changed rows of a table, or new blocks, times conjunctions that are compared at most: other commits may wait meanwhile.
+const COMPARISONS_MAX: usize = 400_000;
+/// Segments of blocks that are read at most, for rows that were deleted there.
+const SEGMENTS_MAX: usize = 64;
 
 /// What a transaction has read.
 #[derive(Debug, Default)]
@@ -63,6 +63,11 @@ impl Reads {
         }
     }
 
+    /// Whether nothing was read.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether what was read is as it was.
     ///
     /// # Errors
@@ -71,7 +76,9 @@ impl Reads {
         for (table, reads) in &self.0 {
             let Some(before) = base.table_of(*table) else { continue };
             let is_same = newest.table_of(*table).is_some_and(|now| {
-                now.name == before.name && (now.contents == before.contents || !reads.may_have_changed(before, now))
+                // A plan may rest on constraints.
+                (&now.name, &now.constraints) == (&before.name, &before.constraints)
+                    && (now.contents == before.contents || !reads.may_have_changed(before, now))
             });
             if !is_same {
                 return Err(CommitError::Serialization { table: before.name.clone() });
@@ -86,9 +93,8 @@ impl TableReads {
         if self.whole > 0 || before.schema != now.schema {
             return true;
         }
-        let changed = ChangedRows { before, now, conjunctions: &self.conjunctions };
         // What cannot be read counts as changed.
-        !self.conjunctions.is_empty() && changed.any_is_read().unwrap_or(true)
+        !self.conjunctions.is_empty() && ChangedRows::new(before, now, &self.conjunctions).any_is_read().unwrap_or(true)
     }
 }
 
@@ -97,64 +103,74 @@ struct ChangedRows<'a> {
     before: &'a Table,
     now: &'a Table,
     conjunctions: &'a [Vec<ColumnTest>],
+    /// The columns of all tests.
+    columns: Vec<ColumnIndex>,
 }
 
-impl ChangedRows<'_> {
+impl<'a> ChangedRows<'a> {
+    fn new(before: &'a Table, now: &'a Table, conjunctions: &'a [Vec<ColumnTest>]) -> Self {
+        let columns: BTreeSet<ColumnIndex> = conjunctions.iter().flatten().map(|test| test.column).collect();
+        Self { before, now, conjunctions, columns: columns.into_iter().collect() }
+    }
+
     fn any_is_read(&self) -> Result<bool, ReadError> {
-        let is_there = |page: &DeltaPage| self.now.delta.page(page.id()).is_some();
-        if !self.before.delta.pages().iter().all(is_there) || self.any_block_may_be_read()? {
+        let mut left = COMPARISONS_MAX / self.conjunctions.len().max(1);
+        if self.any_block_may_be_read(&mut left)? {
             return Ok(true);
         }
-        let (mut rows, rows_max) = (0, COMPARISONS_MAX / self.conjunctions.len().max(1) as u64);
+        let mut pages: HashMap<UnitId, &DeltaPage> =
+            self.before.delta.pages().iter().map(|page| (page.id(), page)).collect();
+        let mut deleted_of_pages: HashMap<UnitId, (&DeltaPage, usize, Vec<u32>)> = HashMap::new();
         for page in self.now.delta.pages() {
-            let known = self.before.delta.page(page.id()).map_or(0, DeltaPage::rows);
-            rows += page.rows().saturating_sub(known) as u64;
-            if rows > rows_max || self.any_of_page_is_read(page, inserted(self.now, page, known)) {
+            let known = pages.remove(&page.id()).map_or(0, DeltaPage::rows);
+            let rows = inserted(self.now, page, known);
+            let is_too_much = left < rows.len();
+            left = left.saturating_sub(rows.len());
+            if is_too_much || self.any_of_page_is_read(page, &rows) {
                 return Ok(true);
             }
+            deleted_of_pages.insert(page.id(), (page, known, Vec::new()));
         }
-        let mut filters = 0;
+        // A page that is gone was moved to blocks: which of their rows came with it is not known.
+        if !pages.is_empty() {
+            return Ok(true);
+        }
+        let mut segments = 0;
         for (unit, segment, deleted) in self.deleted() {
-            rows += deleted.len();
-            if rows > rows_max {
+            let count = deleted.len() as usize;
+            if left < count {
                 return Ok(true);
             }
-            let is_read = match self.before.delta.page(unit) {
-                Some(page) => {
-                    let known = deleted.iter().map(|row| row as usize).take_while(|row| *row < page.rows());
-                    self.any_of_page_is_read(page, known)
-                }
-                // Of a page that came meanwhile, whose rows that are deleted nobody has seen.
-                None if self.now.delta.page(unit).is_some() => false,
-                None => {
-                    filters += self.conjunctions.len();
-                    let block = self.before.blocks.iter().find(|block| UnitId::of(block.id()) == Some(unit));
-                    match block.filter(|_| filters <= FILTERS_MAX) {
-                        Some(block) => self.any_of_segment_is_read(block, segment.into(), &deleted)?,
-                        None => true,
-                    }
-                }
-            };
-            if is_read {
+            left -= count;
+            if let Some((_, known, rows)) = deleted_of_pages.get_mut(&unit) {
+                // Rows that came and went meanwhile nobody has seen.
+                rows.extend(deleted.into_iter().take_while(|row| (*row as usize) < *known));
+                continue;
+            }
+            segments += 1;
+            let block = self.before.blocks.iter().find(|block| UnitId::of(block.id()) == Some(unit));
+            let Some(block) = block.filter(|_| segments <= SEGMENTS_MAX) else { return Ok(true) };
+            if self.any_of_segment_is_read(block, segment.into(), deleted.into_iter().collect())? {
                 return Ok(true);
             }
         }
-        Ok(false)
+        Ok(deleted_of_pages.into_values().any(|(page, _, rows)| self.any_of_page_is_read(page, &rows)))
     }
 
     /// Whether blocks are gone, or others came that may have rows which are read.
-    fn any_block_may_be_read(&self) -> Result<bool, ReadError> {
+    fn any_block_may_be_read(&self, left: &mut usize) -> Result<bool, ReadError> {
         if Arc::ptr_eq(&self.before.blocks, &self.now.blocks) {
             return Ok(false);
         }
-        let has = |table: &Table, block: &BlockFile| table.blocks.iter().any(|other| other.id() == block.id());
-        if !self.before.blocks.iter().all(|block| has(self.now, block)) {
+        let mut gone: HashSet<BlockId> = self.before.blocks.iter().map(|block| block.id()).collect();
+        let new: Vec<_> = self.now.blocks.iter().filter(|block| !gone.remove(&block.id())).collect();
+        if !gone.is_empty() || new.len() > *left {
             return Ok(true);
         }
-        for tests in self.conjunctions {
-            let blocks = self.now.blocks_that_may_match(tests).map(|place| &self.now.blocks[place]);
-            for block in blocks.filter(|block| !has(self.before, block)) {
-                let open = block.open(&ReadCounters::new())?;
+        *left -= new.len();
+        for block in new {
+            let open = block.open(&ReadCounters::new())?;
+            for tests in self.conjunctions {
                 if open.block().may_match(&open, tests).map_err(|error| open.locate(error))? {
                     return Ok(true);
                 }
@@ -180,45 +196,48 @@ impl ChangedRows<'_> {
         })
     }
 
-    fn any_of_page_is_read(&self, page: &DeltaPage, rows: impl Iterator<Item = usize>) -> bool {
-        let mut rows = rows.peekable();
-        if rows.peek().is_none() {
+    fn any_of_page_is_read(&self, page: &DeltaPage, rows: &[u32]) -> bool {
+        if rows.is_empty() {
             return false;
         }
-        let mut columns: BTreeMap<ColumnIndex, ArrayRef> = BTreeMap::new();
-        for test in self.conjunctions.iter().flatten() {
-            columns.entry(test.column).or_insert_with(|| page.columns(&[test.column.index()]).remove(0));
+        let columns: Vec<usize> = self.columns.iter().map(|column| column.index()).collect();
+        match page.rows_at(&columns, rows) {
+            Ok(values) => self.any_passes(&values, rows.len()),
+            Err(_) => true,
         }
-        let passes = |test: &ColumnTest, row: usize| {
-            let logical_type = self.before.schema.column(test.column).logical_type;
-            let value = columns.get(&test.column).and_then(|column| key_at(column, logical_type, row));
-            test.admits(value.as_ref())
-        };
-        rows.any(|row| self.conjunctions.iter().any(|tests| tests.iter().all(|test| passes(test, row))))
     }
 
     fn any_of_segment_is_read(
         &self,
         block: &Arc<BlockFile>,
         segment: usize,
-        deleted: &RoaringBitmap,
+        deleted: Vec<u32>,
     ) -> Result<bool, ReadError> {
-        let open = block.open(&ReadCounters::new())?;
-        for tests in self.conjunctions {
-            let mut reader = self.before.open_segment(&open, segment);
-            let predicate = Predicate { column_tests: tests.clone(), row_tests: Vec::new() };
-            let selection = reader.filter(&predicate, &mut ScanReport::default());
-            let selection = selection.map_err(|error| open.locate(error))?;
-            if !selection.places(deleted).is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let (open, rows) = (block.open(&ReadCounters::new())?, deleted.len());
+        let mut reader = open.block().open_segment(&open, segment);
+        let selection = Selection::Positions(deleted);
+        let values = reader.project(&selection, 0..rows, &self.columns, &mut ScanReport::default());
+        Ok(self.any_passes(&values.map_err(|error| open.locate(error))?, rows))
+    }
+
+    /// Whether any row of the columns of all tests passes those of a conjunction.
+    fn any_passes(&self, values: &[ArrayRef], rows: usize) -> bool {
+        let passes = |test: &ColumnTest, row: usize| {
+            let logical_type = self.before.schema.column(test.column).logical_type;
+            let place = self.columns.binary_search(&test.column);
+            let values = place.ok().and_then(|place| values.get(place));
+            values.is_none_or(|values| test.admits(key_at(values, logical_type, row).as_ref()))
+        };
+        (0..rows).any(|row| self.conjunctions.iter().any(|tests| tests.iter().all(|test| passes(test, row))))
     }
 }
 
 /// The rows of a page behind those that were known which are not deleted.
-fn inserted(now: &Table, page: &DeltaPage, known: usize) -> impl Iterator<Item = usize> {
-    let deleted = now.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0)).cloned();
-    (known..page.rows()).filter(move |row| deleted.as_ref().is_none_or(|deleted| !deleted.contains(*row as u32)))
+fn inserted(now: &Table, page: &DeltaPage, known: usize) -> Vec<u32> {
+    if page.rows() <= known {
+        return Vec::new();
+    }
+    let deleted = now.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
+    // A page has at most 65,536 rows.
+    (known as u32..page.rows() as u32).filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row))).collect()
 }
