@@ -10,6 +10,7 @@ mod forms;
 mod mutation;
 mod names;
 mod prepare;
+mod row_values;
 mod transaction;
 mod upkeep;
 

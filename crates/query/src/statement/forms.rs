@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Ident, Parens, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
-    SetOperator, SetQuantifier, Value, Values, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+    SetOperator, SetQuantifier, Statement, Value, Values, Visit, VisitMut, Visitor, VisitorMut,
+    WildcardAdditionalOptions,
 };
 
 use super::mutation::{is_default, item, select};
-use super::normalize;
+use super::{normalize, row_values};
 
 /// Replaces them in a statement.
 pub(super) fn replace(statement: &mut EngineStatement) {
@@ -32,13 +33,20 @@ impl VisitorMut for Forms {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<()> {
+        row_values::replace_in_statement(statement);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        row_values::replace_in_select(select);
         distinct_names(&mut select.projection);
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         floating_literal(expression);
+        row_values::replace(expression);
         ControlFlow::Continue(())
     }
 }
@@ -232,6 +240,15 @@ mod tests {
             ),
             ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
             ("VALUES (1, 2)", "VALUES (1, 2)"),
+            (
+                "SELECT x WHERE (a, b, c) <= (1, 2, 3)",
+                "SELECT x WHERE (a < 1 OR a = 1 AND (b < 2 OR b = 2 AND (c <= 3)))",
+            ),
+            (
+                "DELETE FROM t WHERE a = 1 AND (b, c) IN (SELECT 1, 2)",
+                "DELETE FROM t WHERE a = 1 AND EXISTS (SELECT 1 AS \"one\" FROM (SELECT 1, 2) AS \"taut rows\" \
+                 (\"column1\", \"column2\") WHERE \"taut rows\".\"column1\" = b AND \"taut rows\".\"column2\" = c)",
+            ),
             (
                 "INSERT INTO t VALUES ((SELECT 1) + 1, 2), (3, 1e2)",
                 "INSERT INTO t SELECT (SELECT 1) + 1 AS \"column1\", 2 AS \"column2\" UNION ALL \

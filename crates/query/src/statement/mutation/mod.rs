@@ -33,7 +33,7 @@ use crate::statement::forms::distinct_names;
 
 use self::target::Target;
 
-pub(super) use self::build::{item, select};
+pub(super) use self::build::{all_of, alone, any_of, case, column, derived, equal, is_null, item, null, select};
 pub use self::insert::{Conflict, ConflictTarget, Listed};
 pub(super) use self::nothing::with_nothing;
 pub use self::target::TargetColumn;

@@ -1,0 +1,223 @@
+//! Comparisons of rows of values, such as `(a, b) < (1, 2)`, by those of their values, which the planner knows: it would take
+//! rows for structures, in which nulls are equal to nulls and less than all else.
+//!
+//! ```text
+//! (a, b) = (c, d)                    a = c AND b = d
+//! (a, b) < (c, d)                    a < c OR a = c AND b < d
+//! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4; many as IN (VALUES ...)
+//! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE they are equal)
+//! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE they are equal, or nulls leave that open)
+//! (a, b) IN (query) as a value       true where the first EXISTS holds, null where the second does, else false
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Parens, Query, Select, SetExpr,
+    Statement, UnaryOperator, Update, Value, Values, Visit, Visitor,
+};
+
+use super::mutation::{all_of, alone, any_of, case, column, derived, equal, is_null, item, null, select};
+
+/// So many rows of a list at most are compared one by one; more are joined with.
+const LISTED_MAX: usize = 16;
+/// The relation of the rows among which one is looked for, which nobody else calls so.
+const ROWS: &str = "taut rows";
+
+/// Replaces a comparison of rows, whatever becomes of its value.
+pub(super) fn replace(expression: &mut Expr) {
+    let replaced = match expression {
+        Expr::BinaryOp { left, op, right } => compared(left, op, right),
+        Expr::IsDistinctFrom(left, right) => distinct(left, right),
+        Expr::IsNotDistinctFrom(left, right) => distinct(left, right).map(not),
+        Expr::IsNull(row) => values_of(row).and_then(|row| all_of(row.into_iter().map(is_null))),
+        Expr::IsNotNull(row) => {
+            values_of(row).and_then(|row| all_of(row.into_iter().map(|value| Expr::IsNotNull(Box::new(value)))))
+        }
+        Expr::Between { expr, negated, low, high } => {
+            let (low, high) = (compared(expr, &BinaryOperator::GtEq, low), compared(expr, &BinaryOperator::LtEq, high));
+            low.zip(high).and_then(|(low, high)| all_of([low, high])).map(|is| if *negated { not(is) } else { is })
+        }
+        Expr::InList { expr, list, negated } => match among(expr, list) {
+            Some(Among::Few(is)) => Some(if *negated { not(*is) } else { *is }),
+            Some(Among::Rows(row, query)) => Some(value_of_membership(&row, &query, *negated)),
+            None => None,
+        },
+        Expr::InSubquery { expr, subquery, negated } => {
+            values_of(expr).map(|row| value_of_membership(&row, subquery, *negated))
+        }
+        _ => None,
+    };
+    if let Some(replaced) = replaced {
+        *expression = Expr::Nested(Box::new(replaced));
+    }
+}
+
+/// Replaces those of the conditions of a query which look for a row among others: there null is as good as false.
+pub(super) fn replace_in_select(select: &mut Select) {
+    [&mut select.selection, &mut select.having].into_iter().flatten().for_each(replace_where);
+}
+
+/// As [`replace_in_select`], in a statement that changes rows.
+pub(super) fn replace_in_statement(statement: &mut Statement) {
+    if let Statement::Update(Update { selection: Some(condition), .. })
+    | Statement::Delete(Delete { selection: Some(condition), .. }) = statement
+    {
+        replace_where(condition);
+    }
+}
+
+fn replace_where(condition: &mut Expr) {
+    let replaced = match condition {
+        Expr::Nested(inner) => return replace_where(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
+            replace_where(left);
+            return replace_where(right);
+        }
+        Expr::InSubquery { expr, subquery, negated } => {
+            values_of(expr).map(|row| exists(&row, subquery, *negated, *negated))
+        }
+        Expr::InList { expr, list, negated } => match among(expr, list) {
+            Some(Among::Rows(row, query)) => Some(exists(&row, &query, *negated, *negated)),
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some(replaced) = replaced {
+        *condition = replaced;
+    }
+}
+
+/// The values of a row, if an expression is one.
+fn values_of(expression: &Expr) -> Option<Vec<Expr>> {
+    let value = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    };
+    match expression {
+        Expr::Tuple(values) => Some(values.clone()),
+        Expr::Nested(inner) => values_of(inner),
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => match &function.args {
+            FunctionArguments::List(list) => list.args.iter().map(value).collect(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn pairs(left: &Expr, right: &Expr) -> Option<Vec<(Expr, Expr)>> {
+    let (left, right) = (values_of(left)?, values_of(right)?);
+    (left.len() == right.len()).then(|| left.into_iter().zip(right).collect())
+}
+
+/// Two rows by an operator: the first values that differ decide which is less.
+fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
+    let by = |op: &BinaryOperator, (left, right): (Expr, Expr)| Expr::BinaryOp {
+        left: Box::new(operand(left)),
+        op: op.clone(),
+        right: Box::new(operand(right)),
+    };
+    let strict = match op {
+        BinaryOperator::Eq => return all_of(pairs(left, right)?.into_iter().map(|pair| by(op, pair))),
+        BinaryOperator::NotEq => return any_of(pairs(left, right)?.into_iter().map(|pair| by(op, pair))),
+        BinaryOperator::Lt | BinaryOperator::LtEq => BinaryOperator::Lt,
+        BinaryOperator::Gt | BinaryOperator::GtEq => BinaryOperator::Gt,
+        _ => return None,
+    };
+    let mut pairs = pairs(left, right)?;
+    let last = by(op, pairs.pop()?);
+    let decided = |behind: Expr, pair: (Expr, Expr)| {
+        let tied = all_of([by(&BinaryOperator::Eq, pair.clone()), Expr::Nested(Box::new(behind))]);
+        any_of([Some(by(&strict, pair)), tied].into_iter().flatten())
+    };
+    pairs.into_iter().rev().try_fold(last, decided)
+}
+
+fn distinct(left: &Expr, right: &Expr) -> Option<Expr> {
+    let distinct = |(left, right)| Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)));
+    any_of(pairs(left, right)?.into_iter().map(distinct))
+}
+
+/// The rows of a list.
+enum Among {
+    /// By comparison with each.
+    Few(Box<Expr>),
+    /// The row that is looked for, and the others as a query.
+    Rows(Vec<Expr>, Box<Query>),
+}
+
+fn among(row: &Expr, list: &[Expr]) -> Option<Among> {
+    let values = values_of(row)?;
+    let rows: Vec<Vec<Expr>> =
+        list.iter().map(|row| values_of(row).filter(|row| row.len() == values.len())).collect::<Option<_>>()?;
+    if rows.len() > LISTED_MAX && rows.iter().flatten().all(is_constant) {
+        let rows = rows.into_iter().map(Parens::with_empty_span).collect();
+        let mut query = select(Vec::new(), Vec::new(), None);
+        *query.body = SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows });
+        return Some(Among::Rows(values, query));
+    }
+    let equal = list.iter().map(|other| compared(row, &BinaryOperator::Eq, other));
+    balanced(equal.collect::<Option<Vec<_>>>()?).map(|any| Among::Few(Box::new(any)))
+}
+
+/// That one of many conditions holds, in a tree that is not deep.
+fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
+    if conditions.len() <= 1 {
+        return conditions.pop().map(|condition| Expr::Nested(Box::new(condition)));
+    }
+    let right = conditions.split_off(conditions.len() / 2);
+    any_of([balanced(conditions)?, balanced(right)?])
+}
+
+/// Whether an expression names no column.
+fn is_constant(expression: &Expr) -> bool {
+    struct Names;
+    impl Visitor for Names {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+            match expression {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    expression.visit(&mut Names).is_continue()
+}
+
+/// Whether a query has a row that equals another, or, where `or_unknown`, might for all that nulls tell.
+fn exists(row: &[Expr], query: &Query, negated: bool, or_unknown: bool) -> Expr {
+    let names: Vec<String> = (1..=row.len()).map(|place| format!("column{place}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let is_equal = |(value, name): (&Expr, &&str)| {
+        let (value, other) = (operand(value.clone()), column(ROWS, name));
+        let is_equal = equal(other.clone(), value.clone());
+        match or_unknown {
+            true => any_of([is_equal, is_null(other), is_null(value)]).map(|any| Expr::Nested(Box::new(any))),
+            false => Some(is_equal),
+        }
+    };
+    let condition = all_of(row.iter().zip(&names).filter_map(is_equal));
+    let one = item(Expr::value(Value::Number("1".to_owned(), false)), "one");
+    let rows = derived(Box::new(query.clone()), ROWS, &names);
+    Expr::Exists { subquery: select(vec![one], vec![alone(rows)], condition), negated }
+}
+
+fn value_of_membership(row: &[Expr], query: &Query, negated: bool) -> Expr {
+    let is = |is: bool| Expr::value(Value::Boolean(is != negated));
+    case(vec![(exists(row, query, false, false), is(true)), (exists(row, query, false, true), null())], is(false))
+}
+
+fn not(condition: Expr) -> Expr {
+    Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(condition))) }
+}
+
+/// An expression as a part of another.
+fn operand(expression: Expr) -> Expr {
+    match expression {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) | Expr::Function(_) | Expr::Nested(_) => {
+            expression
+        }
+        other => Expr::Nested(Box::new(other)),
+    }
+}
