@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Ident, Parens, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
-    SetOperator, SetQuantifier, Statement, Value, Values, Visit, VisitMut, Visitor, VisitorMut,
-    WildcardAdditionalOptions,
+    BinaryOperator, CastKind, DataType, Expr, Ident, Parens, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, SetOperator, SetQuantifier, Statement, UnaryOperator, Value, Values,
+    Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::mutation::{is_default, item, select};
@@ -46,6 +46,7 @@ impl VisitorMut for Forms {
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         floating_literal(expression);
+        distinct_from_first(expression);
         row_values::replace(expression);
         ControlFlow::Continue(())
     }
@@ -67,6 +68,36 @@ fn floating_literal(expression: &mut Expr) {
             format: None,
         };
     }
+}
+
+/// Reads `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`: the grammar takes all that follows for what is compared
+/// with. Expressions come from the inside out, so that `NOT` and `AND` before it then have to take their turn as well: they
+/// have no `AND` or `OR` for an operand otherwise, which would be in parentheses.
+fn distinct_from_first(expression: &mut Expr) {
+    let joins_less: fn(&BinaryOperator) -> bool = match expression {
+        Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),
+        _ => |op| matches!(op, BinaryOperator::And | BinaryOperator::Or),
+    };
+    let (Expr::IsDistinctFrom(_, operand)
+    | Expr::IsNotDistinctFrom(_, operand)
+    | Expr::UnaryOp { op: UnaryOperator::Not, expr: operand }
+    | Expr::BinaryOp { op: BinaryOperator::And, right: operand, .. }) = expression
+    else {
+        return;
+    };
+    if !matches!(operand.as_ref(), Expr::BinaryOp { op, .. } if joins_less(op)) {
+        return;
+    }
+    let mut whole = std::mem::replace(operand.as_mut(), Expr::value(Value::Null));
+    let mut first = &mut whole;
+    while matches!(first, Expr::BinaryOp { op, .. } if joins_less(op))
+        && let Expr::BinaryOp { left, .. } = first
+    {
+        first = left;
+    }
+    std::mem::swap(first, operand);
+    std::mem::swap(first, expression);
+    *expression = whole;
 }
 
 /// More rows with subqueries are too many for the planner.
@@ -239,6 +270,7 @@ mod tests {
                 "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z))",
             ),
             ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
+            ("SELECT a IS DISTINCT FROM b AND c OR d", "SELECT a IS DISTINCT FROM b AND c OR d"),
             ("VALUES (1, 2)", "VALUES (1, 2)"),
             (
                 "SELECT x WHERE (a, b, c) <= (1, 2, 3)",
