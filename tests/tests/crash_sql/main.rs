@@ -127,7 +127,13 @@ impl History {
     /// Runs the steps until the machine stops; how many were acknowledged.
     fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
         disk.set_fault(Some(Fault::CrashAt(at)));
-        let Ok(database) = open(disk, self.seed) else { return 0 };
+        let database = match open(disk, self.seed) {
+            Ok(database) => database,
+            Err(error) => {
+                assert!(disk.is_crashed(), "seed {}, crash at {at}: {error}", self.seed);
+                return 0;
+            }
+        };
         let session = database.session();
         let failed = |step: &Step| match run(&session, step) {
             Ok(()) => false,
@@ -193,7 +199,7 @@ fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &
         let points = POINTS_OF_A_RUN.min(history.changes);
         for point in 0..points {
             // Not the same share of each run.
-            let at = (history.changes * point + seed * 7 % points) / points;
+            let at = (history.changes * (point * points + seed * 7 % points)) / (points * points);
             let disk = SimulatedDisk::new();
             let acknowledged = history.run(&disk, at);
             if !disk.is_crashed() {

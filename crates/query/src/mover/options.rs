@@ -31,7 +31,8 @@ pub struct MoverOptions {
 }
 
 impl MoverOptions {
-    /// With rows in no block that take no more than a quarter of some bytes before a commit waits, however large the bounds.
+    /// With rows of a table in no block that take no more than a quarter of some bytes before a commit waits, however large
+    /// the bounds.
     pub fn within(self, memory_bytes: usize) -> Self {
         let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.hard_factor.max(1) as usize));
         Self { delta_bytes, ..self }

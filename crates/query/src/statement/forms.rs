@@ -97,6 +97,10 @@ fn distinct_from_first(expression: &mut Expr) {
     }
     std::mem::swap(first, operand);
     std::mem::swap(first, expression);
+    if matches!(first, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..)) {
+        // In parentheses, should it be printed and read again.
+        *first = Expr::Nested(Box::new(first.clone()));
+    }
     *expression = whole;
 }
 
@@ -270,7 +274,7 @@ mod tests {
                 "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z))",
             ),
             ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
-            ("SELECT a IS DISTINCT FROM b AND c OR d", "SELECT a IS DISTINCT FROM b AND c OR d"),
+            ("SELECT a IS DISTINCT FROM b AND c OR d", "SELECT (a IS DISTINCT FROM b) AND c OR d"),
             ("VALUES (1, 2)", "VALUES (1, 2)"),
             (
                 "SELECT x WHERE (a, b, c) <= (1, 2, 3)",
@@ -279,7 +283,7 @@ mod tests {
             (
                 "DELETE FROM t WHERE a = 1 AND (b, c) IN (SELECT 1, 2)",
                 "DELETE FROM t WHERE a = 1 AND EXISTS (SELECT 1 AS \"one\" FROM (SELECT 1, 2) AS \"taut rows\" \
-                 (\"column1\", \"column2\") WHERE \"taut rows\".\"column1\" = b AND \"taut rows\".\"column2\" = c)",
+                 (\"taut value 1\", \"taut value 2\") WHERE \"taut rows\".\"taut value 1\" = b AND \"taut rows\".\"taut value 2\" = c)",
             ),
             (
                 "INSERT INTO t VALUES ((SELECT 1) + 1, 2), (3, 1e2)",

@@ -4,23 +4,19 @@
 //! ```text
 //! (a, b) = (c, d)                    a = c AND b = d
 //! (a, b) < (c, d)                    a < c OR a = c AND b < d
-//! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4; many as IN (VALUES ...)
+//! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4
 //! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE they are equal)
 //! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE they are equal, or nulls leave that open)
 //! (a, b) IN (query) as a value       true where the first EXISTS holds, null where the second does, else false
 //! ```
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Parens, Query, Select, SetExpr,
-    Statement, UnaryOperator, Update, Value, Values, Visit, Visitor,
+    BinaryOperator, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Query, Select, Statement,
+    UnaryOperator, Update, Value,
 };
 
 use super::mutation::{all_of, alone, any_of, case, column, derived, equal, is_null, item, null, select};
 
-/// So many rows of a list at most are compared one by one; more are joined with.
-const LISTED_MAX: usize = 16;
 /// The relation of the rows among which one is looked for, which nobody else calls so.
 const ROWS: &str = "taut rows";
 
@@ -38,11 +34,11 @@ pub(super) fn replace(expression: &mut Expr) {
             let (low, high) = (compared(expr, &BinaryOperator::GtEq, low), compared(expr, &BinaryOperator::LtEq, high));
             low.zip(high).and_then(|(low, high)| all_of([low, high])).map(|is| if *negated { not(is) } else { is })
         }
-        Expr::InList { expr, list, negated } => match among(expr, list) {
-            Some(Among::Few(is)) => Some(if *negated { not(*is) } else { *is }),
-            Some(Among::Rows(row, query)) => Some(value_of_membership(&row, &query, *negated)),
-            None => None,
-        },
+        Expr::InList { expr, list, negated } => {
+            let equal = list.iter().map(|other| compared(expr, &BinaryOperator::Eq, other));
+            let any = equal.collect::<Option<Vec<_>>>().and_then(balanced);
+            any.map(|is| if *negated { not(is) } else { is })
+        }
         Expr::InSubquery { expr, subquery, negated } => {
             values_of(expr).map(|row| value_of_membership(&row, subquery, *negated))
         }
@@ -53,9 +49,9 @@ pub(super) fn replace(expression: &mut Expr) {
     }
 }
 
-/// Replaces those of the conditions of a query which look for a row among others: there null is as good as false.
+/// Replaces those of the condition of a query which look for a row in another query: there null is as good as false.
 pub(super) fn replace_in_select(select: &mut Select) {
-    [&mut select.selection, &mut select.having].into_iter().flatten().for_each(replace_where);
+    select.selection.iter_mut().for_each(replace_where);
 }
 
 /// As [`replace_in_select`], in a statement that changes rows.
@@ -77,10 +73,6 @@ fn replace_where(condition: &mut Expr) {
         Expr::InSubquery { expr, subquery, negated } => {
             values_of(expr).map(|row| exists(&row, subquery, *negated, *negated))
         }
-        Expr::InList { expr, list, negated } => match among(expr, list) {
-            Some(Among::Rows(row, query)) => Some(exists(&row, &query, *negated, *negated)),
-            _ => None,
-        },
         _ => None,
     };
     if let Some(replaced) = replaced {
@@ -112,10 +104,9 @@ fn pairs(left: &Expr, right: &Expr) -> Option<Vec<(Expr, Expr)>> {
 
 /// Two rows by an operator: the first values that differ decide which is less.
 fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
-    let by = |op: &BinaryOperator, (left, right): (Expr, Expr)| Expr::BinaryOp {
-        left: Box::new(operand(left)),
-        op: op.clone(),
-        right: Box::new(operand(right)),
+    let by = |op: &BinaryOperator, (left, right): (Expr, Expr)| match compared(&left, op, &right) {
+        Some(rows) => Expr::Nested(Box::new(rows)),
+        None => Expr::BinaryOp { left: Box::new(operand(left)), op: op.clone(), right: Box::new(operand(right)) },
     };
     let strict = match op {
         BinaryOperator::Eq => return all_of(pairs(left, right)?.into_iter().map(|pair| by(op, pair))),
@@ -134,30 +125,10 @@ fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
 }
 
 fn distinct(left: &Expr, right: &Expr) -> Option<Expr> {
-    let distinct = |(left, right)| Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)));
+    // In parentheses, since the grammar takes what follows for a part of it when it is read again.
+    let distinct =
+        |(left, right)| Expr::Nested(Box::new(Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)))));
     any_of(pairs(left, right)?.into_iter().map(distinct))
-}
-
-/// The rows of a list.
-enum Among {
-    /// By comparison with each.
-    Few(Box<Expr>),
-    /// The row that is looked for, and the others as a query.
-    Rows(Vec<Expr>, Box<Query>),
-}
-
-fn among(row: &Expr, list: &[Expr]) -> Option<Among> {
-    let values = values_of(row)?;
-    let rows: Vec<Vec<Expr>> =
-        list.iter().map(|row| values_of(row).filter(|row| row.len() == values.len())).collect::<Option<_>>()?;
-    if rows.len() > LISTED_MAX && rows.iter().flatten().all(is_constant) {
-        let rows = rows.into_iter().map(Parens::with_empty_span).collect();
-        let mut query = select(Vec::new(), Vec::new(), None);
-        *query.body = SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows });
-        return Some(Among::Rows(values, query));
-    }
-    let equal = list.iter().map(|other| compared(row, &BinaryOperator::Eq, other));
-    balanced(equal.collect::<Option<Vec<_>>>()?).map(|any| Among::Few(Box::new(any)))
 }
 
 /// That one of many conditions holds, in a tree that is not deep.
@@ -169,25 +140,10 @@ fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
     any_of([balanced(conditions)?, balanced(right)?])
 }
 
-/// Whether an expression names no column.
-fn is_constant(expression: &Expr) -> bool {
-    struct Names;
-    impl Visitor for Names {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-            match expression {
-                Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    expression.visit(&mut Names).is_continue()
-}
-
 /// Whether a query has a row that equals another, or, where `or_unknown`, might for all that nulls tell.
 fn exists(row: &[Expr], query: &Query, negated: bool, or_unknown: bool) -> Expr {
-    let names: Vec<String> = (1..=row.len()).map(|place| format!("column{place}")).collect();
+    // No column of the row may be called so: it would be taken for one of these.
+    let names: Vec<String> = (1..=row.len()).map(|place| format!("taut value {place}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_equal = |(value, name): (&Expr, &&str)| {
         let (value, other) = (operand(value.clone()), column(ROWS, name));
