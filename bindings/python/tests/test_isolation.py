@@ -16,7 +16,7 @@ READ_COMMITTED, SNAPSHOT, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "S
 SECONDS_MAX = 60
 
 #: A statement that has not ended while so many others began and ended is held by something.
-STATEMENTS_MEANWHILE = 20
+STATEMENTS_MEANWHILE = 60
 
 CONDITIONS = ["id = 1", "id = 2", "id > 0", "value = 30", "value % 3 = 0", "value % 5 = 0"]
 
