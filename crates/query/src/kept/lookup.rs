@@ -116,6 +116,7 @@ impl Lookup {
     pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
         if transaction.is_serializable() {
             let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
+            // Without tests all rows are meant.
             transaction.reads_where(self.table, tests.unwrap_or_default());
         }
     }

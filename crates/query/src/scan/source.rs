@@ -97,7 +97,7 @@ impl ScanSource {
         !self.filters.is_empty()
     }
 
-    /// Tests that all rows pass which are asked for, as far as is known before it runs.
+    /// Tests that all rows pass which are asked for, as far as is known before it runs; none where any row may be.
     pub fn tests_at_planning(&self) -> Vec<ColumnTest> {
         let known: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
         let predicate = translate(&known, &self.table.stored().schema, &self.table.arrow());
