@@ -1,305 +1,31 @@
-//! Tests on vectors with AVX-512, whose comparisons give a bit per lane.
-//!
-//! A row of a packed vector is 128 bytes, two registers. Rows are read in the order in which they lie, which is not
-//! that of their numbers (see `bit_packing.rs`): read in another order they come from memory at half the speed,
-//! since the machine then does not guess what will be read next. The bits of a row have their place among the
-//! sixteen words of the vector's.
-//!
-//! Unpacking and the test on a range, which is most tests, are compiled once for each width up to 63 bits: shifts and masks are then
-//! constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes half the
-//! speed: the machine guesses better.
+//! What AVX-512 does to a register, whose comparisons give a bit per lane, under one name per width of lanes.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::VECTOR_ROWS;
-use crate::kernels::bit_packing::first_index;
-use crate::kernels::keep::{FEW, Keep, Predicate, Source, VectorBits};
-use crate::kernels::masks::mask_of_bytes;
-use crate::kernels::registers::*;
-use crate::kernels::{Instructions, MASK_WORDS, gather};
+use crate::kernels::loops::loops;
+use crate::kernels::{MASK_WORDS, VectorBits};
 
-/// Bytes of a register.
-const REGISTER: usize = 64;
-/// Bytes of a row of a packed vector.
-const ROW: usize = 128;
+/// A register.
+type Register = __m512i;
 
-/// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
-macro_rules! eight_times {
-    ($number:ident => $body:expr) => {
-        eight_times!($number => $body; 0 1 2 3 4 5 6 7)
-    };
-    ($number:ident => $body:expr; $($literal:literal)*) => {{
-        $({
-            let $number = $literal;
-            $body;
-        })*
-    }};
+/// Loads lanes, which are as many as a register has.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+fn load<L>(lanes: &[L]) -> Register {
+    assert_eq!(size_of_val(lanes), size_of::<Register>(), "the lanes of a register");
+    // SAFETY: the slice has the bytes that are loaded, at any alignment.
+    unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
 }
 
-/// The loops of one lane type, in a module of their own.
-macro_rules! lanes {
-    (
-        $module:ident, $lane:ident, $signed:ty, widths $($width:literal)*;
-        $splat:ident, $minus:ident, $at_most:ident, $equal:ident,
-        $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident, $gather:ident
-    ) => {
-        mod $module {
-            use super::*;
-
-            const BITS: usize = <$lane>::BITS as usize;
-            /// Lanes of a register.
-            const LANES: usize = 512 / BITS;
-
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn splat(lane: $lane) -> __m512i {
-                $splat(lane as $signed)
-            }
-
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn load(lanes: &[$lane], at: usize) -> __m512i {
-                let lanes = &lanes[at..at + LANES];
-                // SAFETY: the slice has the 64 bytes that are loaded, at any alignment.
-                unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
-            }
-
-            /// Half of the lanes of a row.
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn unpacked(width: usize, packed: &[$lane], row: usize, half: usize) -> __m512i {
-                let (first, shift) = (row * width / BITS, row * width % BITS);
-                let at = (first * ROW + half * REGISTER) / size_of::<$lane>();
-                let low = load(packed, at);
-                let lanes = if shift + width <= BITS {
-                    $down(low, shift)
-                } else {
-                    $join(low, load(packed, at + ROW / size_of::<$lane>()), shift)
-                };
-                _mm512_and_si512(lanes, splat(<$lane>::MAX >> (BITS - width)))
-            }
-
-            /// The bits of a row, in their place.
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn add_row(
-                width: usize,
-                packed: &[$lane],
-                row: usize,
-                bits: &mut VectorBits,
-                test: impl Fn(__m512i) -> u64,
-            ) {
-                for half in 0..2 {
-                    let at = first_index::<$lane>(row) + half * LANES;
-                    bits[at / 64] |= test(unpacked(width, packed, row, half)) << (at % 64);
-                }
-                // Keeps the compiler from mixing the reads of rows, which are to come in order.
-                compiler_fence(Ordering::SeqCst);
-            }
-
-            /// Packed numbers of a width that the compiler knows, in a range.
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn keep_range<const WIDTH: usize>(packed: &[$lane], low: $lane, span: $lane, selected: &mut [VectorBits]) {
-                let (low, span) = (splat(low), splat(span));
-                let test = |lanes| u64::from($at_most($minus(lanes, low), span));
-                for (packed, selected) in packed.chunks_exact(WIDTH * ROW / size_of::<$lane>()).zip(selected) {
-                    if any(selected) {
-                        let mut bits = [0; MASK_WORDS];
-                        eight_times!(eighth => {
-                            eight_times!(row => if row < BITS / 8 {
-                                add_row(WIDTH, packed, eighth * (BITS / 8) + row, &mut bits, test)
-                            })
-                        });
-                        selected.iter_mut().zip(bits).for_each(|(selected, bits)| *selected &= bits);
-                    }
-                }
-            }
-
-            /// A packed vector of a width that the compiler may know.
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn unpack_rows(width: usize, packed: &[$lane], out: &mut [MaybeUninit<$lane>; VECTOR_ROWS]) {
-                let mut store = |row: usize, half: usize| {
-                    let at = first_index::<$lane>(row) + half * LANES;
-                    let lanes = unpacked(width, packed, row, half);
-                    let out = &mut out[at..at + LANES];
-                    // SAFETY: the slice has the 64 bytes that are stored, at any alignment.
-                    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), lanes) };
-                };
-                for eighth in 0..BITS / 8 {
-                    eight_times!(row => {
-                        store(eighth * 8 + row, 0);
-                        store(eighth * 8 + row, 1);
-                    });
-                }
-            }
-
-            /// As [`Keep::unpack_lanes`], on a machine that has AVX-512. Writes all of `out`.
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            pub(super) fn unpack(width: usize, packed: &[$lane], out: &mut [MaybeUninit<$lane>; VECTOR_ROWS]) {
-                match width {
-                    $($width => unpack_rows($width, packed, out),)*
-                    width => unpack_rows(width, packed, out),
-                }
-            }
-
-            /// Any source, any test.
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn keep_where(
-                source: &Source<$lane>,
-                negated: bool,
-                selected: &mut [VectorBits],
-                test: impl Fn(__m512i) -> u64 + Copy,
-            ) {
-                let flip = if negated { u64::MAX } else { 0 };
-                match *source {
-                    Source::Packed { width, packed } => {
-                        for (packed, selected) in packed.chunks_exact(width * ROW / size_of::<$lane>()).zip(selected) {
-                            if any(selected) {
-                                let mut bits = [0; MASK_WORDS];
-                                (0..BITS).for_each(|row| add_row(width, packed, row, &mut bits, test));
-                                selected.iter_mut().zip(bits).for_each(|(selected, bits)| *selected &= flip ^ bits);
-                            }
-                        }
-                    }
-                    Source::Plain(lanes) => keep_plain(lanes, flip, selected, test),
-                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| test($key(lanes))),
-                }
-            }
-
-            /// Lanes that are not packed; the last vector may be cut off.
-            #[inline]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn keep_plain(
-                lanes: &[$lane],
-                flip: u64,
-                selected: &mut [VectorBits],
-                test: impl Fn(__m512i) -> u64 + Copy,
-            ) {
-                let (vectors, rest) = lanes.as_chunks::<VECTOR_ROWS>();
-                let mut padded = [0; VECTOR_ROWS];
-                padded[..rest.len()].copy_from_slice(rest);
-                for (lanes, selected) in vectors.iter().chain([&padded]).zip(selected) {
-                    if any(selected) {
-                        for (lanes, selected) in lanes.as_chunks::<64>().0.iter().zip(selected) {
-                            let mut bits = 0;
-                            for part in 0..64 / LANES {
-                                bits |= test(load(lanes, part * LANES)) << (part * LANES);
-                                compiler_fence(Ordering::SeqCst);
-                            }
-                            *selected &= flip ^ bits;
-                        }
-                    }
-                }
-            }
-
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn keep_few<const COUNT: usize>(
-                source: &Source<$lane>,
-                values: &[$lane],
-                negated: bool,
-                selected: &mut [VectorBits],
-            ) {
-                let mut registers = [_mm512_setzero_si512(); COUNT];
-                for (place, register) in registers.iter_mut().enumerate() {
-                    *register = splat(values[place.min(values.len() - 1)]);
-                }
-                keep_where(source, negated, selected, |lanes| {
-                    let mut bits = 0;
-                    for register in registers {
-                        bits |= $equal(lanes, register);
-                    }
-                    u64::from(bits)
-                });
-            }
-
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            fn keep_table(
-                source: &Source<$lane>,
-                low: $lane,
-                flags: &[u8],
-                negated: bool,
-                selected: &mut [VectorBits],
-            ) {
-                let mut bytes = [0; VECTOR_ROWS];
-                bytes[..flags.len()].copy_from_slice(flags);
-                let (table, low) = ($table(&mask_of_bytes(&bytes)), splat(low));
-                keep_where(source, negated, selected, |lanes| $in_table(table, $minus(lanes, low)));
-            }
-
-            /// As [`Keep::keep`], on a machine that has AVX-512.
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
-            pub(super) fn keep(
-                source: &Source<$lane>,
-                predicate: &Predicate<$lane>,
-                negated: bool,
-                selected: &mut [VectorBits],
-            ) -> bool {
-                match *predicate {
-                    Predicate::Range { low, span } => match *source {
-                        $(Source::Packed { width: $width, packed } if !negated => {
-                            keep_range::<$width>(packed, low, span, selected)
-                        })*
-                        _ => {
-                            let (low, span) = (splat(low), splat(span));
-                            keep_where(source, negated, selected, |lanes| u64::from($at_most($minus(lanes, low), span)))
-                        }
-                    },
-                    Predicate::Few(values @ ([_] | [_, _])) => keep_few::<2>(source, values, negated, selected),
-                    Predicate::Few(values @ ([_, _, _] | [_, _, _, _])) => keep_few::<4>(source, values, negated, selected),
-                    Predicate::Few(values) if values.is_empty() || values.len() > FEW => return false,
-                    Predicate::Few(values) => keep_few::<FEW>(source, values, negated, selected),
-                    Predicate::Table { low, flags } if flags.len() <= VECTOR_ROWS.min(1 << BITS.min(16)) => {
-                        keep_table(source, low, flags, negated, selected)
-                    }
-                    Predicate::Table { .. } => return false,
-                }
-                true
-            }
-        }
-
-        impl Keep for $lane {
-            fn keep(source: &Source<Self>, predicate: &Predicate<Self>, negated: bool, selected: &mut [VectorBits]) -> bool {
-                if Instructions::current() < Instructions::Avx512 {
-                    return false;
-                }
-                match source {
-                    Source::Packed { width, packed } => {
-                        assert!((1..=Self::BITS as usize).contains(width), "a number has its bits");
-                        assert!(packed.len() * size_of::<Self>() >= width * ROW * selected.len(), "a packed vector is cut off");
-                    }
-                    Source::Plain(lanes) | Source::Floats(lanes) => {
-                        assert!(lanes.len().div_ceil(VECTOR_ROWS) >= selected.len(), "lanes are cut off");
-                    }
-                }
-                // SAFETY: the set in use is one that the machine has.
-                unsafe { $module::keep(source, predicate, negated, selected) }
-            }
-
-            fn unpack_lanes(width: usize, packed: &[Self], out: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
-                let has_all = Instructions::current() == Instructions::Avx512 && (1..=Self::BITS as usize).contains(&width);
-                if has_all {
-                    // SAFETY: the set in use is one that the machine has.
-                    unsafe { $module::unpack(width, packed, out) };
-                }
-                has_all
-            }
-
-            fn gather_lanes(width: usize, packed: &[Self], rows: &[u32], out: &mut [MaybeUninit<Self>]) -> bool {
-                let has_all = Instructions::current() == Instructions::Avx512 && (1..=Self::BITS as usize).contains(&width);
-                if has_all {
-                    // SAFETY: the set in use is one that the machine has.
-                    unsafe { gather::$gather(width, packed, rows, out) };
-                }
-                has_all
-            }
-        }
-    };
+/// Writes all cells, which are as many as the lanes of the register.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
+    assert_eq!(size_of_val(cells), size_of::<Register>(), "a cell for each lane");
+    // SAFETY: the slice has the bytes that are written, at any alignment.
+    unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), lanes) };
 }
-
 /// Whether any row is selected.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
@@ -312,23 +38,129 @@ fn any(bits: &VectorBits) -> bool {
     _mm512_test_epi64_mask(all, all) != 0
 }
 
-lanes!(
-    bytes, u8, i8, widths 1 2 3 4 5 6 7 8;
+/// Declares functions that need AVX-512.
+macro_rules! with_avx512 {
+    ($($(#[$note:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {
+        $(
+            $(#[$note])*
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+            fn $name($($argument: $type),*) -> $result $body
+        )*
+    };
+}
+
+with_avx512! {
+    /// The bits that are set in both.
+    fn and(left: Register, right: Register) -> Register {
+        _mm512_and_si512(left, right)
+    }
+
+    /// The bits of each lane from `shift`; what is then above them is undefined.
+    fn down_8(lanes: Register, shift: usize) -> Register {
+        _mm512_srlv_epi16(lanes, _mm512_set1_epi16(shift as i16))
+    }
+    fn down_16(lanes: Register, shift: usize) -> Register {
+        _mm512_srlv_epi16(lanes, _mm512_set1_epi16(shift as i16))
+    }
+    fn down_32(lanes: Register, shift: usize) -> Register {
+        _mm512_srlv_epi32(lanes, _mm512_set1_epi32(shift as i32))
+    }
+    fn down_64(lanes: Register, shift: usize) -> Register {
+        _mm512_srlv_epi64(lanes, _mm512_set1_epi64(shift as i64))
+    }
+
+    /// The bits of each lane of `low` from `shift`, which is not zero, and above them those of `high`.
+    fn join_8(low: Register, high: Register, shift: usize) -> Register {
+        let low = _mm512_srlv_epi16(low, _mm512_set1_epi16(shift as i16));
+        let high = _mm512_sllv_epi16(high, _mm512_set1_epi16(8 - shift as i16));
+        let is_low = _mm512_set1_epi8((0xff_u8 >> shift) as i8);
+        // Where the first has ones the second, else the third.
+        _mm512_ternarylogic_epi32::<0xca>(is_low, low, high)
+    }
+    fn join_16(low: Register, high: Register, shift: usize) -> Register {
+        _mm512_shrdv_epi16(low, high, _mm512_set1_epi16(shift as i16))
+    }
+    fn join_32(low: Register, high: Register, shift: usize) -> Register {
+        _mm512_shrdv_epi32(low, high, _mm512_set1_epi32(shift as i32))
+    }
+    fn join_64(low: Register, high: Register, shift: usize) -> Register {
+        _mm512_shrdv_epi64(low, high, _mm512_set1_epi64(shift as i64))
+    }
+
+    /// The keys of floating-point numbers, of which there are none so short.
+    fn key_none(bits: Register) -> Register {
+        bits
+    }
+    /// The keys of floating-point numbers: where the sign is set, the other bits are turned.
+    fn key_32(bits: Register) -> Register {
+        let sign = _mm512_srai_epi32::<31>(bits);
+        _mm512_ternarylogic_epi32::<0x78>(bits, sign, _mm512_set1_epi32(i32::MAX))
+    }
+    fn key_64(bits: Register) -> Register {
+        let sign = _mm512_srai_epi64::<63>(bits);
+        _mm512_ternarylogic_epi64::<0x78>(bits, sign, _mm512_set1_epi64(i64::MAX))
+    }
+
+    /// The registers in which a table of 256 bits is looked up by bytes: its bytes, which are 32, twice, and the
+    /// bit of each place in a byte.
+    fn table_8(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
+        let word = |index: usize| bits[index % 4] as i64;
+        let flags = _mm512_setr_epi64(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
+        [flags, _mm512_set1_epi64(0x8040_2010_0804_0201_u64 as i64)]
+    }
+    fn in_table_8(table: [Register; 2], lanes: Register) -> u64 {
+        // Places are taken modulo 64: bits that come from the neighbour do no harm, as there are two equal halves.
+        let flags = _mm512_permutexvar_epi8(_mm512_srli_epi16::<3>(lanes), table[0]);
+        _mm512_test_epi8_mask(flags, _mm512_permutexvar_epi8(lanes, table[1]))
+    }
+
+    /// The registers in which a table of 1,024 bits is looked up by longer lanes.
+    fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
+        let half = |at: usize| {
+            let word = |index: usize| bits[at + index] as i64;
+            _mm512_setr_epi64(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7))
+        };
+        [half(0), half(8)]
+    }
+    fn in_table_16(table: [Register; 2], lanes: Register) -> u64 {
+        let flags = _mm512_permutex2var_epi16(table[0], _mm512_srli_epi16::<4>(lanes), table[1]);
+        let place = _mm512_and_si512(lanes, _mm512_set1_epi16(15));
+        let bit = _mm512_sllv_epi16(_mm512_set1_epi16(1), place);
+        let inside = _mm512_cmple_epu16_mask(lanes, _mm512_set1_epi16(1023));
+        u64::from(_mm512_mask_test_epi16_mask(inside, flags, bit))
+    }
+    fn in_table_32(table: [Register; 2], lanes: Register) -> u64 {
+        let flags = _mm512_permutex2var_epi32(table[0], _mm512_srli_epi32::<5>(lanes), table[1]);
+        let bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), lanes);
+        let inside = _mm512_cmple_epu32_mask(lanes, _mm512_set1_epi32(1023));
+        u64::from(_mm512_mask_test_epi32_mask(inside, flags, bit))
+    }
+    fn in_table_64(table: [Register; 2], lanes: Register) -> u64 {
+        let flags = _mm512_permutex2var_epi64(table[0], _mm512_srli_epi64::<6>(lanes), table[1]);
+        let bit = _mm512_rolv_epi64(_mm512_set1_epi64(1), lanes);
+        let inside = _mm512_cmple_epu64_mask(lanes, _mm512_set1_epi64(1023));
+        u64::from(_mm512_mask_test_epi64_mask(inside, flags, bit))
+    }
+}
+
+loops!(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
     _mm512_set1_epi8, _mm512_sub_epi8, _mm512_cmple_epu8_mask, _mm512_cmpeq_epi8_mask,
-    down_8, join_8, key_none, table_8, in_table_8, gather_8
+    down_8, join_8, key_none, table_8, in_table_8
 );
-lanes!(
-    halves, u16, i16, widths 9 10 11 12 13 14 15 16;
+loops!(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
     _mm512_set1_epi16, _mm512_sub_epi16, _mm512_cmple_epu16_mask, _mm512_cmpeq_epi16_mask,
-    down_16, join_16, key_none, table_of, in_table_16, gather_16
+    down_16, join_16, key_none, table_of, in_table_16
 );
-lanes!(
-    words, u32, i32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
+loops!(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
     _mm512_set1_epi32, _mm512_sub_epi32, _mm512_cmple_epu32_mask, _mm512_cmpeq_epi32_mask,
-    down_32, join_32, key_32, table_of, in_table_32, gather_32
+    down_32, join_32, key_32, table_of, in_table_32
 );
-lanes!(
-    doubles, u64, i64, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
+loops!(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
     _mm512_set1_epi64, _mm512_sub_epi64, _mm512_cmple_epu64_mask, _mm512_cmpeq_epi64_mask,
-    down_64, join_64, key_64, table_of, in_table_64, gather_64
+    down_64, join_64, key_64, table_of, in_table_64
 );

@@ -5,9 +5,6 @@
 //! values   a b c d e f   ->   a d e | what is behind does not matter
 //! ```
 
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::Instructions;
-
 /// Values that can be moved together.
 pub(crate) trait Compress: Copy {
     /// As [`compress`], by instructions of this machine. `None` where it has none, and has done nothing.
@@ -53,49 +50,93 @@ fn compress_from<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut k
 }
 
 #[cfg(target_arch = "x86_64")]
-macro_rules! compress {
-    ($value:ty, $compress:ident, $mask:ty, $name:ident) => {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-        fn $name(values: &mut [$value], bits: &[u64]) -> usize {
-            use std::arch::x86_64::*;
+mod x86 {
+    use std::arch::x86_64::*;
 
-            /// Values of a register.
-            const LANES: usize = 64 / size_of::<$value>();
-            let whole = values.len() / LANES * LANES;
-            let mut kept = 0;
-            for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
-                for place in (first..whole.min(first + 64)).step_by(LANES) {
-                    let mask = (word >> (place % 64)) as $mask;
-                    let lanes = &mut values[kept..place + LANES];
-                    // SAFETY: the slice ends with the 64 bytes that are loaded, at any alignment. It has no fewer than
-                    // these, as no more were kept than there were, so that it begins with 64 bytes that are stored;
-                    // they end where the loaded ones do or before.
-                    unsafe {
-                        let loaded = _mm512_loadu_si512(lanes.as_ptr().add(lanes.len() - LANES).cast());
-                        _mm512_storeu_si512(lanes.as_mut_ptr().cast(), $compress(mask, loaded));
+    use super::{Compress, compress_from};
+    use crate::kernels::Instructions;
+    use crate::kernels::positions::PLACES;
+
+    /// Declares the loop for one type of values and one set of instructions, by what moves the values of a register.
+    macro_rules! compress {
+        ($name:ident, $value:ty, $register:ty, $features:literal, |$bits:ident, $values:ident| $moved:expr) => {
+            #[target_feature(enable = $features)]
+            fn $name(values: &mut [$value], bits: &[u64]) -> usize {
+                /// Values of a register.
+                const LANES: usize = size_of::<$register>() / size_of::<$value>();
+                let whole = values.len() / LANES * LANES;
+                let mut kept = 0;
+                for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
+                    for place in (first..whole.min(first + 64)).step_by(LANES) {
+                        let $bits = word >> (place % 64) & (u64::MAX >> (64 - LANES));
+                        let lanes = &mut values[kept..place + LANES];
+                        // SAFETY: the slice ends with the bytes that are loaded, at any alignment. It has no fewer than
+                        // these, as no more were kept than there were, so that it begins with as many bytes that are
+                        // stored; they end where the loaded ones do or before.
+                        unsafe {
+                            let $values = lanes.as_ptr().add(lanes.len() - LANES).cast::<$register>().read_unaligned();
+                            lanes.as_mut_ptr().cast::<$register>().write_unaligned($moved);
+                        }
+                        kept += $bits.count_ones() as usize;
                     }
-                    kept += mask.count_ones() as usize;
+                }
+                compress_from(values, bits, whole, kept)
+            }
+        };
+    }
+    compress!(compress_8_avx512, u8, __m512i, "avx512f,avx512bw,avx512vbmi2,popcnt", |bits, values| {
+        _mm512_maskz_compress_epi8(bits, values)
+    });
+    compress!(compress_16_avx512, i16, __m512i, "avx512f,avx512bw,avx512vbmi2,popcnt", |bits, values| {
+        _mm512_maskz_compress_epi16(bits as u32, values)
+    });
+    compress!(compress_32_avx512, i32, __m512i, "avx512f,avx512bw,avx512vbmi2,popcnt", |bits, values| {
+        _mm512_maskz_compress_epi32(bits as u16, values)
+    });
+    compress!(compress_64_avx512, i64, __m512i, "avx512f,avx512bw,avx512vbmi2,popcnt", |bits, values| {
+        _mm512_maskz_compress_epi64(bits as u8, values)
+    });
+    compress!(compress_8_avx2, u8, u64, "avx2,popcnt", |bits, values| {
+        let places = _mm_cvtsi64_si128(places(bits) as i64);
+        _mm_cvtsi128_si64(_mm_shuffle_epi8(_mm_cvtsi64_si128(values as i64), places)) as u64
+    });
+    compress!(compress_16_avx2, i16, __m128i, "avx2,popcnt", |bits, values| {
+        // The bytes of a value are at twice its place, and behind.
+        let places = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(places(bits) as i64));
+        let bytes = _mm_add_epi16(_mm_mullo_epi16(places, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
+        _mm_shuffle_epi8(values, bytes)
+    });
+    compress!(compress_32_avx2, i32, __m256i, "avx2,popcnt", |bits, values| {
+        let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(places(bits) as i64));
+        _mm256_permutevar8x32_epi32(values, places)
+    });
+    /// The places of the bits of a byte.
+    #[inline]
+    fn places(bits: u64) -> u64 {
+        PLACES[bits as usize % PLACES.len()]
+    }
+
+    macro_rules! moved {
+        ($value:ty, $avx512:ident $(, $avx2:ident)?) => {
+            impl Compress for $value {
+                fn compress_wide(values: &mut [Self], bits: &[u64]) -> Option<usize> {
+                    match Instructions::current() {
+                        // SAFETY: the set in use is one that the machine has.
+                        $(Instructions::Avx2 => Some(unsafe { $avx2(values, bits) }),)?
+                        // SAFETY: as above.
+                        Instructions::Avx512 => Some(unsafe { $avx512(values, bits) }),
+                        _ => None,
+                    }
                 }
             }
-            compress_from(values, bits, whole, kept)
-        }
-
-        impl Compress for $value {
-            fn compress_wide(values: &mut [Self], bits: &[u64]) -> Option<usize> {
-                // SAFETY: the set in use is one that the machine has.
-                (Instructions::current() >= Instructions::Avx512).then(|| unsafe { $name(values, bits) })
-            }
-        }
-    };
+        };
+    }
+    moved!(u8, compress_8_avx512, compress_8_avx2);
+    moved!(i16, compress_16_avx512, compress_16_avx2);
+    moved!(i32, compress_32_avx512, compress_32_avx2);
+    // With AVX2, four values at a time: that is no faster than to take each.
+    moved!(i64, compress_64_avx512);
 }
-#[cfg(target_arch = "x86_64")]
-compress!(u8, _mm512_maskz_compress_epi8, u64, compress_8);
-#[cfg(target_arch = "x86_64")]
-compress!(i16, _mm512_maskz_compress_epi16, u32, compress_16);
-#[cfg(target_arch = "x86_64")]
-compress!(i32, _mm512_maskz_compress_epi32, u16, compress_32);
-#[cfg(target_arch = "x86_64")]
-compress!(i64, _mm512_maskz_compress_epi64, u8, compress_64);
 
 #[cfg(test)]
 mod tests {

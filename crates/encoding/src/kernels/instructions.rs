@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Instructions {
     /// What every machine of the target has: on x86-64 vectors of 16 bytes.
     Portable = 1,
-    /// AVX2: vectors of 32 bytes.
+    /// AVX2, and with it BMI1 and POPCNT: vectors of 32 bytes.
     Avx2 = 2,
     /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits.
     Avx512 = 3,
@@ -26,18 +26,20 @@ impl Instructions {
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
+            let has_avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("popcnt");
             if is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vbmi")
                 && is_x86_feature_detected!("avx512vbmi2")
-                && is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("popcnt")
+                && has_avx2
             {
                 return Self::Avx512;
             }
-            if is_x86_feature_detected!("avx2") {
+            if has_avx2 {
                 return Self::Avx2;
             }
         }

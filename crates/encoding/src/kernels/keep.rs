@@ -1,12 +1,14 @@
 //! Tests on whole vectors, straight to bits: which rows of a selection stay.
 //!
-//! The loops are in `avx512.rs`. Where a machine or a lane type has none, [`Keep::keep`] says so, and the caller
+//! The loops are in `loops.rs`. Where a machine or a lane type has none, [`Keep::keep`] says so, and the caller
 //! takes the long way, by one byte per row, which every machine can go.
 
 use std::mem::MaybeUninit;
 
 use crate::VECTOR_ROWS;
 use crate::kernels::MASK_WORDS;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::{Instructions, avx2, avx512, gather};
 
 /// Where the lanes of vectors stand.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +84,74 @@ pub(crate) trait Keep: Sized {
 }
 
 impl Keep for u128 {}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! keep {
+    ($lane:ident, $module:ident, $gather:ident) => {
+        impl Keep for $lane {
+            fn keep(
+                source: &Source<Self>,
+                predicate: &Predicate<Self>,
+                negated: bool,
+                selected: &mut [VectorBits],
+            ) -> bool {
+                match source {
+                    Source::Packed { width, packed } => {
+                        assert!((1..=Self::BITS as usize).contains(width), "a number has its bits");
+                        let bytes = width * VECTOR_ROWS / 8 * selected.len();
+                        assert!(size_of_val(*packed) >= bytes, "a packed vector is cut off");
+                    }
+                    Source::Plain(lanes) | Source::Floats(lanes) => {
+                        assert!(lanes.len().div_ceil(VECTOR_ROWS) >= selected.len(), "lanes are cut off");
+                    }
+                }
+                match Instructions::current() {
+                    Instructions::Portable => false,
+                    // SAFETY: the set in use is one that the machine has.
+                    Instructions::Avx2 => unsafe { avx2::$module::keep(source, predicate, negated, selected) },
+                    // SAFETY: as above.
+                    Instructions::Avx512 => unsafe { avx512::$module::keep(source, predicate, negated, selected) },
+                }
+            }
+
+            fn unpack_lanes(width: usize, packed: &[Self], out: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
+                if !(1..=Self::BITS as usize).contains(&width) {
+                    return false;
+                }
+                match Instructions::current() {
+                    Instructions::Portable => return false,
+                    // SAFETY: the set in use is one that the machine has.
+                    Instructions::Avx2 => unsafe { avx2::$module::unpack(width, packed, out) },
+                    // SAFETY: as above.
+                    Instructions::Avx512 => unsafe { avx512::$module::unpack(width, packed, out) },
+                }
+                true
+            }
+
+            fn gather_lanes(width: usize, packed: &[Self], rows: &[u32], out: &mut [MaybeUninit<Self>]) -> bool {
+                if !(1..=Self::BITS as usize).contains(&width) {
+                    return false;
+                }
+                match Instructions::current() {
+                    Instructions::Portable => return false,
+                    // SAFETY: the set in use is one that the machine has.
+                    Instructions::Avx2 => unsafe { gather::avx2::$gather(width, packed, rows, out) },
+                    // SAFETY: as above.
+                    Instructions::Avx512 => unsafe { gather::avx512::$gather(width, packed, rows, out) },
+                }
+                true
+            }
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+keep!(u8, bytes, gather_8);
+#[cfg(target_arch = "x86_64")]
+keep!(u16, halves, gather_16);
+#[cfg(target_arch = "x86_64")]
+keep!(u32, words, gather_32);
+#[cfg(target_arch = "x86_64")]
+keep!(u64, doubles, gather_64);
 #[cfg(not(target_arch = "x86_64"))]
 mod others {
     impl super::Keep for u8 {}

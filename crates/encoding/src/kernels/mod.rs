@@ -4,6 +4,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bit_packing;
 mod compress;
@@ -11,10 +13,10 @@ mod compress;
 mod gather;
 mod instructions;
 mod keep;
+#[cfg(target_arch = "x86_64")]
+mod loops;
 mod masks;
 mod positions;
-#[cfg(target_arch = "x86_64")]
-mod registers;
 mod views;
 mod wide;
 

@@ -6,9 +6,12 @@ use crate::kernels::Instructions;
 /// Appends the places of the bits that are set, ascending and counted from `first`.
 pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     #[cfg(target_arch = "x86_64")]
-    if Instructions::current() >= Instructions::Avx512 {
+    match Instructions::current() {
+        Instructions::Portable => {}
         // SAFETY: the set in use is one that the machine has.
-        return unsafe { append_with_avx512(words, first, positions) };
+        Instructions::Avx2 => return unsafe { append_with_avx2(words, first, positions) },
+        // SAFETY: as above.
+        Instructions::Avx512 => return unsafe { append_with_avx512(words, first, positions) },
     }
     positions.reserve(words.iter().map(|word| word.count_ones() as usize).sum());
     for (word, base) in words.iter().zip((first..).step_by(64)) {
@@ -19,6 +22,70 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
         }
     }
 }
+
+/// Up to so many places of a word are taken one by one.
+#[cfg(target_arch = "x86_64")]
+const SINGLE_MAX: u32 = 6;
+
+/// Of each byte of a word, the places of the bits that are set are looked up, and then widened. More cells are written
+/// than there are places; those that follow overwrite them.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,popcnt")]
+fn append_with_avx2(words: &[u64], first: u32, positions: &mut Vec<u32>) {
+    use std::arch::x86_64::*;
+
+    /// Words whose places are written without another look at the capacity.
+    const WORDS: usize = 8;
+    for (words, first) in words.chunks(WORDS).zip((first..).step_by(64 * WORDS)) {
+        if words.iter().fold(0, |all, word| all | word) == 0 {
+            continue;
+        }
+        positions.reserve(64 * WORDS + 8);
+        let spare = positions.spare_capacity_mut();
+        let mut written = 0;
+        for (word, base) in words.iter().zip((first..).step_by(64)) {
+            let mut word = *word;
+            let count = word.count_ones();
+            if count <= SINGLE_MAX {
+                for cell in &mut spare[written..written + count as usize] {
+                    cell.write(base + word.trailing_zeros());
+                    word &= word - 1;
+                }
+                written += count as usize;
+                continue;
+            }
+            for (byte, base) in word.to_le_bytes().into_iter().zip((base..).step_by(8)) {
+                let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(PLACES[byte as usize] as i64));
+                let rows = _mm256_add_epi32(places, _mm256_set1_epi32(base as i32));
+                let cells = &mut spare[written..written + 8];
+                // SAFETY: the slice has the 32 bytes that are written, at any alignment.
+                unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), rows) };
+                written += byte.count_ones() as usize;
+            }
+        }
+        // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
+        unsafe { positions.set_len(positions.len() + written) };
+    }
+}
+
+/// For each byte the places of its bits that are set, in a byte each from the lowest one on.
+#[cfg(target_arch = "x86_64")]
+pub(super) static PLACES: [u64; 256] = {
+    let mut places = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut place, mut count) = (0, 0);
+        while place < 8 {
+            if byte >> place & 1 == 1 {
+                places[byte] |= place << (8 * count);
+                count += 1;
+            }
+            place += 1;
+        }
+        byte += 1;
+    }
+    places
+};
 
 /// Of a word, the places of the bits that are set are moved together in a register of bytes, and then widened.
 /// More cells are written than there are places, up to a word's; those that follow overwrite them.

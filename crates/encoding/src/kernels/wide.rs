@@ -22,7 +22,7 @@ pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi1,popcnt")]
 fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
     work()
 }

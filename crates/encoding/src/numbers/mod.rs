@@ -49,7 +49,8 @@ use two_byte_delta::TwoByteDelta;
 /// Rows that are decoded together to select some of them: what they take stays in the nearest cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
 /// Of so many rows, divided by the bytes of a value, one or more must be selected for that to be faster than taking each
-/// by itself: a register of values is moved at a time. Measured: `cargo run --release -p taut-encoding --example
+/// by itself with AVX-512: a register of values is moved at a time. With AVX2 registers are half as long, and too short for
+/// values of 8 bytes. Measured: `cargo run --release -p taut-encoding --example
 /// predicate_speed`.
 const SELECTED_MIN: usize = 24;
 
@@ -289,8 +290,12 @@ impl Numbers {
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => false,
             Self::Marked(_) => false,
         };
-        let is_moved_fast = Instructions::current() >= Instructions::Avx512 && value_bytes <= 8;
-        is_decoded_fast && is_moved_fast && selected * SELECTED_MIN >= rows * value_bytes
+        let (bytes_max, selected_min) = match Instructions::current() {
+            Instructions::Portable => return false,
+            Instructions::Avx2 => (4, SELECTED_MIN / 2),
+            Instructions::Avx512 => (8, SELECTED_MIN),
+        };
+        is_decoded_fast && value_bytes <= bytes_max && selected * selected_min >= rows * value_bytes
     }
 
     /// The numbers of selected rows, floating point as keys: all are decoded, some at a time, and those that are wanted

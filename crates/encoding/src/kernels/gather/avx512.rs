@@ -1,8 +1,4 @@
-//! Single numbers of packed vectors, by their rows.
-//!
-//! A number lies in one or two words of its lane (see `bit_packing.rs`). Words that lie far apart come from memory one
-//! by one unless they are asked for together, so with AVX-512 a register of rows is computed into a register of
-//! addresses, and all of them are loaded by one instruction.
+//! Numbers at some rows, sixteen or eight together, with AVX-512.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -59,7 +55,7 @@ macro_rules! gather {
         /// # Panics
         /// When a row is past the packed vectors, the width is none of the lane, or there are not as many cells as rows.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-        pub(super) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
+        pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             assert!((1..=$bits).contains(&width), "a number has its bits");
             let vectors = packed.len() / (VECTOR_ROWS / $bits * width);
             assert!(
@@ -103,7 +99,7 @@ gather!(gather_32, u32, 32, _mm512_mask_storeu_epi32);
 /// # Panics
 /// As [`gather_32`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn gather_64(width: usize, packed: &[u64], rows: &[u32], out: &mut [MaybeUninit<u64>]) {
+pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], out: &mut [MaybeUninit<u64>]) {
     assert!((1..=64).contains(&width), "a number has its bits");
     let vectors = packed.len() / (VECTOR_ROWS / 64 * width);
     assert!(rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");

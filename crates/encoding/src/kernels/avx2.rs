@@ -1,0 +1,215 @@
+//! What AVX2 does to a register, under one name per width of lanes.
+//!
+//! Comparisons fill lanes with ones, of which one bit each is then taken. Of unsigned lanes there are no comparisons:
+//! the lesser of two is the first one where that is at most the second.
+
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+use crate::kernels::loops::loops;
+use crate::kernels::{MASK_WORDS, VectorBits};
+
+/// A register.
+type Register = __m256i;
+
+/// Loads lanes, which are as many as a register has.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load<L>(lanes: &[L]) -> Register {
+    assert_eq!(size_of_val(lanes), size_of::<Register>(), "the lanes of a register");
+    // SAFETY: the slice has the bytes that are loaded, at any alignment.
+    unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) }
+}
+
+/// Writes all cells, which are as many as the lanes of the register.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
+    assert_eq!(size_of_val(cells), size_of::<Register>(), "a cell for each lane");
+    // SAFETY: the slice has the bytes that are written, at any alignment.
+    unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), lanes) };
+}
+
+/// Whether any row is selected.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn any(bits: &VectorBits) -> bool {
+    bits.iter().fold(0, |all, word| all | word) != 0
+}
+
+/// Declares functions that need AVX2.
+macro_rules! with_avx2 {
+    ($($(#[$note:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {
+        $(
+            $(#[$note])*
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            fn $name($($argument: $type),*) -> $result $body
+        )*
+    };
+}
+
+/// How far lanes are shifted.
+type Shift = __m128i;
+
+with_avx2! {
+    /// The bits that are set in both.
+    fn and(left: Register, right: Register) -> Register {
+        _mm256_and_si256(left, right)
+    }
+
+    fn by(shift: usize) -> Shift {
+        _mm_cvtsi32_si128(shift as i32)
+    }
+
+    /// The first bit of each lane, which is all ones or all zeros.
+    fn bits_8(lanes: Register) -> u64 {
+        u64::from(_mm256_movemask_epi8(lanes) as u32)
+    }
+    fn bits_16(lanes: Register) -> u64 {
+        let bytes = _mm_packs_epi16(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+        _mm_movemask_epi8(bytes) as u64
+    }
+    fn bits_32(lanes: Register) -> u64 {
+        _mm256_movemask_ps(_mm256_castsi256_ps(lanes)) as u64
+    }
+    fn bits_64(lanes: Register) -> u64 {
+        _mm256_movemask_pd(_mm256_castsi256_pd(lanes)) as u64
+    }
+
+    /// A bit for each lane: whether it is at most that of the second.
+    fn at_most_8(left: Register, right: Register) -> u64 {
+        bits_8(_mm256_cmpeq_epi8(_mm256_min_epu8(left, right), left))
+    }
+    fn at_most_16(left: Register, right: Register) -> u64 {
+        bits_16(_mm256_cmpeq_epi16(_mm256_min_epu16(left, right), left))
+    }
+    fn at_most_32(left: Register, right: Register) -> u64 {
+        bits_32(_mm256_cmpeq_epi32(_mm256_min_epu32(left, right), left))
+    }
+    fn at_most_64(left: Register, right: Register) -> u64 {
+        // With the first bit turned, signed numbers are in the order of the unsigned ones.
+        let first = _mm256_set1_epi64x(i64::MIN);
+        bits_64(_mm256_cmpgt_epi64(_mm256_xor_si256(left, first), _mm256_xor_si256(right, first))) ^ 0xf
+    }
+
+    /// A bit for each lane: whether it is that of the second.
+    fn equal_8(left: Register, right: Register) -> u64 {
+        bits_8(_mm256_cmpeq_epi8(left, right))
+    }
+    fn equal_16(left: Register, right: Register) -> u64 {
+        bits_16(_mm256_cmpeq_epi16(left, right))
+    }
+    fn equal_32(left: Register, right: Register) -> u64 {
+        bits_32(_mm256_cmpeq_epi32(left, right))
+    }
+    fn equal_64(left: Register, right: Register) -> u64 {
+        bits_64(_mm256_cmpeq_epi64(left, right))
+    }
+
+    /// The bits of each lane from `shift`; what is then above them is undefined.
+    fn down_8(lanes: Register, shift: usize) -> Register {
+        _mm256_srl_epi16(lanes, by(shift))
+    }
+    fn down_16(lanes: Register, shift: usize) -> Register {
+        _mm256_srl_epi16(lanes, by(shift))
+    }
+    fn down_32(lanes: Register, shift: usize) -> Register {
+        _mm256_srl_epi32(lanes, by(shift))
+    }
+    fn down_64(lanes: Register, shift: usize) -> Register {
+        _mm256_srl_epi64(lanes, by(shift))
+    }
+
+    /// The bits of each lane of `low` from `shift`, which is not zero, and above them those of `high`.
+    fn join_8(low: Register, high: Register, shift: usize) -> Register {
+        let (low, high) = (_mm256_srl_epi16(low, by(shift)), _mm256_sll_epi16(high, by(8 - shift)));
+        let is_low = _mm256_set1_epi8((0xff_u8 >> shift) as i8);
+        _mm256_or_si256(_mm256_and_si256(is_low, low), _mm256_andnot_si256(is_low, high))
+    }
+    fn join_16(low: Register, high: Register, shift: usize) -> Register {
+        _mm256_or_si256(_mm256_srl_epi16(low, by(shift)), _mm256_sll_epi16(high, by(16 - shift)))
+    }
+    fn join_32(low: Register, high: Register, shift: usize) -> Register {
+        _mm256_or_si256(_mm256_srl_epi32(low, by(shift)), _mm256_sll_epi32(high, by(32 - shift)))
+    }
+    fn join_64(low: Register, high: Register, shift: usize) -> Register {
+        _mm256_or_si256(_mm256_srl_epi64(low, by(shift)), _mm256_sll_epi64(high, by(64 - shift)))
+    }
+
+    /// The keys of floating-point numbers, of which there are none so short.
+    fn key_none(bits: Register) -> Register {
+        bits
+    }
+    /// The keys of floating-point numbers: where the sign is set, the other bits are turned.
+    fn key_32(bits: Register) -> Register {
+        let turned = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(bits));
+        _mm256_xor_si256(bits, turned)
+    }
+    fn key_64(bits: Register) -> Register {
+        let sign = _mm256_cmpgt_epi64(_mm256_setzero_si256(), bits);
+        _mm256_xor_si256(bits, _mm256_srli_epi64::<1>(sign))
+    }
+
+    /// The registers in which a table of 256 bits is looked up by bytes: each half of its bytes, twice.
+    fn table_8(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
+        let half = |at: usize| _mm256_setr_epi64x(bits[at] as i64, bits[at + 1] as i64, bits[at] as i64, bits[at + 1] as i64);
+        [half(0), half(2)]
+    }
+    fn in_table_8(table: [Register; 2], lanes: Register) -> u64 {
+        let place = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
+        let (low, high) = (_mm256_shuffle_epi8(table[0], place), _mm256_shuffle_epi8(table[1], place));
+        // The fifth bit of the place, which says the half, comes first.
+        let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(place));
+        let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+        let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
+        bits_8(_mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit))
+    }
+
+    /// The registers in which a table of 1,024 bits is looked up by longer lanes.
+    fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 4] {
+        [load(&bits[..4]), load(&bits[4..8]), load(&bits[8..12]), load(&bits[12..])]
+    }
+    fn in_table_16(table: [Register; 4], lanes: Register) -> u64 {
+        let low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(lanes));
+        let high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256::<1>(lanes));
+        in_table_32(table, low) | in_table_32(table, high) << 8
+    }
+    fn in_table_32(table: [Register; 4], lanes: Register) -> u64 {
+        let word = _mm256_srli_epi32::<5>(lanes);
+        let found = |place: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[place], word));
+        // The bits above those of a place in a register say which one: each comes first in its turn.
+        let is_odd = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(word));
+        let is_late = _mm256_castsi256_ps(_mm256_slli_epi32::<27>(word));
+        let (early, late) = (_mm256_blendv_ps(found(0), found(1), is_odd), _mm256_blendv_ps(found(2), found(3), is_odd));
+        let flags = _mm256_castps_si256(_mm256_blendv_ps(early, late, is_late));
+        let bit = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(lanes, _mm256_set1_epi32(31)));
+        let is_set = _mm256_cmpeq_epi32(_mm256_and_si256(flags, bit), bit);
+        bits_32(is_set) & at_most_32(lanes, _mm256_set1_epi32(1023))
+    }
+    fn in_table_64(table: [Register; 4], lanes: Register) -> u64 {
+        let low = _mm256_permutevar8x32_epi32(lanes, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+        in_table_32(table, low) & at_most_64(lanes, _mm256_set1_epi64x(1023))
+    }
+}
+
+loops!(
+    "avx2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
+    _mm256_set1_epi8, _mm256_sub_epi8, at_most_8, equal_8,
+    down_8, join_8, key_none, table_8, in_table_8
+);
+loops!(
+    "avx2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
+    _mm256_set1_epi16, _mm256_sub_epi16, at_most_16, equal_16,
+    down_16, join_16, key_none, table_of, in_table_16
+);
+loops!(
+    "avx2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
+    _mm256_set1_epi32, _mm256_sub_epi32, at_most_32, equal_32,
+    down_32, join_32, key_32, table_of, in_table_32
+);
+loops!(
+    "avx2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
+    _mm256_set1_epi64x, _mm256_sub_epi64, at_most_64, equal_64,
+    down_64, join_64, key_64, table_of, in_table_64
+);

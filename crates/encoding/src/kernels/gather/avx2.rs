@@ -1,0 +1,169 @@
+//! Numbers at some rows, eight or four together, with AVX2.
+
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+use crate::VECTOR_ROWS;
+
+/// Rows that are handled together.
+const ROWS: usize = 8;
+
+/// The numbers of three bits with their bits in reverse, and zero above them, by bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn reversed(numbers: __m256i) -> __m256i {
+    let order = _mm256_set1_epi64x(0x0703_0501_0602_0400);
+    _mm256_shuffle_epi8(order, numbers)
+}
+
+/// Where the numbers of eight rows lie.
+struct Places {
+    /// The word of the lane's bits with the low ones.
+    words: __m256i,
+    /// Bit of the lane's word at which the number begins.
+    shifts: __m256i,
+    /// The lane.
+    lanes: __m256i,
+}
+
+/// `row` is its vector, and in it 128 times the low three bits of its row of lanes, and 16 times the others in
+/// reverse, and lanes; see `bit_packing::first_index`. Words are counted in rows of 128 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn places<const BITS: i32>(width: __m256i, rows: __m256i) -> Places {
+    let all = |number: u32| _mm256_set1_epi32(number as i32);
+    let by = |shift: i32| _mm_cvtsi32_si128(shift);
+    // 1,024 / BITS lanes of a vector.
+    let lanes = VECTOR_ROWS as u32 / BITS as u32;
+    let lane = _mm256_and_si256(rows, all(lanes - 1));
+    let sixteenths = _mm256_srli_epi32::<4>(_mm256_and_si256(rows, all(127 & !(lanes - 1))));
+    let eighth = _mm256_and_si256(_mm256_srli_epi32::<7>(rows), all(7));
+    let row = _mm256_or_si256(_mm256_slli_epi32::<3>(reversed(sixteenths)), eighth);
+    let bit = _mm256_mullo_epi32(row, width);
+    let vector = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), width);
+    let word = _mm256_srl_epi32(bit, by(BITS.trailing_zeros() as i32));
+    let shifts = _mm256_and_si256(bit, all(BITS as u32 - 1));
+    Places { words: _mm256_add_epi32(vector, word), shifts, lanes: lane }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(rows: &[u32; ROWS]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are loaded, at any alignment.
+    unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) }
+}
+
+/// Declares the function for one lane type, by what it does to eight rows.
+macro_rules! gather {
+    ($name:ident, $lane:ident, $eight:expr) => {
+        /// Writes the number at each of some rows, in the order of the rows, on a machine that has AVX2.
+        ///
+        /// # Panics
+        /// When a row is past the packed vectors, the width is none of the lane, or there are not as many cells as rows.
+        #[target_feature(enable = "avx2")]
+        pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
+            const BITS: usize = <$lane>::BITS as usize;
+            assert!((1..=BITS).contains(&width), "a number has its bits");
+            let vectors = packed.len() / (VECTOR_ROWS / BITS * width);
+            let last = rows.iter().fold(0, |last, row| last.max(*row));
+            assert!(last < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");
+            assert_eq!(rows.len(), out.len(), "a cell for each row");
+            let (eights, rest) = rows.as_chunks::<ROWS>();
+            let (cells, rest_cells) = out.as_chunks_mut::<ROWS>();
+            for (rows, cells) in eights.iter().zip(cells) {
+                // SAFETY: all rows are of the packed vectors.
+                let numbers = unsafe { $eight(width, packed, load(rows)) };
+                for (cell, number) in cells.iter_mut().zip(numbers) {
+                    cell.write(number as $lane);
+                }
+            }
+            let mut padded = [0; ROWS];
+            padded[..rest.len()].copy_from_slice(rest);
+            if !rest.is_empty() {
+                // SAFETY: as above; where there are rows, there is row zero.
+                let numbers = unsafe { $eight(width, packed, load(&padded)) };
+                for (cell, number) in rest_cells.iter_mut().zip(numbers) {
+                    cell.write(number as $lane);
+                }
+            }
+        }
+    };
+}
+gather!(gather_8, u8, eight_of::<8, u8>);
+gather!(gather_16, u16, eight_of::<16, u16>);
+gather!(gather_32, u32, eight_of::<32, u32>);
+gather!(gather_64, u64, eight_of_64);
+
+/// The numbers at eight rows, for lanes of up to 32 bits.
+///
+/// # Safety
+/// The rows must be of the packed vectors, and the width one of 1 to `BITS`, which are those of a lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i) -> [u32; ROWS] {
+    let all = |number: i32| _mm256_set1_epi32(number);
+    let by = |shift: i32| _mm_cvtsi32_si128(shift);
+    let widths = all(width as i32);
+    let Places { words, shifts, lanes } = places::<BITS>(widths, rows);
+    // In words of 32 bits, and bits in them.
+    let lanes_of_word = 32 / BITS;
+    let lane_words = _mm256_srl_epi32(lanes, by(lanes_of_word.trailing_zeros() as i32));
+    let words = _mm256_add_epi32(_mm256_slli_epi32::<5>(words), lane_words);
+    let lane_bits = _mm256_mullo_epi16(_mm256_and_si256(lanes, all(lanes_of_word - 1)), all(BITS));
+    let lane_of = |words| _mm256_and_si256(_mm256_srlv_epi32(words, lane_bits), all((u32::MAX >> (32 - BITS)) as i32));
+    let base = packed.as_ptr().cast();
+    // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a multiple of 128.
+    let low = unsafe { _mm256_i32gather_epi32::<4>(base, words) };
+    let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
+    // SAFETY: a number that does not end in its word has bits in the next one of its lane.
+    let high = unsafe {
+        let words = _mm256_add_epi32(words, all(32));
+        _mm256_mask_i32gather_epi32::<4>(_mm256_setzero_si256(), base, words, is_split)
+    };
+    let low = _mm256_srlv_epi32(lane_of(low), shifts);
+    let high = _mm256_sllv_epi32(lane_of(high), _mm256_sub_epi32(all(BITS), shifts));
+    let number = all((u32::MAX >> (32 - width)) as i32);
+    let mut numbers = [0; ROWS];
+    // SAFETY: the array has the 32 bytes that are written, at any alignment.
+    unsafe {
+        let found = _mm256_and_si256(_mm256_or_si256(low, high), number);
+        _mm256_storeu_si256(numbers.as_mut_ptr().cast(), found);
+    }
+    numbers
+}
+
+/// As [`eight_of`], for lanes of 64 bits.
+///
+/// # Safety
+/// As there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS] {
+    let Places { words, shifts, lanes } = places::<64>(_mm256_set1_epi32(width as i32), rows);
+    let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(words), lanes);
+    let number = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
+    let base = packed.as_ptr().cast();
+    let mut numbers = [0; ROWS];
+    let halves = [
+        (_mm256_castsi256_si128(words), _mm256_castsi256_si128(shifts)),
+        (_mm256_extracti128_si256::<1>(words), _mm256_extracti128_si256::<1>(shifts)),
+    ];
+    for ((words, shifts), numbers) in halves.into_iter().zip(numbers.as_chunks_mut::<{ ROWS / 2 }>().0) {
+        let shifts = _mm256_cvtepu32_epi64(shifts);
+        // SAFETY: all rows are of the packed vectors, so their words are.
+        let low = unsafe { _mm256_i32gather_epi64::<8>(base, words) };
+        let ends = _mm256_add_epi64(shifts, _mm256_set1_epi64x(width as i64));
+        let is_split = _mm256_cmpgt_epi64(ends, _mm256_set1_epi64x(64));
+        // SAFETY: a number that does not end in its word has bits in the next one of its lane.
+        let high = unsafe {
+            let words = _mm_add_epi32(words, _mm_set1_epi32(16));
+            _mm256_mask_i32gather_epi64::<8>(_mm256_setzero_si256(), base, words, is_split)
+        };
+        let low = _mm256_srlv_epi64(low, shifts);
+        let high = _mm256_sllv_epi64(high, _mm256_sub_epi64(_mm256_set1_epi64x(64), shifts));
+        let found = _mm256_and_si256(_mm256_or_si256(low, high), number);
+        // SAFETY: the array has the 32 bytes that are written, at any alignment.
+        unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), found) };
+    }
+    numbers
+}

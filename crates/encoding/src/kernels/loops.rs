@@ -1,0 +1,287 @@
+//! Tests on vectors, and their unpacking, for the instructions of x86-64: written once, and compiled for registers of
+//! 32 bytes (`avx2.rs`) and of 64 (`avx512.rs`), which say what their instructions do to a register.
+//!
+//! A row of a packed vector is 128 bytes. Rows are read in the order in which they lie, which is not
+//! that of their numbers (see `bit_packing.rs`): read in another order they come from memory at half the speed,
+//! since the machine then does not guess what will be read next. The bits of a row have their place among the
+//! sixteen words of the vector's.
+//!
+//! Unpacking and the test on a range, which is most tests, are compiled once for each width up to 63 bits: shifts and masks are then
+//! constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes half the
+//! speed: the machine guesses better.
+
+/// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
+macro_rules! eight_times {
+    ($number:ident => $body:expr) => {
+        eight_times!($number => $body; 0 1 2 3 4 5 6 7)
+    };
+    ($number:ident => $body:expr; $($literal:literal)*) => {{
+        $({
+            const $number: usize = $literal;
+            $body;
+        })*
+    }};
+}
+pub(super) use eight_times;
+
+macro_rules! loops {
+    (
+        $features:literal, $module:ident, $lane:ident, $signed:ty, $cell:ty, widths $($width:literal)*;
+        $splat:ident, $minus:ident, $at_most:ident, $equal:ident,
+        $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident
+    ) => {
+        /// The loops of one lane type, in a module of their own.
+        pub(in crate::kernels) mod $module {
+            use std::mem::MaybeUninit;
+            use std::sync::atomic::{Ordering, compiler_fence};
+
+            use super::*;
+            use crate::VECTOR_ROWS;
+            use crate::kernels::bit_packing::first_index;
+            use crate::kernels::loops::eight_times;
+            use crate::kernels::masks::mask_of_bytes;
+            use crate::kernels::{FEW, Predicate, Source, VectorBits};
+
+            const BITS: usize = <$lane>::BITS as usize;
+            /// Lanes of a cell.
+            const CELL_LANES: usize = <$cell>::BITS as usize;
+            /// Lanes of a row.
+            const ROW_LANES: usize = VECTOR_ROWS / BITS;
+            /// Registers of a row.
+            const PARTS: usize = ROW_LANES / LANES;
+            /// Lanes of a register.
+            const LANES: usize = 8 * size_of::<Register>() / BITS;
+
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn splat(lane: $lane) -> Register {
+                $splat(lane as $signed)
+            }
+
+            /// The lanes of a row.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn unpacked(width: usize, packed: &[$lane], row: usize) -> [Register; PARTS] {
+                let (first, shift) = (row * width / BITS, row * width % BITS);
+                let number = splat(<$lane>::MAX >> (BITS - width));
+                let (rows, _) = packed.as_chunks::<ROW_LANES>();
+                let (low, is_split) = (&rows[first], shift + width > BITS);
+                let high = if is_split { &rows[first + 1] } else { low };
+                let mut lanes = [splat(0); PARTS];
+                for (part, lanes) in lanes.iter_mut().enumerate() {
+                    let low = load(&low[part * LANES..][..LANES]);
+                    let joined = if is_split {
+                        $join(low, load(&high[part * LANES..][..LANES]), shift)
+                    } else {
+                        $down(low, shift)
+                    };
+                    *lanes = and(joined, number);
+                }
+                lanes
+            }
+
+            /// Clears the bits of a row's lanes that fail a test, or with `flip` set of those that pass. Bits go straight to
+            /// where they stay: together on the stack, those of all rows would not fit the machine's registers.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn keep_row(
+                width: usize,
+                packed: &[$lane],
+                row: usize,
+                flip: u64,
+                selected: &mut VectorBits,
+                test: impl Fn(Register) -> u64,
+            ) {
+                let lanes = unpacked(width, packed, row);
+                let cells = cells(selected);
+                for cell in 0..ROW_LANES / CELL_LANES {
+                    let mut bits = flip;
+                    for part in 0..CELL_LANES / LANES {
+                        bits ^= test(lanes[cell * CELL_LANES / LANES + part]) << (part * LANES);
+                    }
+                    cells[first_index::<$lane>(row) / CELL_LANES + cell] &= bits as $cell;
+                }
+                // Keeps the compiler from mixing the reads of rows, which are to come in order.
+                compiler_fence(Ordering::SeqCst);
+            }
+
+            /// The bits of a vector as those of rows, or of the parts of rows that fill a word.
+            #[inline]
+            fn cells(bits: &mut VectorBits) -> &mut [$cell; VECTOR_ROWS / CELL_LANES] {
+                // SAFETY: both arrays have as many bits and hold any, and the second one asks for no more alignment. On this
+                // machine a word begins with its low bits.
+                unsafe { &mut *bits.as_mut_ptr().cast() }
+            }
+
+            /// As [`keep_row`], in a range. Width and row are constants whether or not this is inlined.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn keep_row_in_range<const WIDTH: usize, const ROW: usize>(
+                packed: &[$lane],
+                low: Register,
+                span: Register,
+                selected: &mut VectorBits,
+            ) {
+                keep_row(WIDTH, packed, ROW, 0, selected, |lanes| u64::from($at_most($minus(lanes, low), span)));
+            }
+
+            /// Packed numbers of a width that the compiler knows, in a range.
+            #[target_feature(enable = $features)]
+            fn keep_range<const WIDTH: usize>(packed: &[$lane], low: $lane, span: $lane, selected: &mut [VectorBits]) {
+                let (low, span) = (splat(low), splat(span));
+                for (packed, selected) in packed.chunks_exact(WIDTH * ROW_LANES).zip(selected) {
+                    if any(selected) {
+                        eight_times!(EIGHTH => {
+                            eight_times!(ROW => if ROW < BITS / 8 {
+                                keep_row_in_range::<WIDTH, { EIGHTH * (BITS / 8) + ROW }>(packed, low, span, selected);
+                            })
+                        });
+                    }
+                }
+            }
+
+            /// A packed vector of a width that the compiler may know.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn unpack_rows(width: usize, packed: &[$lane], out: &mut [MaybeUninit<$lane>; VECTOR_ROWS]) {
+                let mut unpack = |row: usize| {
+                    let first = first_index::<$lane>(row);
+                    for (part, lanes) in unpacked(width, packed, row).into_iter().enumerate() {
+                        store(lanes, &mut out[first + part * LANES..][..LANES]);
+                    }
+                };
+                for eighth in 0..BITS / 8 {
+                    eight_times!(ROW => unpack(eighth * 8 + ROW));
+                }
+            }
+
+            /// As [`Keep::unpack_lanes`] for a width of 1 to those of the lane, on a machine that has the
+            /// instructions. Writes all of `out`.
+            ///
+            /// [`Keep::unpack_lanes`]: crate::kernels::Keep::unpack_lanes
+            #[target_feature(enable = $features)]
+            pub(in crate::kernels) fn unpack(width: usize, packed: &[$lane], out: &mut [MaybeUninit<$lane>; VECTOR_ROWS]) {
+                match width {
+                    $($width => unpack_rows($width, packed, out),)*
+                    width => unpack_rows(width, packed, out),
+                }
+            }
+
+            /// Any source, any test.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn keep_where(
+                source: &Source<$lane>,
+                negated: bool,
+                selected: &mut [VectorBits],
+                test: impl Fn(Register) -> u64 + Copy,
+            ) {
+                let flip = if negated { u64::MAX } else { 0 };
+                match *source {
+                    Source::Packed { width, packed } => {
+                        for (packed, selected) in packed.chunks_exact(width * ROW_LANES).zip(selected) {
+                            if any(selected) {
+                                (0..BITS).for_each(|row| keep_row(width, packed, row, flip, selected, test));
+                            }
+                        }
+                    }
+                    Source::Plain(lanes) => keep_plain(lanes, flip, selected, test),
+                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| test($key(lanes))),
+                }
+            }
+
+            /// Lanes that are not packed; the last vector may be cut off.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn keep_plain(
+                lanes: &[$lane],
+                flip: u64,
+                selected: &mut [VectorBits],
+                test: impl Fn(Register) -> u64 + Copy,
+            ) {
+                let (vectors, rest) = lanes.as_chunks::<VECTOR_ROWS>();
+                let mut padded = [0; VECTOR_ROWS];
+                padded[..rest.len()].copy_from_slice(rest);
+                for (lanes, selected) in vectors.iter().chain([&padded]).zip(selected) {
+                    if any(selected) {
+                        for (lanes, selected) in lanes.as_chunks::<64>().0.iter().zip(selected) {
+                            let mut bits = 0;
+                            for part in 0..64 / LANES {
+                                bits |= test(load(&lanes[part * LANES..][..LANES])) << (part * LANES);
+                                compiler_fence(Ordering::SeqCst);
+                            }
+                            *selected &= flip ^ bits;
+                        }
+                    }
+                }
+            }
+
+            #[target_feature(enable = $features)]
+            fn keep_few<const COUNT: usize>(
+                source: &Source<$lane>,
+                values: &[$lane],
+                negated: bool,
+                selected: &mut [VectorBits],
+            ) {
+                let mut registers = [splat(0); COUNT];
+                for (place, register) in registers.iter_mut().enumerate() {
+                    *register = splat(values[place.min(values.len() - 1)]);
+                }
+                keep_where(source, negated, selected, |lanes| {
+                    let mut bits = 0;
+                    for register in registers {
+                        bits |= $equal(lanes, register);
+                    }
+                    u64::from(bits)
+                });
+            }
+
+            #[target_feature(enable = $features)]
+            fn keep_table(
+                source: &Source<$lane>,
+                low: $lane,
+                flags: &[u8],
+                negated: bool,
+                selected: &mut [VectorBits],
+            ) {
+                let mut bytes = [0; VECTOR_ROWS];
+                bytes[..flags.len()].copy_from_slice(flags);
+                let (table, low) = ($table(&mask_of_bytes(&bytes)), splat(low));
+                keep_where(source, negated, selected, |lanes| $in_table(table, $minus(lanes, low)));
+            }
+
+            /// As [`Keep::keep`], on a machine that has the instructions.
+            ///
+            /// [`Keep::keep`]: crate::kernels::Keep::keep
+            #[target_feature(enable = $features)]
+            pub(in crate::kernels) fn keep(
+                source: &Source<$lane>,
+                predicate: &Predicate<$lane>,
+                negated: bool,
+                selected: &mut [VectorBits],
+            ) -> bool {
+                match *predicate {
+                    Predicate::Range { low, span } => match *source {
+                        $(Source::Packed { width: $width, packed } if !negated => {
+                            keep_range::<$width>(packed, low, span, selected)
+                        })*
+                        _ => {
+                            let (low, span) = (splat(low), splat(span));
+                            keep_where(source, negated, selected, |lanes| u64::from($at_most($minus(lanes, low), span)))
+                        }
+                    },
+                    Predicate::Few(values @ ([_] | [_, _])) => keep_few::<2>(source, values, negated, selected),
+                    Predicate::Few(values @ ([_, _, _] | [_, _, _, _])) => keep_few::<4>(source, values, negated, selected),
+                    Predicate::Few(values) if values.is_empty() || values.len() > FEW => return false,
+                    Predicate::Few(values) => keep_few::<FEW>(source, values, negated, selected),
+                    Predicate::Table { low, flags } if flags.len() <= VECTOR_ROWS.min(1 << BITS.min(16)) => {
+                        keep_table(source, low, flags, negated, selected)
+                    }
+                    Predicate::Table { .. } => return false,
+                }
+                true
+            }
+        }
+    };
+}
+pub(super) use loops;
