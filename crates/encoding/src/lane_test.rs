@@ -4,12 +4,16 @@
 //! numbers, whose negative values then stand in the upper half. Within the numbers that lanes can hold, a
 //! subtraction modulo the lane takes care of all of that: `low <= x <= high` is `x - low <= high - low`.
 
+mod hashes;
+
 use std::ops::Range;
 
 use taut_types::Test;
 
 use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, wide};
 use crate::{Bitmap, VECTOR_ROWS};
+
+use hashes::Hashes;
 
 /// Up to so many neighbouring numbers are looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;
@@ -33,7 +37,7 @@ enum Kind<L> {
     /// `lane - low` is the index of a 1.
     Table { low: L, flags: Vec<u8> },
     /// `lane - low` is among these, ascending.
-    Sorted { low: L, distances: Vec<L> },
+    Sorted { low: L, distances: Vec<L>, hashes: Hashes },
 }
 
 impl<L: Lane> LaneTest<L> {
@@ -80,7 +84,9 @@ impl<L: Lane> LaneTest<L> {
             distances.for_each(|distance| flags[distance as usize] = 1);
             Kind::Table { low: lane(first), flags }
         } else {
-            Kind::Sorted { low: lane(first), distances: distances.map(L::from_i128).collect() }
+            let distances: Vec<L> = distances.map(L::from_i128).collect();
+            let hashes = Hashes::of(distances.iter().map(|distance| distance.to_u64()));
+            Kind::Sorted { low: lane(first), distances, hashes }
         }
     }
 
@@ -113,7 +119,7 @@ impl<L: Lane> LaneTest<L> {
                 .ok()
                 .and_then(|index| flags.get(index))
                 .is_some_and(|flag| *flag != 0),
-            Kind::Sorted { low, distances } => distances.binary_search(&lane.minus(*low)).is_ok(),
+            Kind::Sorted { low, distances, .. } => distances.binary_search(&lane.minus(*low)).is_ok(),
         };
         admits != self.negated
     }
@@ -241,9 +247,15 @@ impl<L: Lane> LaneTest<L> {
                     *byte = flags.get(index).copied().unwrap_or(0);
                 }
             }
-            Kind::Sorted { low, distances } => {
-                for (byte, lane) in bytes.iter_mut().zip(lanes) {
-                    *byte = u8::from(distances.binary_search(&lane.minus(*low)).is_ok());
+            Kind::Sorted { low, distances, hashes } => {
+                let first = *low;
+                hashes.mark(lanes.iter().map(move |lane| lane.minus(first).to_u64()), bytes);
+                for (mut word, first) in mask_of_bytes(bytes).into_iter().zip((0..).step_by(64)) {
+                    while word != 0 {
+                        let row = first + word.trailing_zeros() as usize;
+                        bytes[row] = u8::from(distances.binary_search(&lanes[row].minus(*low)).is_ok());
+                        word &= word - 1;
+                    }
                 }
             }
         }

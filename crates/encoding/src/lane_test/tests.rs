@@ -81,7 +81,7 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Table { low: few[1], flags: flags(256) },
         Kind::Table { low: few[1], flags: flags(1024) },
         Kind::Table { low: L::MAX, flags: flags(1025) },
-        Kind::Sorted { low: few[0], distances: sorted },
+        Kind::Sorted { low: few[0], hashes: Hashes::of(sorted.iter().map(|lane| lane.to_u64())), distances: sorted },
     ];
     kinds.extend((1..=few.len()).map(|count| Kind::Few(few[..count].to_vec())));
     kinds.into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)]).collect()
@@ -159,6 +159,37 @@ fn plain_lanes_agree_with_every_set_of_instructions() {
     check::<u32>();
     check::<u64>();
     check::<u128>();
+}
+
+#[test]
+fn tables_are_looked_up_at_their_edges() {
+    fn check<L: Lane>() {
+        for low in [0, 7, u64::MAX - 100] {
+            let low = L::from_u64(low);
+            let places =
+                [0, 1, 254, 255, 256, 257, 1022, 1023, 1024, 1025, 1 << 16, 1 << 32, (1 << 32) + 1023, 1 << 63];
+            let lanes: Vec<L> =
+                places.into_iter().map(|place| L::from_u64(place).minus(L::default().minus(low))).collect();
+            for length in [255, 256, 1023, 1024] {
+                for flags in [vec![1; length], (0..length).map(|index| u8::from(index % 2 == 1)).collect()] {
+                    for negated in [false, true] {
+                        let test = LaneTest { kind: Kind::Table { low, flags: flags.clone() }, negated };
+                        Instructions::each(|set| {
+                            let mut selection = Bitmap::all_set(lanes.len());
+                            test.filter(Source::Plain(&lanes), 0..lanes.len(), &mut selection);
+                            for (row, lane) in lanes.iter().enumerate() {
+                                assert_eq!(selection.get(row), test.admits(*lane), "{set:?}, {test:?}: {lane:?}");
+                            }
+                        });
+                    }
+                }
+            }
+        }
+    }
+    check::<u8>();
+    check::<u16>();
+    check::<u32>();
+    check::<u64>();
 }
 
 #[test]

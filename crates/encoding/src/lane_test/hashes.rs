@@ -1,0 +1,68 @@
+//! Which numbers may be among many that lie far apart.
+
+/// Bits for each number that is there, up to [`BITS_MAX`]: of those that are not, about one in as many has the bit of one
+/// that is.
+const BITS_PER_NUMBER: usize = 64;
+/// So many bits stay in the nearest cache, with what else a vector needs.
+const BITS_MAX: usize = 1 << 17;
+const BITS_MIN: usize = 64;
+
+/// A bit for each hash of a number, set where some number has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hashes {
+    /// A power of two.
+    words: Vec<u32>,
+    /// Bits of a product that are not of the hash.
+    shift: u32,
+}
+
+impl Hashes {
+    /// Those of some numbers.
+    pub(super) fn of(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
+        let bits = (numbers.len() * BITS_PER_NUMBER).next_power_of_two().clamp(BITS_MIN, BITS_MAX);
+        let mut hashes = Self { words: vec![0; bits / 32], shift: u32::BITS - bits.trailing_zeros() };
+        for number in numbers {
+            let hash = hash(number, hashes.shift);
+            hashes.words[(hash / 32) as usize] |= 1 << (hash % 32);
+        }
+        hashes
+    }
+
+    /// Sets the byte of each number that may be one of them to 1, and the others to 0.
+    pub(super) fn mark(&self, numbers: impl Iterator<Item = u64>, bytes: &mut [u8]) {
+        let (words, last, shift) = (self.words.as_slice(), self.words.len() - 1, self.shift);
+        for (byte, number) in bytes.iter_mut().zip(numbers) {
+            let hash = hash(number, shift);
+            *byte = (words[(hash / 32) as usize & last] >> (hash % 32) & 1) as u8;
+        }
+    }
+}
+
+/// The upper bits of a product with an odd number (the golden ratio, as Knuth 6.4 has it), which hang on all others.
+#[inline(always)]
+fn hash(number: u64, shift: u32) -> u32 {
+    ((number ^ number >> 32) as u32).wrapping_mul(0x9e37_79b1) >> shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_there_are_found_and_few_others() {
+        for count in [1, 2, 50, 3_000_u32] {
+            let hashes = Hashes::of((0..count).map(|number| u64::from(number) * 5_000));
+            let marked = |numbers: Vec<u64>| {
+                let mut bytes = vec![2; numbers.len()];
+                hashes.mark(numbers.into_iter(), &mut bytes);
+                bytes.into_iter().map(usize::from).sum::<usize>()
+            };
+            assert_eq!(marked((0..count).map(|number| u64::from(number) * 5_000).collect()), count as usize);
+            let others = marked((0..100_000).map(|number| number * 5_000 + 77).collect());
+            assert!(others < 10_000, "{others} of 100,000 numbers beside {count}");
+        }
+        let mut bytes = [1];
+        Hashes::of(std::iter::empty()).mark([0].into_iter(), &mut bytes);
+        assert_eq!(bytes, [0]);
+    }
+}
