@@ -8,7 +8,8 @@
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
 #   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; ROWS=100000 BENCH="--seconds 0.5"
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
-#   make bench-kernels  tests on columns by the loop: per width, in cache and beside the speed of memory
+#   make bench-kernels  tests on columns by the loop: per width, in cache and beside the speed of memory; a file for each
+#                       best set of instructions
 
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/taut/target
@@ -145,7 +146,8 @@ bench-python: release-wheel
 # Storage rooms only: needs neither DataFusion nor Python.
 bench-kernels:
 	$(CARGO) run --release --locked --package taut-encoding --example predicate_speed > bench/results/kernels.md.new
-	mv bench/results/kernels.md.new bench/results/kernels.md
+	set=$$(sed -n 's/.* threads, \(.*\)\. One thread.*/\L\1/p' bench/results/kernels.md.new) \
+		&& mv bench/results/kernels.md.new bench/results/kernels-$$set.md
 
 clean:
 	rm -rf fuzz/corpus fuzz/artifacts

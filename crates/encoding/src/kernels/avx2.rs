@@ -49,20 +49,18 @@ macro_rules! with_avx2 {
     };
 }
 
-/// How far lanes are shifted.
-type Shift = __m128i;
-
 with_avx2! {
     /// The bits that are set in both.
     fn and(left: Register, right: Register) -> Register {
         _mm256_and_si256(left, right)
     }
 
-    fn by(shift: usize) -> Shift {
+    /// How far lanes are shifted.
+    fn by(shift: usize) -> __m128i {
         _mm_cvtsi32_si128(shift as i32)
     }
 
-    /// The first bit of each lane, which is all ones or all zeros.
+    /// The highest bit of each lane, which is all ones or all zeros.
     fn bits_8(lanes: Register) -> u64 {
         u64::from(_mm256_movemask_epi8(lanes) as u32)
     }
@@ -88,7 +86,7 @@ with_avx2! {
         bits_32(_mm256_cmpeq_epi32(_mm256_min_epu32(left, right), left))
     }
     fn at_most_64(left: Register, right: Register) -> u64 {
-        // With the first bit turned, signed numbers are in the order of the unsigned ones.
+        // With the highest bit turned, signed numbers are in the order of the unsigned ones.
         let first = _mm256_set1_epi64x(i64::MIN);
         bits_64(_mm256_cmpgt_epi64(_mm256_xor_si256(left, first), _mm256_xor_si256(right, first))) ^ 0xf
     }

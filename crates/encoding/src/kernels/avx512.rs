@@ -26,6 +26,7 @@ fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
     // SAFETY: the slice has the bytes that are written, at any alignment.
     unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), lanes) };
 }
+
 /// Whether any row is selected.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]

@@ -6,9 +6,11 @@
 //! since the machine then does not guess what will be read next. The bits of a row have their place among the
 //! sixteen words of the vector's.
 //!
-//! Unpacking and the test on a range, which is most tests, are compiled once for each width up to 63 bits: shifts and masks are then
-//! constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes half the
-//! speed: the machine guesses better.
+//! Unpacking and the test on a range, which is most tests, are compiled once for each width up to 63 bits: shifts and
+//! masks are then constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes
+//! half the speed: the machine guesses better.
+//!
+//! Bits are written by cells, which are those of a row, or of half a row where it has more than a word's.
 
 /// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
 macro_rules! eight_times {

@@ -49,9 +49,8 @@ use two_byte_delta::TwoByteDelta;
 /// Rows that are decoded together to select some of them: what they take stays in the nearest cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
 /// Of so many rows, divided by the bytes of a value, one or more must be selected for that to be faster than taking each
-/// by itself with AVX-512: a register of values is moved at a time. With AVX2 registers are half as long, and too short for
-/// values of 8 bytes. Measured: `cargo run --release -p taut-encoding --example
-/// predicate_speed`.
+/// by itself with AVX-512: a register of values is moved at a time. With AVX2 at most eight values are, half of the gain, and
+/// of 8 bytes too few. Measured: `cargo run --release -p taut-encoding --example predicate_speed`.
 const SELECTED_MIN: usize = 24;
 
 /// Numbers of a chunk, by their encoding.

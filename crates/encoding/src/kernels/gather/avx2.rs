@@ -18,7 +18,7 @@ fn reversed(numbers: __m256i) -> __m256i {
 
 /// Where the numbers of eight rows lie.
 struct Places {
-    /// The word of the lane's bits with the low ones.
+    /// The word of the lane that the number begins in.
     words: __m256i,
     /// Bit of the lane's word at which the number begins.
     shifts: __m256i,
@@ -66,7 +66,8 @@ macro_rules! gather {
             assert!((1..=BITS).contains(&width), "a number has its bits");
             let vectors = packed.len() / (VECTOR_ROWS / BITS * width);
             let last = rows.iter().fold(0, |last, row| last.max(*row));
-            assert!(last < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");
+            assert!((last as usize) < vectors * VECTOR_ROWS, "a row of the vectors");
+            assert!(size_of_val(packed) <= i32::MAX as usize, "places are of 32 bits");
             assert_eq!(rows.len(), out.len(), "a cell for each row");
             let (eights, rest) = rows.as_chunks::<ROWS>();
             let (cells, rest_cells) = out.as_chunks_mut::<ROWS>();
@@ -112,7 +113,8 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     let lane_bits = _mm256_mullo_epi16(_mm256_and_si256(lanes, all(lanes_of_word - 1)), all(BITS));
     let lane_of = |words| _mm256_and_si256(_mm256_srlv_epi32(words, lane_bits), all((u32::MAX >> (32 - BITS)) as i32));
     let base = packed.as_ptr().cast();
-    // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a multiple of 128.
+    // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a multiple of
+    // 128 bytes.
     let low = unsafe { _mm256_i32gather_epi32::<4>(base, words) };
     let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
     // SAFETY: a number that does not end in its word has bits in the next one of its lane.

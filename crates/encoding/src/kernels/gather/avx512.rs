@@ -63,6 +63,7 @@ macro_rules! gather {
                 "a row of the vectors"
             );
             assert_eq!(rows.len(), out.len(), "a cell for each row");
+            assert!(size_of_val(packed) <= i32::MAX as usize, "places are of 32 bits");
             let all = |number: u32| _mm512_set1_epi32(number as i32);
             let (widths, number) = (all(width as u32), all(u32::MAX >> (32 - width)));
             for (rows, out) in rows.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
@@ -104,6 +105,7 @@ pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], 
     let vectors = packed.len() / (VECTOR_ROWS / 64 * width);
     assert!(rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");
     assert_eq!(rows.len(), out.len(), "a cell for each row");
+    assert!(size_of_val(packed) <= i32::MAX as usize, "places are of 32 bits");
     let all = |number: u32| _mm256_set1_epi32(number as i32);
     let (widths, number) = (all(width as u32), _mm512_set1_epi64((u64::MAX >> (64 - width)) as i64));
     let order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
