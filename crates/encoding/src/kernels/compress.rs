@@ -110,6 +110,7 @@ mod x86 {
         let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(places(bits) as i64));
         _mm256_permutevar8x32_epi32(values, places)
     });
+
     /// The places of the bits of a byte.
     #[inline]
     fn places(bits: u64) -> u64 {
