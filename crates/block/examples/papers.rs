@@ -1,12 +1,12 @@
-//! How many bytes a row of the papers' narrow tables takes in a layout, column by column, and what scans of it cost.
+//! How many bytes a row of the papers' tables takes in a layout, column by column, and what scans of it cost.
 //!
 //! ```sh
 //! cargo run --release -p taut-block --example papers narrow_s packed_row [rows] [every]
 //! ```
 //!
 //! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
-//! (`narrow_u`: all in `[1, 100 million]`), uniform or, in `narrow_s`, Zipf with exponent 2, sorted by all columns from
-//! the left (holloway-2008, 4.1). Rows are made in order, part by part, so that the 60 million of the paper need no
+//! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`), uniform or, in
+//! `narrow_s`, Zipf with exponent 2, sorted by all columns from the left (holloway-2008, 4.1). Rows are made in order, part by part, so that the 60 million of the paper need no
 //! memory. Of all blocks one in `every` is scanned.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
 
@@ -19,16 +19,17 @@ use arrow_buffer::Buffer;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, SectionError, Sections, Selection};
-use taut_types::{Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, TableDesign, Test};
+use taut_types::{
+    Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, SortColumn, TableDesign, Test,
+};
 
-const COLUMNS: usize = 10;
 const SEED: u64 = 2008;
 /// Rows that are drawn and sorted at once, at most.
 const PART_ROWS: u64 = 1 << 19;
 const BATCH_ROWS: usize = 8192;
 const MEASURED: Duration = Duration::from_millis(200);
 
-type Row = [i32; COLUMNS];
+type Row = Vec<i32>;
 
 /// A table whose rows are drawn one by one, and the source of its numbers.
 struct Drawn {
@@ -39,12 +40,11 @@ struct Drawn {
 
 impl Drawn {
     fn new(table: &str) -> Self {
-        let mut greatest = [100_000_000; COLUMNS];
-        if table != "narrow_u" {
-            (1..)
-                .zip(&mut greatest)
-                .for_each(|(column, greatest)| *greatest = 2_f64.powf(2.7 * f64::from(column)) as i32);
-        }
+        let greatest = match table {
+            "narrow_u" => vec![100_000_000; 10],
+            "wide_e" => (1..=50).map(|column| 2_f64.powf(4.0 + 23.0 / 50.0 * f64::from(column)) as i32).collect(),
+            _ => (1..=10).map(|column| 2_f64.powf(2.7 * f64::from(column)) as i32).collect(),
+        };
         Self { greatest, is_zipf: table == "narrow_s", random: StdRng::seed_from_u64(SEED) }
     }
 
@@ -75,7 +75,7 @@ impl Drawn {
     /// Visits `rows` rows in order, in parts, that begin with `head`, then have a number from `low` to `high`.
     fn visit(&mut self, head: &[i32], (low, high): (i32, i32), rows: u64, visit: &mut dyn FnMut(&[Row])) {
         let column = head.len();
-        if rows > PART_ROWS && low == high && column + 1 < COLUMNS {
+        if rows > PART_ROWS && low == high && column + 1 < self.greatest.len() {
             return self.visit(&[head, &[low]].concat(), (1, self.greatest[column + 1]), rows, visit);
         }
         if rows > PART_ROWS {
@@ -90,7 +90,7 @@ impl Drawn {
         }
         let mut part: Vec<Row> = Vec::with_capacity(rows as usize);
         for _ in 0..rows {
-            let mut row = Row::default();
+            let mut row = vec![0; self.greatest.len()];
             row[..column].copy_from_slice(head);
             row[column] = self.number(low, high);
             for (place, number) in row.iter_mut().enumerate().skip(column + 1) {
@@ -123,7 +123,7 @@ struct Kept {
     bytes: u64,
     blocks: u64,
     /// Bytes of each column, and how often it has which encoding.
-    columns: [(u64, HashMap<String, u64>); COLUMNS],
+    columns: Vec<(u64, HashMap<String, u64>)>,
     scanned: Vec<(Block, InMemory)>,
 }
 
@@ -182,7 +182,7 @@ fn scan(blocks: &[(Block, InMemory)], predicate: &Predicate, columns: &[ColumnIn
 
 /// Microseconds per whole row at a random position, each through a reader of its own.
 fn look_up(blocks: &[(Block, InMemory)]) -> f64 {
-    let all: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
+    let all: Vec<ColumnIndex> = (0..blocks[0].0.columns()).map(ColumnIndex::from).collect();
     let mut random = StdRng::seed_from_u64(SEED);
     let start = Instant::now();
     let (begin, mut rows) = (now(start), 0);
@@ -211,20 +211,26 @@ fn main() {
         "row" => Layout::Row,
         _ => Layout::PackedRow,
     };
-    let columns = (1..=COLUMNS).map(|place| Column::new(format!("c{place}"), LogicalType::Integer, false));
+    let mut drawn = Drawn::new(&table);
+    let greatest = drawn.greatest.clone();
+    let columns = (1..=greatest.len()).map(|place| Column::new(format!("c{place}"), LogicalType::Integer, false));
     let schema = Arc::new(Schema::new(columns.collect()).unwrap());
-    let design = Arc::new(TableDesign { layout, ..TableDesign::default() });
-    let mut kept = Kept::default();
+    let all: Vec<ColumnIndex> = (0..greatest.len()).map(ColumnIndex::from).collect();
+    let sort_by =
+        all.iter().map(|column| SortColumn { column: *column, descending: false, nulls_first: false }).collect();
+    let design = Arc::new(TableDesign { layout, sort_by, ..TableDesign::default() });
+    let mut kept = Kept { columns: vec![Default::default(); greatest.len()], ..Kept::default() };
     let mut builder = BlockBuilder::new(schema.clone(), design.clone());
-    let (mut drawn, mut building) = (Drawn::new(&table), Duration::ZERO);
-    let greatest = drawn.greatest[0];
+    let mut building = Duration::ZERO;
     let start = Instant::now();
-    drawn.visit(&[], (1, greatest), rows, &mut |part| {
+    drawn.visit(&[], (1, greatest[0]), rows, &mut |part| {
         let begin = now(start);
         for rows in part.chunks(BATCH_ROWS) {
             let array =
                 |place: usize| Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row[place]))) as ArrayRef;
-            builder.push(&RecordBatch::try_new(schema.arrow(), (0..COLUMNS).map(array).collect()).unwrap()).unwrap();
+            builder
+                .push(&RecordBatch::try_new(schema.arrow(), (0..greatest.len()).map(array).collect()).unwrap())
+                .unwrap();
             if builder.is_full() {
                 let next = BlockBuilder::new(schema.clone(), design.clone());
                 kept.take(&std::mem::replace(&mut builder, next).finish().unwrap(), every);
@@ -245,16 +251,16 @@ fn main() {
         let last = block.column_storage(sections, ColumnIndex::from(place)).unwrap().remove(0).description;
         println!("  c{:<2} {:>6.2} bits   {words}; {last}", place + 1, 8.0 * per_row(*bytes));
     }
-    let all: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
+    let last = all.len() - 1;
     println!("scans, ns a row:");
     println!("  all columns                   {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all));
     println!("  c2                            {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[1..2]));
-    println!("  c10                           {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[9..]));
+    println!("  last column                   {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[last..]));
     let below = |column: ColumnIndex, low, high| Predicate {
         column_tests: vec![ColumnTest::new(column, Test::Range { low, high })],
         row_tests: vec![],
     };
-    println!("  c10 where c9 is 1             {:>7.2}", scan(&kept.scanned, &below(all[8], 1, 1), &all[9..]));
-    println!("  all columns where c10 > 1000  {:>7.2}", scan(&kept.scanned, &below(all[9], 1001, 1 << 30), &all));
+    println!("  that where the one before is 1{:>7.2}", scan(&kept.scanned, &below(all[last - 1], 1, 1), &all[last..]));
+    println!("  all columns where that > 1000 {:>7.2}", scan(&kept.scanned, &below(all[last], 1001, 1 << 30), &all));
     println!("whole row by position, new reader: {:.2} us", look_up(&kept.scanned));
 }

@@ -146,7 +146,12 @@ impl CsbTree {
             return &[];
         }
         let first = self.lower_bound(low);
-        let end = high.checked_add(1).map_or(usize::MAX, |above| self.lower_bound(above));
+        let end = match high.checked_add(1) {
+            // Keys are distinct: the next one is greater.
+            _ if low == high => first.saturating_add(usize::from(self.key(first) == Some(low))),
+            Some(above) => self.lower_bound(above),
+            None => usize::MAX,
+        };
         let range = self.places(first)..self.places(end);
         self.rows.get(range).unwrap_or_default()
     }
@@ -157,6 +162,15 @@ impl CsbTree {
             None => entry.min(self.rows.len()),
             Some(_) if entry == 0 => 0,
             Some(lasts) => lasts.get(entry - 1).map_or(self.rows.len(), |last| usize::from(*last) + 1),
+        }
+    }
+
+    /// The key of an entry.
+    fn key(&self, entry: usize) -> Option<u64> {
+        match &self.keys {
+            Keys::Narrow(levels) => levels.key(entry).map(u64::from),
+            Keys::Middle(levels) => levels.key(entry).map(u64::from),
+            Keys::Wide(levels) => levels.key(entry),
         }
     }
 
@@ -283,6 +297,12 @@ impl<K: NodeKey> Levels<K> {
             node = node * Self::FANOUT + less;
         }
         node.min(self.entries)
+    }
+
+    /// The key of an entry.
+    fn key(&self, entry: usize) -> Option<K> {
+        let leaves = self.starts[self.height - 1];
+        if entry < self.entries { self.keys.get(leaves + entry).copied() } else { None }
     }
 }
 

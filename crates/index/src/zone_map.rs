@@ -32,6 +32,8 @@ const UNBOUNDED: u32 = 1 << 27;
 const HAS_BOUNDS: u32 = 1 << 28;
 const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
+/// Zones are worth their bytes where they leave out at least this share of the numbers between all bounds, in the mean.
+const RULED_OUT_MIN: f64 = 1.0 / 32.0;
 
 /// Consecutive rows of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +144,14 @@ impl Zone {
         Self { rows_end: next.rows_end, nulls: self.nulls + next.nulls, bounds, is_ascending: false }
     }
 
+    /// How far apart the bounds are, where they are of numbers.
+    fn span(&self) -> Option<f64> {
+        match &self.bounds {
+            Some((Key::Number(min), Some(Key::Number(max)))) => Some(max.wrapping_sub(*min) as u128 as f64),
+            _ => None,
+        }
+    }
+
     /// Whether every row is known to pass a test; `rows` is how many the zone has.
     pub fn admits_all(&self, test: &ColumnTest, rows: u32) -> bool {
         match (&self.bounds, &test.test) {
@@ -151,6 +161,18 @@ impl Zone {
             _ => false,
         }
     }
+}
+
+/// These zones, or one in their place where they would hardly rule out more: where numbers lie in no order and no zone
+/// lacks the least and greatest of them by much. Zones with nulls are told from those without.
+pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
+    let spans: Option<f64> = zones.iter().map(Zone::span).sum();
+    let is_alike = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
+    let Some(spans) = spans.filter(|_| zones.len() > 1 && zones.iter().all(is_alike)) else { return zones };
+    let hull = zones.iter().cloned().reduce(Zone::joined);
+    let is_wide =
+        |hull: &Zone| hull.span().is_some_and(|span| spans >= (1.0 - RULED_OUT_MIN) * span * zones.len() as f64);
+    hull.filter(is_wide).map_or(zones, |hull| vec![hull])
 }
 
 impl ZoneMap {
@@ -418,7 +440,12 @@ mod tests {
     /// Nothing that passes is ruled out, nothing that fails is certain, and the bytes lead back.
     fn check(zones: Vec<(Zone, Vec<Option<Key>>)>, form: ZoneForm, test: Test) {
         let values: Vec<Option<Key>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
-        let map = ZoneMap::new(zones.into_iter().map(|(zone, _)| zone).collect());
+        let zones: Vec<Zone> = zones.into_iter().map(|(zone, _)| zone).collect();
+        check_map(&ZoneMap::new(join_alike(zones.clone())), &values, form, &test);
+        check_map(&ZoneMap::new(zones), &values, form, &test);
+    }
+
+    fn check_map(map: &ZoneMap, values: &[Option<Key>], form: ZoneForm, test: &Test) {
         let mut bytes = Vec::new();
         map.write(form, &mut bytes);
         assert_eq!(ZoneMap::parse(&bytes, form, values.len() as u32), Ok(map.clone()));
@@ -529,6 +556,29 @@ mod tests {
                 let _ = ZoneMap::parse(&bytes, form, rows);
             }
         }
+    }
+
+    #[test]
+    fn zones_that_tell_nothing_apart_are_one() {
+        let zone = |rows_end, nulls, min, max, is_ascending| {
+            let bounds = Some((Key::Number(min), Some(Key::Number(max))));
+            Zone { rows_end, nulls, bounds, is_ascending }
+        };
+        let count = |zones: &[Zone]| join_alike(zones.to_vec()).len();
+        let wide = [zone(10, 0, 0, 990, false), zone(20, 0, 10, 1000, false), zone(30, 0, 5, 1000, false)];
+        assert_eq!(join_alike(wide.to_vec()), [zone(30, 0, 0, 1000, false)]);
+        assert_eq!(count(&[zone(10, 3, 7, 7, false), zone(20, 1, 7, 7, false)]), 1);
+        // A zone that leaves much out, one in order, one without nulls, and one of nulls alone.
+        assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 700, false), wide[2].clone()]), 3);
+        assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 1000, true)]), 2);
+        assert_eq!(count(&[wide[0].clone(), zone(20, 1, 0, 1000, false)]), 2);
+        assert_eq!(count(&[wide[0].clone(), Zone { bounds: None, ..zone(20, 10, 0, 0, false) }]), 2);
+        // Bounds as far apart as they can be.
+        let least = zone(10, 0, i128::MIN, i128::MAX, false);
+        assert_eq!(count(&[least.clone(), zone(20, 0, i128::MIN, i128::MAX, false)]), 1);
+        assert_eq!(count(&[least, zone(20, 0, 0, 9, false)]), 2);
+        assert_eq!(count(&wide[..1]), 1);
+        assert_eq!(count(&[]), 0);
     }
 
     #[test]
