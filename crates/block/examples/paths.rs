@@ -5,7 +5,8 @@
 //! ```
 //!
 //! One segment of 65,536 rows of ten integer columns and one of text, as in chasseur-2013 3.1 (narrow_u); a range test on
-//! an unsorted column, for a growing share of rows. Medians of microseconds of a segment; the two ways take turns.
+//! an unsorted column, for a growing share of rows, and lists of values. Medians of microseconds of a segment; the two ways
+//! take turns on copies of the segment that are too many for a cache.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ const ROWS: usize = 65_536;
 const COLUMNS: usize = 10;
 const DOMAIN: u64 = 100_000_000;
 const REPETITIONS: usize = 201;
+const COPIES: usize = 101;
 
 struct InMemory(Vec<Buffer>);
 
@@ -68,33 +70,42 @@ fn main() {
         builder.push(&batch).unwrap();
         let image = builder.finish().unwrap();
         let block = Block::parse(image.header.into()).unwrap();
-        let sections = InMemory(image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect());
+        let copy = |_| InMemory(image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect());
+        let copies: Vec<InMemory> = (0..COPIES).map(copy).collect();
+        let mut tests: Vec<(String, usize, Test)> = vec![];
         for share in [0.00002, 0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5] {
             let bound = (DOMAIN as f64 * share) as u64;
             let number = Test::Range { low: i128::MIN, high: bound.into() };
             let high = std::ops::Bound::Included(format!("{bound:08}").into_bytes().into());
             let text = Test::BytesRange { low: std::ops::Bound::Unbounded, high };
-            for (name, column, test) in [("number", 4, number), ("text", COLUMNS, text)] {
-                let test = ColumnTest::new(ColumnIndex::from(column), test);
-                let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
-                let mut times = [vec![], vec![]];
-                let mut found = 0;
-                for _ in 0..REPETITIONS {
-                    let ways = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
-                    for (way, times) in ways.into_iter().zip(&mut times) {
-                        let start = Instant::now();
-                        let mut reader = block.open_segment(&sections, 0);
-                        way(&mut reader);
-                        found = reader.filter(&predicate, &mut ScanReport::default()).unwrap().len();
-                        times.push(start.elapsed().as_secs_f64() * 1e6);
-                    }
+            tests.extend([("number".to_owned(), 4, number), ("text".to_owned(), COLUMNS, text)]);
+        }
+        for count in [1, 5, 20, 50, 100, 200, 500, 1000, 2000] {
+            let list: Arc<[i128]> = (0..count).map(|number| number * (DOMAIN as i128 / count) + 7).collect();
+            tests.push((format!("{count} of a list"), 4, Test::OneOf(list)));
+        }
+        for (name, column, test) in tests {
+            let test = ColumnTest::new(ColumnIndex::from(column), test);
+            let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+            let mut times = [vec![], vec![]];
+            let mut found = 0;
+            for repetition in 0..REPETITIONS {
+                let ways = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
+                for (place, (way, times)) in ways.into_iter().zip(&mut times).enumerate() {
+                    // What one way has brought to the cache is of no use for the other.
+                    let sections = &copies[(2 * repetition + place * COPIES / 2) % COPIES];
+                    let start = Instant::now();
+                    let mut reader = block.open_segment(sections, 0);
+                    way(&mut reader);
+                    found = reader.filter(&predicate, &mut ScanReport::default()).unwrap().len();
+                    times.push(start.elapsed().as_secs_f64() * 1e6);
                 }
-                let mut report = ScanReport::default();
-                block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
-                let chosen = if report.index_searches > 0 { "index" } else { "scan" };
-                let (scan, index) = (median(&mut times[0]), median(&mut times[1]));
-                println!("| {} | {name} | {found} | {scan:.1} | {index:.1} | {chosen} |", design.layout.name());
             }
+            let mut report = ScanReport::default();
+            block.open_segment(&copies[0], 0).filter(&predicate, &mut report).unwrap();
+            let chosen = if report.index_searches > 0 { "index" } else { "scan" };
+            let (scan, index) = (median(&mut times[0]), median(&mut times[1]));
+            println!("| {} | {name} | {found} | {scan:.1} | {index:.1} | {chosen} |", design.layout.name());
         }
     }
 }

@@ -47,8 +47,8 @@ const PART_BYTES: usize = 32;
 const SHARED_MAX: usize = 16;
 /// Bits of a part, with the one for null.
 const PART_BITS: u32 = 64;
-/// Longer lists are not looked up one by one.
-const INTERVALS_MAX: usize = 2048;
+/// More keys, or ranges of keys, are never searched for.
+pub(crate) const INTERVALS_MAX: usize = 2048;
 /// Longer lists are not asked of a filter: some value of them would pass by chance.
 const BLOOM_LIST_MAX: usize = 64;
 
@@ -280,14 +280,13 @@ impl Part {
         })
     }
 
-    /// The numbers of the values that may pass a test, ascending; `None` for a test that is not looked up. A test on
-    /// text is given as the ranges of codes that pass it where numbers are codes.
-    fn intervals(&self, test: &Test, codes: Option<&[(u64, u64)]>) -> Option<Vec<Interval>> {
+    /// The numbers of the values that may pass a test, ascending; `None` for a test that is not looked up, and where there
+    /// would be more than `most`. A test on text is given as the ranges of codes that pass it where numbers are codes.
+    fn intervals(&self, test: &Test, codes: Option<&[(u64, u64)]>, most: usize) -> Option<Vec<Interval>> {
         let least = u64::from(self.nulls);
+        let top =
+            self.base.saturating_add_unsigned(u128::from(self.greatest() - least) << self.shift | low_bits(self.shift));
         let clamped = |low: i128, high: i128| {
-            let top = self
-                .base
-                .saturating_add_unsigned(u128::from(self.greatest() - least) << self.shift | low_bits(self.shift));
             let (low, high) = (low.max(self.base), high.min(top));
             let distance = |number: i128| self.number(number.wrapping_sub(self.base) as u128);
             (low <= high).then(|| (distance(low), distance(high)))
@@ -301,12 +300,19 @@ impl Part {
                 }
             }
             (Test::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
-            (Test::OneOf(numbers), PartKind::Number) if numbers.len() <= INTERVALS_MAX => {
-                let mut points: Vec<Interval> = numbers.iter().filter_map(|number| clamped(*number, *number)).collect();
+            (Test::OneOf(numbers), PartKind::Number) => {
+                // Counted before any is looked at: of a long list, most lies outside of most segments.
+                let first = numbers.partition_point(|number| *number < self.base);
+                let end = numbers.partition_point(|number| *number <= top);
+                let inside = numbers.get(first..end).filter(|inside| inside.len() <= most)?;
+                let mut points: Vec<Interval> = inside.iter().filter_map(|number| clamped(*number, *number)).collect();
                 points.dedup();
                 points
             }
-            (_, PartKind::Code) => codes?.iter().map(|(low, high)| (low + least, high + least)).collect(),
+            (_, PartKind::Code) => {
+                let codes = codes.filter(|codes| codes.len() <= most)?;
+                codes.iter().map(|(low, high)| (low + least, high + least)).collect()
+            }
             (Test::BytesRange { low, high }, PartKind::Prefix) => {
                 let low = match low {
                     Bound::Included(low) | Bound::Excluded(low) => self.place(low),
@@ -319,7 +325,7 @@ impl Part {
                 };
                 if low <= high { vec![(low, high)] } else { vec![] }
             }
-            (Test::BytesOneOf(list), PartKind::Prefix) if list.len() <= INTERVALS_MAX => {
+            (Test::BytesOneOf(list), PartKind::Prefix) if list.len() <= most => {
                 let inside = list.iter().filter(|value| value.starts_with(&self.shared));
                 let mut points: Vec<Interval> =
                     inside.map(|value| self.place(value)).map(|number| (number, number)).collect();
@@ -405,17 +411,18 @@ impl TreeIndex {
         self.parts[place].kind == PartKind::Code
     }
 
-    /// What the index knows of a test on its first column, and of one on its second; `None` where it cannot help. A test
-    /// comes with the codes that pass, where the index takes codes.
-    pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>) -> Option<Found> {
-        let firsts = self.parts[0].intervals(first.test, first.codes)?;
+    /// What the index knows of a test on its first column, and of one on its second; `None` where it cannot help, or
+    /// would search for more than `most` keys or ranges of keys. A test comes with the codes that pass, where the index
+    /// takes codes.
+    pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Found> {
+        let firsts = self.parts[0].intervals(first.test, first.codes, most).filter(|firsts| firsts.len() <= most)?;
         let Some(part) = self.parts.get(1) else {
             let rows = self.count(&firsts);
             return Some(Found { keys: firsts, rows, first_is_exact: self.parts[0].is_exact(), second_is_exact: None });
         };
-        let seconds = second.and_then(|second| part.intervals(second.test, second.codes));
+        let seconds = second.and_then(|second| part.intervals(second.test, second.codes, most));
         let are_points = firsts.iter().all(|(low, high)| low == high);
-        let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= INTERVALS_MAX);
+        let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= most);
         let (whole, is_exact) = ([(0, part.greatest())], self.cut == 0);
         // Without the second test, all its values are meant: cutting then costs nothing as long as the first stays whole.
         let first_is_exact = self.parts[0].is_exact() && self.cut <= part.width;

@@ -4,34 +4,52 @@
 //! Search and index work together: the rows that an index finds are kept where search, or zone maps, left them.
 //!
 //! An index tells how many rows it leads to before any is looked at. It is taken where visiting these costs less than
-//! testing all rows that are left, by the costs below. Measured: `cargo run --release -p taut-block --example paths`.
+//! testing all rows that are left, by the costs below, and not even searched where the search alone costs more. These are
+//! of segments in memory and not in the cache of the processor. Measured: `cargo run --release -p taut-block --example paths`.
 
 use taut_index::{RowRanges, Zone};
 use taut_types::{ColumnIndex, ColumnTest, GroupKind, IndexKind, Test};
 
-use crate::indexes::{Asked, Found, TreeIndex, bloom_rules_out, codes_that_pass};
+use crate::indexes::{Asked, Found, INTERVALS_MAX, TreeIndex, bloom_rules_out, codes_that_pass};
 use crate::segment::{IndexUse, Planned, SegmentReader};
 use crate::{AccessPaths, BlockError, ScanReport};
 
 /// Nanoseconds that a search of an index takes, with finding its section.
-const SEARCH_COST: f64 = 2000.0;
+const SEARCH_COST: f64 = 6000.0;
 /// Nanoseconds per key, or range of keys, that is searched for.
-const INTERVAL_COST: f64 = 60.0;
+const INTERVAL_COST: f64 = 170.0;
 /// Nanoseconds per row that an index leads to.
-const FOUND_ROW_COST: f64 = 1.3;
+const FOUND_ROW_COST: f64 = 0.8;
 /// An index is not even asked where a test is expected to let more than this share pass: visiting rows then costs about
 /// as much as testing them in any layout.
 const SHARE_MAX: f64 = 0.6;
 
+/// Numbers of a list that are compared one by one, and how far apart those of a table lie, about.
+const COMPARED_MAX: usize = 6;
+const NEIGHBOURS_SPAN: u128 = 1 << 16;
+
 /// Nanoseconds that testing one row takes, about: a number or a code, or else text.
 fn test_cost(kind: GroupKind, is_text: bool) -> f64 {
     match (kind, is_text) {
-        (GroupKind::Column, false) => 0.15,
+        (GroupKind::Column, false) => 0.27,
         (GroupKind::Column, true) => 20.0,
-        (GroupKind::PackedRows, false) => 1.9,
+        (GroupKind::PackedRows, false) => 3.3,
         (GroupKind::PackedRows, true) => 25.0,
-        (GroupKind::SlottedRows, false) => 5.0,
+        (GroupKind::SlottedRows, false) => 7.0,
         (GroupKind::SlottedRows, true) => 10.0,
+    }
+}
+
+/// Nanoseconds that a row takes more where the test is a list of numbers, about. In columns a short list is compared one by
+/// one, one of neighbours is a table, and another is hashed and searched; rows search every list.
+fn list_cost(kind: GroupKind, test: &Test) -> f64 {
+    let Test::OneOf(numbers) = test else { return 0.0 };
+    let span = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last.abs_diff(*first));
+    match kind {
+        GroupKind::PackedRows | GroupKind::SlottedRows => (numbers.len() as f64).max(1.0).log2(),
+        GroupKind::Column if numbers.len() <= COMPARED_MAX => 0.02 * numbers.len() as f64,
+        GroupKind::Column if span < NEIGHBOURS_SPAN => 0.5,
+        GroupKind::Column => 1.5,
     }
 }
 
@@ -142,19 +160,31 @@ impl SegmentReader<'_> {
             let section = self.block.header.index_section(self.segment, index);
             let tree = TreeIndex::parse(&self.sections.section(section)?, self.rows, columns.len())
                 .map_err(|corrupt| corrupt.in_section(section))?;
-            let Some(found) = self.search_index(&tree, planned[first].test, second.map(|at| planned[at].test))? else {
-                continue;
+            let mut costs = [0.0; 2];
+            for (place, at) in [(0, Some(first)), (1, second)] {
+                if let Some(at) = at {
+                    costs[place] = self.test_cost(planned[at].test, tree.takes_codes(place))?;
+                }
+            }
+            let left = |at: usize| planned[at].uncertain.rows() as f64;
+            let first_cost = left(first) * costs[0];
+            let second_cost = second.map_or(0.0, |at| left(at) * costs[1]);
+            let keys_max = match is_forced {
+                true => INTERVALS_MAX,
+                // What costs less than nothing is never searched for.
+                false => INTERVALS_MAX.min(((first_cost + second_cost - SEARCH_COST) / INTERVAL_COST) as usize),
             };
+            let second_test = second.map(|at| planned[at].test);
+            let Some(found) = self.search_index(&tree, planned[first].test, second_test, keys_max)? else { continue };
             let found_rows = found.rows as f64;
+            // Rows found that only may pass are tested.
+            let tested = |is_exact: bool, cost: f64| if is_exact { 0.0 } else { found_rows * cost };
             let mut index_cost = SEARCH_COST + INTERVAL_COST * found.intervals() as f64 + FOUND_ROW_COST * found_rows;
-            let mut scan_cost = 0.0;
-            for (place, at, exact) in [(0, Some(first), Some(found.first_is_exact)), (1, second, found.second_is_exact)]
-            {
-                let (Some(at), Some(is_exact)) = (at, exact) else { continue };
-                let cost = self.test_cost(planned[at].test, tree.takes_codes(place))?;
-                scan_cost += planned[at].uncertain.rows() as f64 * cost;
-                // Rows found that only may pass are tested.
-                index_cost += if is_exact { 0.0 } else { found_rows * cost };
+            index_cost += tested(found.first_is_exact, costs[0]);
+            let mut scan_cost = first_cost;
+            if let Some(is_exact) = found.second_is_exact {
+                index_cost += tested(is_exact, costs[1]);
+                scan_cost += second_cost;
             }
             if (index_cost < scan_cost || is_forced) && best.as_ref().is_none_or(|(cost, _)| index_cost < *cost) {
                 best = Some((index_cost, Choice { tree, found, first, second }));
@@ -168,6 +198,7 @@ impl SegmentReader<'_> {
         tree: &TreeIndex,
         first: &ColumnTest,
         second: Option<&ColumnTest>,
+        keys_max: usize,
     ) -> Result<Option<Found>, BlockError> {
         let mut codes = |place: usize, test: &ColumnTest| match tree.takes_codes(place) && test.test != Test::Null {
             true => self.piece(test.column).map(|(piece, at)| codes_that_pass(piece, at, &test.test)),
@@ -177,7 +208,7 @@ impl SegmentReader<'_> {
         let second_codes = second.map(|second| codes(1, second)).transpose()?.flatten();
         let first = Asked { test: &first.test, codes: first_codes.as_deref() };
         let second = second.map(|second| Asked { test: &second.test, codes: second_codes.as_deref() });
-        Ok(tree.search(first, second))
+        Ok(tree.search(first, second, keys_max))
     }
 
     fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
@@ -186,7 +217,7 @@ impl SegmentReader<'_> {
         let (piece, place) = self.piece(test.column)?;
         // A level of rows is tested as a column is.
         let kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
-        Ok(test_cost(kind, is_text))
+        Ok(test_cost(kind, is_text) + list_cost(kind, &test.test))
     }
 }
 

@@ -35,6 +35,10 @@ const SHARED_BUILD_BYTES: usize = 512 << 20;
 /// As [`SHARED_BUILD_BYTES`], in rows.
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
+/// Up to so many values that a join looks for are told to the scan of its other side as a list, which indexes, zone maps
+/// and Bloom filters know what to do with; an index never searches for more.
+const JOIN_VALUES_MAX: usize = 2048;
+
 /// What sessions share: memory, temporary files, and how they plan.
 #[derive(Debug)]
 pub struct Engine {
@@ -78,6 +82,7 @@ impl Engine {
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
+        optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_config(config)
