@@ -41,12 +41,12 @@ fn test_cost(kind: GroupKind, is_text: bool) -> f64 {
 }
 
 /// Nanoseconds that a row takes more where the test is a list of numbers, about. In columns a short list is compared one by
-/// one, one of neighbours is a table, and another is hashed and searched; rows search every list.
+/// one, one of neighbours is a table, and another is hashed, as by rows.
 fn list_cost(kind: GroupKind, test: &Test) -> f64 {
     let Test::OneOf(numbers) = test else { return 0.0 };
     let span = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last.abs_diff(*first));
     match kind {
-        GroupKind::PackedRows | GroupKind::SlottedRows => (numbers.len() as f64).max(1.0).log2(),
+        GroupKind::PackedRows | GroupKind::SlottedRows => 2.5,
         GroupKind::Column if numbers.len() <= COMPARED_MAX => 0.02 * numbers.len() as f64,
         GroupKind::Column if span < NEIGHBOURS_SPAN => 0.5,
         GroupKind::Column => 1.5,

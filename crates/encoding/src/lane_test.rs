@@ -4,16 +4,12 @@
 //! numbers, whose negative values then stand in the upper half. Within the numbers that lanes can hold, a
 //! subtraction modulo the lane takes care of all of that: `low <= x <= high` is `x - low <= high - low`.
 
-mod hashes;
-
 use std::ops::Range;
 
 use taut_types::Test;
 
 use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, wide};
-use crate::{Bitmap, VECTOR_ROWS};
-
-use hashes::Hashes;
+use crate::{Bitmap, Hashes, VECTOR_ROWS};
 
 /// Up to so many neighbouring numbers are looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;

@@ -3,7 +3,7 @@
 use std::ops::{Bound, Range};
 
 use arrow_buffer::BooleanBuffer;
-use taut_encoding::Bitmap;
+use taut_encoding::{Bitmap, Hashes};
 use taut_types::{ColumnTest, Test};
 
 /// Lists of distances below this become a table of one bit each.
@@ -20,8 +20,8 @@ pub(crate) enum FieldTest {
     Range { low: u64, span: u64, inside: bool },
     /// One bit for each distance; those beyond the table pass if `beyond`.
     Table { bits: Vec<u64>, beyond: bool },
-    /// Listed distances, ascending, pass if `inside`, else the others.
-    List { list: Vec<u64>, inside: bool },
+    /// Listed distances, ascending, pass if `inside`, else the others. Their hashes rule most others out.
+    List { list: Vec<u64>, hashes: Hashes, inside: bool },
 }
 
 impl FieldTest {
@@ -52,7 +52,7 @@ impl FieldTest {
                         }
                         Self::Table { bits, beyond: !inside }
                     }
-                    _ => Self::List { list, inside },
+                    _ => Self::List { hashes: Hashes::of(list.iter().copied()), list, inside },
                 }
             }
             Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Self::Fixed(!inside),
@@ -95,9 +95,10 @@ impl FieldTest {
                 let word = usize::try_from(distance / 64).ok().and_then(|word| bits.get(word));
                 word.map_or(*beyond, |word| word >> (distance % 64) & 1 != 0)
             }),
-            Self::List { list, inside } => {
-                retain(rows, selection, |row| list.binary_search(&distance(row)).is_ok() == *inside);
-            }
+            Self::List { list, hashes, inside } => retain(rows, selection, |row| {
+                let distance = distance(row);
+                (hashes.may_contain(distance) && list.binary_search(&distance).is_ok()) == *inside
+            }),
         }
     }
 }
@@ -213,6 +214,7 @@ mod tests {
             Test::OneOf([6].into()),
             Test::OneOf([-100, 4, 9, 70, 1 << 40].into()),
             Test::OneOf([i128::MIN, 5, 1 << 30, i128::MAX].into()),
+            Test::OneOf((0..3000).map(|number| number * 7 + 5).chain([1 << 40]).collect()),
             Test::BytesOneOf([].into()),
         ];
         for test in tests {

@@ -9,7 +9,7 @@ const BITS_MIN: usize = 64;
 
 /// A bit for each hash of a number, set where some number has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hashes {
+pub struct Hashes {
     /// A power of two.
     words: Vec<u32>,
     /// Bits of a product that are not of the hash.
@@ -18,7 +18,7 @@ pub(super) struct Hashes {
 
 impl Hashes {
     /// Those of some numbers.
-    pub(super) fn of(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
+    pub fn of(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
         let bits = (numbers.len() * BITS_PER_NUMBER).next_power_of_two().clamp(BITS_MIN, BITS_MAX);
         let mut hashes = Self { words: vec![0; bits / 32], shift: u32::BITS - bits.trailing_zeros() };
         for number in numbers {
@@ -28,8 +28,15 @@ impl Hashes {
         hashes
     }
 
+    /// Whether a number may be one of them.
+    #[inline(always)]
+    pub fn may_contain(&self, number: u64) -> bool {
+        let hash = hash(number, self.shift);
+        self.words[(hash / 32) as usize & (self.words.len() - 1)] >> (hash % 32) & 1 != 0
+    }
+
     /// Sets the byte of each number that may be one of them to 1, and the others to 0.
-    pub(super) fn mark(&self, numbers: impl Iterator<Item = u64>, bytes: &mut [u8]) {
+    pub(crate) fn mark(&self, numbers: impl Iterator<Item = u64>, bytes: &mut [u8]) {
         let (words, last, shift) = (self.words.as_slice(), self.words.len() - 1, self.shift);
         for (byte, number) in bytes.iter_mut().zip(numbers) {
             let hash = hash(number, shift);
@@ -54,7 +61,9 @@ mod tests {
             let hashes = Hashes::of((0..count).map(|number| u64::from(number) * 5_000));
             let marked = |numbers: Vec<u64>| {
                 let mut bytes = vec![2; numbers.len()];
-                hashes.mark(numbers.into_iter(), &mut bytes);
+                hashes.mark(numbers.iter().copied(), &mut bytes);
+                let may_contain = |number: &u64| u8::from(hashes.may_contain(*number));
+                assert_eq!(bytes, numbers.iter().map(may_contain).collect::<Vec<u8>>());
                 bytes.into_iter().map(usize::from).sum::<usize>()
             };
             assert_eq!(marked((0..count).map(|number| u64::from(number) * 5_000).collect()), count as usize);
