@@ -1,6 +1,9 @@
 //! From one bit per row to the numbers of the rows that are set.
 
 #[cfg(target_arch = "x86_64")]
+use arrow_buffer::ToByteSlice;
+
+#[cfg(target_arch = "x86_64")]
 use crate::kernels::Instructions;
 
 /// Appends the places of the bits that are set, ascending and counted from `first`.
@@ -23,49 +26,69 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
     }
 }
 
-/// Up to so many places of a word are taken one by one.
+/// Words whose bytes are looked at together.
 #[cfg(target_arch = "x86_64")]
-const SINGLE_MAX: u32 = 6;
+const LINE_WORDS: usize = 8;
+/// Of more bytes of a line than these, finding those that are not zero takes longer than writing the others too.
+#[cfg(target_arch = "x86_64")]
+const DENSE: u32 = 44;
 
-/// Of each byte of a word, the places of the bits that are set are looked up, and then widened. More cells are written
-/// than there are places; those that follow overwrite them.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,popcnt")]
 fn append_with_avx2(words: &[u64], first: u32, positions: &mut Vec<u32>) {
+    let (lines, rest) = words.as_chunks::<LINE_WORDS>();
+    for (line, first) in lines.iter().zip((first..).step_by(64 * LINE_WORDS)) {
+        append_of_line(line, first, positions);
+    }
+    if !rest.is_empty() {
+        let mut line = [0; LINE_WORDS];
+        line[..rest.len()].copy_from_slice(rest);
+        append_of_line(&line, first + 64 * (words.len() - rest.len()) as u32, positions);
+    }
+}
+
+/// Of each byte that is not zero, the places of the bits that are set are looked up, and then widened. More cells are
+/// written than there are places; those that follow overwrite them.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,bmi1,popcnt")]
+fn append_of_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>) {
     use std::arch::x86_64::*;
 
-    /// Words whose places are written without another look at the capacity.
-    const WORDS: usize = 8;
-    for (words, first) in words.chunks(WORDS).zip((first..).step_by(64 * WORDS)) {
-        if words.iter().fold(0, |all, word| all | word) == 0 {
-            continue;
-        }
-        positions.reserve(64 * WORDS + 8);
-        let spare = positions.spare_capacity_mut();
-        let mut written = 0;
-        for (word, base) in words.iter().zip((first..).step_by(64)) {
-            let mut word = *word;
-            let count = word.count_ones();
-            if count <= SINGLE_MAX {
-                for cell in &mut spare[written..written + count as usize] {
-                    cell.write(base + word.trailing_zeros());
-                    word &= word - 1;
-                }
-                written += count as usize;
-                continue;
-            }
-            for (byte, base) in word.to_le_bytes().into_iter().zip((base..).step_by(8)) {
-                let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(PLACES[byte as usize] as i64));
-                let rows = _mm256_add_epi32(places, _mm256_set1_epi32(base as i32));
-                let cells = &mut spare[written..written + 8];
-                // SAFETY: the slice has the 32 bytes that are written, at any alignment.
-                unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), rows) };
-                written += byte.count_ones() as usize;
-            }
-        }
-        // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
-        unsafe { positions.set_len(positions.len() + written) };
+    let zeros = |half: usize| {
+        // SAFETY: a half has the 32 bytes that are loaded, at any alignment.
+        let bytes = unsafe { _mm256_loadu_si256(line.as_ptr().cast::<__m256i>().add(half)) };
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) as u32
+    };
+    let mut left = !(u64::from(zeros(0)) | u64::from(zeros(1)) << 32);
+    if left == 0 {
+        return;
     }
+    positions.reserve(64 * LINE_WORDS + 8);
+    let spare = positions.spare_capacity_mut();
+    let mut written = 0;
+    let mut write = |byte: u8, base: u32| {
+        let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(PLACES[byte as usize] as i64));
+        let rows = _mm256_add_epi32(places, _mm256_set1_epi32(base as i32));
+        let cells = &mut spare[written..written + 8];
+        // SAFETY: the slice has the 32 bytes that are written, at any alignment.
+        unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), rows) };
+        written += byte.count_ones() as usize;
+    };
+    let bytes = line.to_byte_slice();
+    if left.count_ones() > DENSE {
+        for (byte, base) in bytes.iter().zip((first..).step_by(8)) {
+            write(*byte, base);
+        }
+    } else {
+        while left != 0 {
+            let place = left.trailing_zeros();
+            write(bytes[place as usize], first + 8 * place);
+            left &= left - 1;
+        }
+    }
+    // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
+    unsafe { positions.set_len(positions.len() + written) };
 }
 
 /// For each byte the places of its bits that are set, in a byte each from the lowest one on.

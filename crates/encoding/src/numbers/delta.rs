@@ -256,9 +256,10 @@ impl Delta {
             let (mut sum, mut next) = (S::from_number(self.firsts.value(vector)), 1);
             if these.len() > FEW_ROWS {
                 let last = *these.last().unwrap_or(first) as usize % VECTOR_ROWS;
-                numbers[0] = sum;
-                for row in 1..=last {
-                    numbers[row] = numbers[row - 1].sum(numbers[row]);
+                numbers[0] = S::default();
+                for number in &mut numbers[..=last] {
+                    sum = sum.sum(*number);
+                    *number = sum;
                 }
                 out.extend(these.iter().map(|row| O::from_number(numbers[*row as usize % VECTOR_ROWS].to_number())));
                 continue;

@@ -25,14 +25,18 @@ use crate::{Bitmap, VECTOR_ROWS};
 
 /// Vectors whose rows are counted together to choose how they are read.
 const DENSITY_VECTORS: usize = 16;
-/// Up to so many rows in a vector, each is read by itself; more cost as much as unpacking it.
-const SINGLE_ROWS_MAX: usize = 128;
 /// Up to so many neighbours of a vector are read without unpacking it: its other lines need not come from memory then.
 const EXTRACTED_ROWS_MAX: usize = 16;
 /// Bytes of a line of the cache.
 const LINE_BYTES: usize = 64;
 /// Where a row is wanted of so many bytes, reading all of them in order takes less time than waiting for the line of each.
-const TOUCHED_BYTES_PER_ROW: usize = 400;
+const TOUCHED_BYTES_PER_ROW: usize = 128;
+
+/// Up to so many rows in a vector, each is read by itself; more cost as much as unpacking it, the sooner the more lanes a
+/// register has.
+const fn single_rows_max<L>() -> usize {
+    8 + 32 * size_of::<L>()
+}
 
 /// Bit-packed numbers.
 #[derive(Clone, Debug)]
@@ -173,16 +177,16 @@ impl Packed {
     }
 
     fn append_lanes_at<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
-        let base = O::from_number(self.base);
-        self.touch(positions);
+        self.touch::<L>(positions);
+        if positions.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
+            return self.append_single::<L, O>(positions, out);
+        }
         // Bounds of sixteen vectors at a time cost little; few rows in all of them are taken one by one.
         while let Some(first) = positions.first() {
             let end = (*first as usize / VECTOR_ROWS + DENSITY_VECTORS) * VECTOR_ROWS;
             let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
-            if these.len() <= SINGLE_ROWS_MAX * DENSITY_VECTORS {
-                append_extracted::<L, O>(self.width, self.data.typed_data(), these, out, |lane| {
-                    base.plus(lane.to_u64())
-                });
+            if these.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
+                self.append_single::<L, O>(these, out);
             } else {
                 self.append_picked::<L, O>(these, out);
             }
@@ -190,13 +194,19 @@ impl Packed {
         }
     }
 
+    /// Takes the numbers one by one.
+    fn append_single<L: Lane, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        let base = O::from_number(self.base);
+        append_extracted::<L, O>(self.width, self.data.typed_data(), positions, out, |lane| base.plus(lane.to_u64()));
+    }
+
     /// Has the vectors of some rows come to the cache one after the other, where a good part of them is wanted: memory
     /// gives what is asked for in order several times as fast.
-    fn touch(&self, rows: &[u32]) {
+    fn touch<L: Lane>(&self, rows: &[u32]) {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
         let vector_bytes = packed_bytes(self.width);
         let vectors = *first as usize / VECTOR_ROWS..*last as usize / VECTOR_ROWS + 1;
-        let is_unpacked = rows.len() > SINGLE_ROWS_MAX * vectors.len();
+        let is_unpacked = rows.len() > single_rows_max::<L>() * vectors.len();
         if !is_unpacked && rows.len() * TOUCHED_BYTES_PER_ROW >= vectors.len() * vector_bytes {
             let bytes = &self.data[vectors.start * vector_bytes..vectors.end * vector_bytes];
             std::hint::black_box(bytes.chunks(LINE_BYTES).fold(0, |all, line| all ^ line[0]));

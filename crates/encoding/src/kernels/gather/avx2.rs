@@ -95,6 +95,42 @@ gather!(gather_16, u16, eight_of::<16, u16>);
 gather!(gather_32, u32, eight_of::<32, u32>);
 gather!(gather_64, u64, eight_of_64);
 
+/// Four places of 32 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn four_of(places: __m128i) -> [usize; 4] {
+    let (low, high) = (_mm_cvtsi128_si64(places) as u64, _mm_extract_epi64::<1>(places) as u64);
+    [low as u32 as usize, (low >> 32) as usize, high as u32 as usize, (high >> 32) as usize]
+}
+
+/// The words of 32 bits at eight places, each loaded by itself: the instruction that gathers them is slower where it is
+/// done in microcode, and lets fewer of them come from memory at a time.
+///
+/// # Safety
+/// There must be a word at each place.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn words_32(base: *const i32, places: __m256i) -> __m256i {
+    let [a, b, c, d] = four_of(_mm256_castsi256_si128(places));
+    let [e, f, g, h] = four_of(_mm256_extracti128_si256::<1>(places));
+    // SAFETY: the caller knows that there are words at these places.
+    let word = |place: usize| unsafe { base.add(place).read() };
+    _mm256_setr_epi32(word(a), word(b), word(c), word(d), word(e), word(f), word(g), word(h))
+}
+
+/// As [`words_32`], of 64 bits at four places.
+///
+/// # Safety
+/// As there.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn words_64(base: *const i64, places: __m128i) -> __m256i {
+    let [a, b, c, d] = four_of(places);
+    // SAFETY: the caller knows that there are words at these places.
+    let word = |place: usize| unsafe { base.add(place).read() };
+    _mm256_setr_epi64x(word(a), word(b), word(c), word(d))
+}
+
 /// The numbers at eight rows, for lanes of up to 32 bits.
 ///
 /// # Safety
@@ -112,16 +148,13 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     let words = _mm256_add_epi32(_mm256_slli_epi32::<5>(words), lane_words);
     let lane_bits = _mm256_mullo_epi16(_mm256_and_si256(lanes, all(lanes_of_word - 1)), all(BITS));
     let lane_of = |words| _mm256_and_si256(_mm256_srlv_epi32(words, lane_bits), all((u32::MAX >> (32 - BITS)) as i32));
+    let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
+    // Where a number ends in its first word, that word once more: its bits come above those of the number.
+    let next = _mm256_add_epi32(words, _mm256_and_si256(is_split, all(32)));
     let base = packed.as_ptr().cast();
     // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a multiple of
-    // 128 bytes.
-    let low = unsafe { _mm256_i32gather_epi32::<4>(base, words) };
-    let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
-    // SAFETY: a number that does not end in its word has bits in the next one of its lane.
-    let high = unsafe {
-        let words = _mm256_add_epi32(words, all(32));
-        _mm256_mask_i32gather_epi32::<4>(_mm256_setzero_si256(), base, words, is_split)
-    };
+    // 128 bytes. A number that does not end in its word has bits in the next one of its lane.
+    let (low, high) = unsafe { (words_32(base, words), words_32(base, next)) };
     let low = _mm256_srlv_epi32(lane_of(low), shifts);
     let high = _mm256_sllv_epi32(lane_of(high), _mm256_sub_epi32(all(BITS), shifts));
     let number = all((u32::MAX >> (32 - width)) as i32);
@@ -151,16 +184,12 @@ unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS
         (_mm256_extracti128_si256::<1>(words), _mm256_extracti128_si256::<1>(shifts)),
     ];
     for ((words, shifts), numbers) in halves.into_iter().zip(numbers.as_chunks_mut::<{ ROWS / 2 }>().0) {
+        let is_split = _mm_cmpgt_epi32(_mm_add_epi32(shifts, _mm_set1_epi32(width as i32)), _mm_set1_epi32(64));
+        let next = _mm_add_epi32(words, _mm_and_si128(is_split, _mm_set1_epi32(16)));
         let shifts = _mm256_cvtepu32_epi64(shifts);
-        // SAFETY: all rows are of the packed vectors, so their words are.
-        let low = unsafe { _mm256_i32gather_epi64::<8>(base, words) };
-        let ends = _mm256_add_epi64(shifts, _mm256_set1_epi64x(width as i64));
-        let is_split = _mm256_cmpgt_epi64(ends, _mm256_set1_epi64x(64));
-        // SAFETY: a number that does not end in its word has bits in the next one of its lane.
-        let high = unsafe {
-            let words = _mm_add_epi32(words, _mm_set1_epi32(16));
-            _mm256_mask_i32gather_epi64::<8>(_mm256_setzero_si256(), base, words, is_split)
-        };
+        // SAFETY: all rows are of the packed vectors, so their words are. A number that does not end in its word has
+        // bits in the next one of its lane.
+        let (low, high) = unsafe { (words_64(base, words), words_64(base, next)) };
         let low = _mm256_srlv_epi64(low, shifts);
         let high = _mm256_sllv_epi64(high, _mm256_sub_epi64(_mm256_set1_epi64x(64), shifts));
         let found = _mm256_and_si256(_mm256_or_si256(low, high), number);
