@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use taut_types::Test;
 
-use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, wide};
+use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, unpack_lanes, wide};
 use crate::{Bitmap, Hashes, VECTOR_ROWS};
 
 /// Up to so many neighbouring numbers are looked up in a table.
@@ -198,7 +198,7 @@ impl<L: Lane> LaneTest<L> {
             unpack(width, packed, &mut bytes, move |lane| u8::from(lane.minus(low) <= span));
         } else {
             let mut lanes = [L::default(); VECTOR_ROWS];
-            unpack(width, packed, &mut lanes, |lane| lane);
+            unpack_lanes(width, packed, &mut lanes);
             self.test(&lanes, &mut bytes);
         }
         self.finish(&bytes)

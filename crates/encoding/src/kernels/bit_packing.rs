@@ -164,6 +164,23 @@ pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O;
     unpack_into(width, packed, unsafe { &mut *cells }, map);
 }
 
+/// Unpacks a vector as it is.
+///
+/// # Panics
+/// As [`unpack`].
+#[inline]
+pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VECTOR_ROWS]) {
+    assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
+    if width == 0 {
+        return out.fill(L::default());
+    }
+    let cells = out.as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
+    // SAFETY: `MaybeUninit<L>` has the layout of `L`, and only values of `L` are written through it.
+    if !L::unpack_lanes(width, packed, unsafe { &mut *cells }) {
+        unpack(width, packed, out, |lane| lane);
+    }
+}
+
 /// Unpacks a vector to the end of `out`, passing each number through `map`.
 ///
 /// # Panics
@@ -297,6 +314,9 @@ mod tests {
             let mut unpacked = [L::default(); VECTOR_ROWS];
             unpack(width, &packed, &mut unpacked, |lane| lane);
             assert!(unpacked == masked, "unpack, width {width} of {}", L::BITS);
+            unpacked.fill(L::default());
+            unpack_lanes(width, &packed, &mut unpacked);
+            assert!(unpacked == masked, "unpack lanes, width {width} of {}", L::BITS);
             let mut appended = vec![7_i64];
             append_unpacked(width, &packed, &mut appended, |lane| lane.to_u64() as i64);
             let wide: Vec<i64> = std::iter::once(7).chain(masked.iter().map(|lane| lane.to_u64() as i64)).collect();

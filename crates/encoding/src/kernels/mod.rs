@@ -17,14 +17,18 @@ mod keep;
 mod loops;
 mod masks;
 mod positions;
+mod prefetch;
 mod views;
 mod wide;
 
-pub(crate) use bit_packing::{Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack};
+pub(crate) use bit_packing::{
+    Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack, unpack_lanes,
+};
 pub(crate) use compress::{Compress, compress};
 pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes};
 pub(crate) use positions::append_positions;
+pub(crate) use prefetch::{LINE_BYTES, prefetch};
 pub(crate) use views::Views;
 pub(crate) use wide::wide;

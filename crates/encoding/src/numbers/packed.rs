@@ -16,8 +16,8 @@ use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
-    Lane, MASK_WORDS, Source, append_extracted, append_unpacked, extract, mask_of_bytes, pack, packed_bytes, unpack,
-    wide,
+    LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_unpacked, extract, mask_of_bytes, pack,
+    packed_bytes, prefetch, unpack, unpack_lanes, wide,
 };
 use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::{Native, with_lane};
@@ -27,15 +27,17 @@ use crate::{Bitmap, VECTOR_ROWS};
 const DENSITY_VECTORS: usize = 16;
 /// Up to so many neighbours of a vector are read without unpacking it: its other lines need not come from memory then.
 const EXTRACTED_ROWS_MAX: usize = 16;
-/// Bytes of a line of the cache.
-const LINE_BYTES: usize = 64;
-/// Where a row is wanted of so many bytes, reading all of them in order takes less time than waiting for the line of each.
-const TOUCHED_BYTES_PER_ROW: usize = 128;
+/// Where a row is wanted of so many bytes, all of them come from memory in order in less time than the line of each.
+const ASKED_BYTES_PER_ROW: usize = 128;
+/// Rows that are taken while lines of others come from memory.
+const BATCH_ROWS: usize = 48;
+/// Bytes by which what comes from memory is ahead of what is read.
+const AHEAD_BYTES: usize = 2048;
 
 /// Up to so many rows in a vector, each is read by itself; more cost as much as unpacking it, the sooner the more lanes a
 /// register has.
 const fn single_rows_max<L>() -> usize {
-    8 + 32 * size_of::<L>()
+    40 * size_of::<L>()
 }
 
 /// Bit-packed numbers.
@@ -177,7 +179,6 @@ impl Packed {
     }
 
     fn append_lanes_at<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
-        self.touch::<L>(positions);
         if positions.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
             return self.append_single::<L, O>(positions, out);
         }
@@ -194,22 +195,25 @@ impl Packed {
         }
     }
 
-    /// Takes the numbers one by one.
+    /// Takes the numbers one by one. Where a good part of their vectors' lines is wanted, all lines are asked for in order,
+    /// ahead of the rows: memory then gives several times as many of them.
     fn append_single<L: Lane, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
-        let base = O::from_number(self.base);
-        append_extracted::<L, O>(self.width, self.data.typed_data(), positions, out, |lane| base.plus(lane.to_u64()));
-    }
-
-    /// Has the vectors of some rows come to the cache one after the other, where a good part of them is wanted: memory
-    /// gives what is asked for in order several times as fast.
-    fn touch<L: Lane>(&self, rows: &[u32]) {
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
-        let vector_bytes = packed_bytes(self.width);
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
+        let (base, width, packed) = (O::from_number(self.base), self.width, self.data.typed_data());
+        let vector_bytes = packed_bytes(width);
         let vectors = *first as usize / VECTOR_ROWS..*last as usize / VECTOR_ROWS + 1;
-        let is_unpacked = rows.len() > single_rows_max::<L>() * vectors.len();
-        if !is_unpacked && rows.len() * TOUCHED_BYTES_PER_ROW >= vectors.len() * vector_bytes {
-            let bytes = &self.data[vectors.start * vector_bytes..vectors.end * vector_bytes];
-            std::hint::black_box(bytes.chunks(LINE_BYTES).fold(0, |all, line| all ^ line[0]));
+        let mut bytes = &self.data[vectors.start * vector_bytes..vectors.end * vector_bytes];
+        if positions.len() * ASKED_BYTES_PER_ROW < bytes.len() {
+            return append_extracted(width, packed, positions, out, |lane: L| base.plus(lane.to_u64()));
+        }
+        let batch_bytes = bytes.len().div_ceil(positions.len().div_ceil(BATCH_ROWS)).next_multiple_of(LINE_BYTES);
+        prefetch(&bytes[..AHEAD_BYTES.min(bytes.len())]);
+        bytes = bytes.get(AHEAD_BYTES..).unwrap_or_default();
+        for positions in positions.chunks(BATCH_ROWS) {
+            let (next, rest) = bytes.split_at(batch_bytes.min(bytes.len()));
+            prefetch(next);
+            bytes = rest;
+            append_extracted(width, packed, positions, out, |lane: L| base.plus(lane.to_u64()));
         }
     }
 
@@ -221,7 +225,7 @@ impl Packed {
             let vector = *first as usize / VECTOR_ROWS;
             let end = (vector + 1) * VECTOR_ROWS;
             let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
-            unpack(self.width, self.vector::<L>(vector), &mut lanes, |lane| lane);
+            unpack_lanes(self.width, self.vector::<L>(vector), &mut lanes);
             out.extend(these.iter().map(|row| base.plus(lanes[*row as usize % VECTOR_ROWS].to_u64())));
             positions = rest;
         }
