@@ -208,14 +208,13 @@ impl Encoding {
 
     /// Whether a design may force this encoding on a column of this type in this kind of group.
     ///
-    /// `constant` cannot be forced, because data may always break it. Packed rows are made of fields of a fixed
-    /// number of bits, and slotted rows of plain values, which leaves them fewer.
+    /// Packed rows are made of fields of a fixed number of bits, and slotted rows of plain values, which leaves them
+    /// fewer.
     pub fn is_allowed(self, logical_type: LogicalType, kind: GroupKind) -> bool {
         let fits_type = match self {
-            Self::Plain | Self::Dictionary | Self::RunLength => true,
+            Self::Plain | Self::Dictionary | Self::RunLength | Self::Constant => true,
             Self::BitPacked | Self::FrameOfReference | Self::Patched => !logical_type.is_bytes(),
             Self::Fsst | Self::FrontCoded => logical_type.is_bytes(),
-            Self::Constant => false,
             Self::Delta | Self::RunLengthDelta | Self::Bitmap | Self::TwoByteDelta => !logical_type.is_bytes(),
             Self::Alp => matches!(logical_type, LogicalType::Real | LogicalType::Double),
         };
