@@ -68,6 +68,7 @@ class Taut(Engine):
 
     def load(self, table, file, columns):
         self.connection.load(table, file, layout=self.layout, sort_by=", ".join(columns))
+        self.connection.sql("CHECKPOINT")
 
     def stored(self, table):
         return sum(path.stat().st_size for path in pathlib.Path(self.directory).rglob("*") if path.is_file())
