@@ -467,3 +467,25 @@ fn a_batch_that_the_optimizer_needs_not_is_no_stored_table() {
         }
     }
 }
+
+#[test]
+fn a_database_that_is_closed_is_let_go_by_the_threads_that_computed_rows_nobody_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("database");
+    for round in 0..20 {
+        let database = Database::open(&path).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let session = database.session();
+        if round == 0 {
+            session
+                .execute("CREATE TABLE t AS SELECT i, i % 1000 AS k FROM generate_series(1, 100000) AS g(i)")
+                .unwrap();
+        }
+        session.execute("INSERT INTO t VALUES (1, 1)").unwrap();
+        let mut rows = session.query("SELECT x.i, y.i FROM t AS x JOIN t AS y ON x.k = y.k").unwrap();
+        assert!(rows.next().unwrap().unwrap().num_rows() > 0);
+        drop((rows, session));
+        database.close();
+    }
+    // Nobody writes there any more either.
+    std::fs::remove_dir_all(&path).unwrap();
+}

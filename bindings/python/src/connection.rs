@@ -256,7 +256,12 @@ impl Connection {
             return Ok(());
         }
         let open = self.open.lock(py)?.take();
-        py.detach(|| drop(open));
+        py.detach(|| {
+            if let Some(Open { database, session }) = open {
+                drop(session);
+                database.close();
+            }
+        });
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use taut_query::{Engine, Mover, MoverOptions};
@@ -48,7 +49,8 @@ impl Settings {
     }
 }
 
-/// An open database. Clones are the same database; it closes with the last of them and of their sessions.
+/// An open database. Clones are the same database; it closes with the last of them, of their sessions and of rows that are
+/// still read.
 #[derive(Clone, Debug)]
 pub struct Database {
     store: Arc<Store>,
@@ -96,8 +98,8 @@ impl Shared {
     }
 }
 
-/// The threads of a database. They are told to stop when it closes, and not waited for, so that it can close on any
-/// thread, also on one of an asynchronous runtime.
+/// The threads of a database. They are told to stop when it is dropped, and not waited for, so that it can be dropped on
+/// any thread, also on one of an asynchronous runtime. [`Database::close`] waits.
 #[derive(Debug)]
 pub(crate) struct Background(Option<Runtime>);
 
@@ -114,6 +116,14 @@ impl Background {
         let runtime = self.0.as_ref().ok_or_else(Error::closed)?;
         let _waiting = Waiting::begin()?;
         Ok(runtime.block_on(future))
+    }
+
+    /// Waits until the threads have ended, but where this is one of theirs, or of another runtime.
+    fn end(mut self) {
+        let may_wait = !IS_WAITING.get() && Handle::try_current().is_err();
+        if let Some(runtime) = may_wait.then(|| self.0.take()).flatten() {
+            runtime.shutdown_timeout(END_WAIT);
+        }
     }
 }
 
@@ -146,6 +156,9 @@ pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output 
     })
     .await
 }
+
+/// What is waited at most for threads to end. A thread looks after that where it awaits something, and between batches.
+const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes of stack for the deepest expression that the parser lets through, in an unoptimized build too. Pages that are
 /// not touched are never there.
@@ -285,6 +298,18 @@ impl Database {
     /// When there is no table of that name.
     pub fn external_table(&self, name: &str) -> Result<ExternalTable, Error> {
         ExternalTable::new(self.session(), name, self.runtime.handle()?)
+    }
+
+    /// Closes the database, and waits until its threads have ended: the directory can be opened again, moved or removed
+    /// then. Other copies of this one, sessions, and rows that are not read to their end keep it open until they are
+    /// dropped. Dropping does not wait: a thread that still computes rows that nobody wants may hold the directory for
+    /// a moment.
+    pub fn close(self) {
+        let Self { store, mover, runtime } = self;
+        drop((store, mover));
+        if let Some(runtime) = Arc::into_inner(runtime) {
+            runtime.end();
+        }
     }
 
     /// The storage below.
