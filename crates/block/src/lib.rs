@@ -66,5 +66,5 @@ pub use taut_encoding::NullableNumbers;
 
 /// The most rows of a segment: positions in a segment fit 16 bits, counts 32.
 pub const SEGMENT_ROWS: usize = 65_536;
-/// Bytes of a page of rows, unless tuples are too long for it.
+/// Bytes of a page of rows, unless tuples are long.
 pub const PAGE_BYTES: usize = 32 << 10;

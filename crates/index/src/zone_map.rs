@@ -34,6 +34,9 @@ const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
 /// Zones are worth their bytes where they leave out at least this share of the numbers between all bounds, in the mean.
 const RULED_OUT_MIN: f64 = 1.0 / 32.0;
+/// Rows of zones that tell little, at least: of fifty columns they take 0.15 % of packed rows, and still rule out most of
+/// a segment where only the utmost values pass.
+const ALIKE_ROWS: u32 = 8192;
 
 /// Consecutive rows of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,8 +166,8 @@ impl Zone {
     }
 }
 
-/// These zones, or one in their place where they would hardly rule out more: where numbers lie in no order and no zone
-/// lacks the least and greatest of them by much. Zones with nulls are told from those without.
+/// These zones, or longer ones in their place where they would hardly rule out more: where numbers lie in no order and no
+/// zone lacks the least and greatest of them by much. Zones with nulls are told from those without.
 pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
     let spans: Option<f64> = zones.iter().map(Zone::span).sum();
     let is_alike = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
@@ -172,7 +175,20 @@ pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
     let hull = zones.iter().cloned().reduce(Zone::joined);
     let is_wide =
         |hull: &Zone| hull.span().is_some_and(|span| spans >= (1.0 - RULED_OUT_MIN) * span * zones.len() as f64);
-    hull.filter(is_wide).map_or(zones, |hull| vec![hull])
+    if !hull.as_ref().is_some_and(is_wide) {
+        return zones;
+    }
+    let (mut joined, mut start): (Vec<Zone>, u32) = (Vec::new(), 0);
+    for zone in zones {
+        match joined.pop_if(|last| last.rows_end - start < ALIKE_ROWS) {
+            Some(last) => joined.push(last.joined(zone)),
+            None => {
+                start = joined.last().map_or(0, |last| last.rows_end);
+                joined.push(zone);
+            }
+        }
+    }
+    joined
 }
 
 impl ZoneMap {
@@ -559,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_that_tell_nothing_apart_are_one() {
+    fn zones_that_tell_little_apart_are_joined() {
         let zone = |rows_end, nulls, min, max, is_ascending| {
             let bounds = Some((Key::Number(min), Some(Key::Number(max))));
             Zone { rows_end, nulls, bounds, is_ascending }
@@ -579,6 +595,12 @@ mod tests {
         assert_eq!(count(&[least, zone(20, 0, 0, 9, false)]), 2);
         assert_eq!(count(&wide[..1]), 1);
         assert_eq!(count(&[]), 0);
+        // Long ones stay, and short ones become as long.
+        let long =
+            |rows: u32| (1..=30_000 / rows).map(|place| zone(place * rows, 0, 0, 1000, false)).collect::<Vec<_>>();
+        assert_eq!(join_alike(long(10_000)), long(10_000));
+        let ends: Vec<u32> = join_alike(long(1000)).iter().map(|zone| zone.rows_end).collect();
+        assert_eq!(ends, [9000, 18_000, 27_000, 30_000]);
     }
 
     #[test]

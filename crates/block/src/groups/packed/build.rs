@@ -12,6 +12,11 @@ use crate::groups::pages::{Directory, HEAD_BYTES, INLINE_BYTES_MAX, Overflow, PA
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
 
+/// Pages with room for fewer tuples than this are longer, up to a length: what each page has beside tuples would otherwise
+/// take a five-hundredth of a block.
+const PAGE_ROWS_WANTED: usize = 512;
+const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
+
 /// The sections of a piece, and the rows at which its pages end.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
@@ -126,7 +131,8 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
         let whole = bits.next_multiple_of(8);
         let tuple_bits = if (whole - bits) * 32 <= bits { whole } else { bits };
         let needed = PAGE_HEAD_BYTES + PADDING + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest);
-        if needed <= page_bytes {
+        let is_long = page_bytes >= LONG_PAGE_BYTES || PAGE_ROWS_WANTED * tuple_bits <= page_bytes * 8;
+        if needed <= page_bytes && is_long {
             return (page_bytes, tuple_bits);
         }
         page_bytes *= 2;
