@@ -23,7 +23,7 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err, inter
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
@@ -287,9 +287,7 @@ impl ExecutionPlan for ChangedRowsExec {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let rows = self.input.execute(partition, context)?.map(move |batch| {
             let _timer = metrics.elapsed_compute().timer();
-            let output = sorter.batch(&batch?)?;
-            metrics.record_output(output.num_rows());
-            Ok(output)
+            Ok(sorter.batch(&batch?)?.record_output(&metrics))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }

@@ -11,6 +11,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
+use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use taut_block::{BlockError, TestHistory};
 use taut_store::OpenBlock;
@@ -169,11 +170,10 @@ pub fn open(
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
                 let batch = reader.batch(&selection, rows, &output, metrics.report())?;
-                metrics.baseline.record_output(batch.num_rows());
                 gathered.push(batch)?;
                 while let Some(batch) = gathered.next() {
                     running.stop();
-                    yield batch;
+                    yield batch.record_output(&metrics.baseline);
                     running.restart();
                 }
             }
@@ -186,7 +186,7 @@ pub fn open(
         }
         gathered.finish()?;
         while let Some(batch) = gathered.next() {
-            yield batch;
+            yield batch.record_output(&metrics.baseline);
         }
     };
     Box::pin(RecordBatchStreamAdapter::new(schema, stream))

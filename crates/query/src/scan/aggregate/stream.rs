@@ -9,7 +9,9 @@ use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
+};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use roaring::RoaringBitmap;
@@ -219,24 +221,21 @@ pub fn open(
             if !table.fits() {
                 // The final aggregation merges states of a group that come more than once.
                 for batch in table.take()? {
-                    metrics.baseline.record_output(batch.num_rows());
-                    yield batch;
+                    yield batch.record_output(&metrics.baseline);
                 }
             }
             // A segment takes milliseconds: whoever cancels, or waits for this thread, has a chance in between.
             tokio::task::yield_now().await;
         }
         for batch in table.take()? {
-            metrics.baseline.record_output(batch.num_rows());
-            yield batch;
+            yield batch.record_output(&metrics.baseline);
         }
         // Groups that are in blocks too come a second time; the final aggregation merges them.
         if let Some(of_pages) = &work.of_pages {
             let mut states = of_pages.execute(partition, context)?;
             while let Some(batch) = states.next().await {
                 let batch = batch?;
-                metrics.baseline.record_output(batch.num_rows());
-                yield batch;
+                yield batch.record_output(&metrics.baseline);
             }
         }
         metrics.baseline.done();
