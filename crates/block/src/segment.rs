@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use taut_encoding::Bitmap;
 use taut_index::RowRanges;
-use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest};
+use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest, UnlessNull};
 
 use crate::groups::Piece;
 use crate::order::{TestHistory, expected_share, rank};
@@ -50,6 +50,9 @@ pub(crate) enum IndexUse {
     WhereCheaper,
     Always,
 }
+
+/// Column tests with their places in the history of a predicate, and row tests.
+type TestsHere<'t> = (Vec<(usize, &'t ColumnTest)>, Vec<&'t Arc<dyn RowTest>>);
 
 /// A column test with what is known of it before values are looked at.
 pub(crate) struct Planned<'t> {
@@ -143,7 +146,8 @@ impl<'a> SegmentReader<'a> {
         }
         // A segment has at most 65,536 rows.
         let mut ranges = RowRanges::full(self.rows as u32);
-        let mut planned = self.plan(&predicate.column_tests, history, &mut ranges, report)?;
+        let (column_tests, row_tests) = self.tests_here(predicate)?;
+        let mut planned = self.plan(&column_tests, history, &mut ranges, report)?;
         if ranges.is_empty() {
             report.segments_skipped += 1;
             report.paths |= AccessPaths::ZONE_MAP;
@@ -170,7 +174,7 @@ impl<'a> SegmentReader<'a> {
             return Ok(Selection::none());
         }
         report.rows_in += ranges.rows() - excluded;
-        if predicate.row_tests.is_empty()
+        if row_tests.is_empty()
             && planned.iter().all(Planned::is_answered)
             && let Some(selection) = Selection::of_few(&ranges, self.rows, |row| self.is_left_out(row))
         {
@@ -206,7 +210,7 @@ impl<'a> SegmentReader<'a> {
             self.leave_out(&mut selection, &ranges);
         }
         // In the order in which they were written: one may fail on rows that those before it rule out.
-        for test in &predicate.row_tests {
+        for test in row_tests {
             self.filter_rows(test, &ranges, &mut selection, report)?;
         }
         Ok(Selection::of(selection))
@@ -234,28 +238,49 @@ impl<'a> SegmentReader<'a> {
         Ok(())
     }
 
+    /// The column tests with their places in the predicate, and the row tests. Where a column has no nulls in this segment,
+    /// the test on it that a row test amounts to then is one of them, with a place behind all others.
+    fn tests_here<'t>(&self, predicate: &'t Predicate) -> Result<TestsHere<'t>, BlockError> {
+        let Predicate { column_tests, row_tests } = predicate;
+        let mut here: TestsHere<'t> = (column_tests.iter().enumerate().collect(), Vec::new());
+        for (place, row_test) in row_tests.iter().enumerate() {
+            let mut is_answered = false;
+            if !self.ignore_zones
+                && let Some(UnlessNull { test, is_exact }) = row_test.unless_null()
+                && self.block.summary(self.sections, test.column)?.segment(self.segment).nulls == 0
+            {
+                here.0.push((column_tests.len() + place, test));
+                is_answered = *is_exact;
+            }
+            if !is_answered {
+                here.1.push(row_test);
+            }
+        }
+        Ok(here)
+    }
+
     /// Asks zone maps about each test, and brings the tests into the order in which they run.
     fn plan<'t>(
         &self,
-        tests: &'t [ColumnTest],
+        tests: &[(usize, &'t ColumnTest)],
         history: &TestHistory,
         ranges: &mut RowRanges,
         report: &mut ScanReport,
     ) -> Result<Vec<Planned<'t>>, BlockError> {
         if self.ignore_zones {
-            let planned = |(place, test)| Planned {
+            let planned = |(place, test): &(usize, &'t ColumnTest)| Planned {
                 test,
-                place,
+                place: *place,
                 certain: RowRanges::none(),
                 uncertain: ranges.clone(),
                 share: 0.0,
                 rank: 0.0,
             };
-            return Ok(tests.iter().enumerate().map(planned).collect());
+            return Ok(tests.iter().map(planned).collect());
         }
         let summaries: Vec<Arc<ColumnSummary>> =
-            tests.iter().map(|test| self.block.summary(self.sections, test.column)).collect::<Result<_, _>>()?;
-        for (test, summary) in tests.iter().zip(&summaries) {
+            tests.iter().map(|(_, test)| self.block.summary(self.sections, test.column)).collect::<Result<_, _>>()?;
+        for ((_, test), summary) in tests.iter().zip(&summaries) {
             let zones = summary.zones(self.segment);
             report.zones += zones.zones().len() as u64;
             report.zones_skipped += zones.candidates(test, ranges) as u64;
@@ -268,8 +293,7 @@ impl<'a> SegmentReader<'a> {
         let mut planned: Vec<_> = tests
             .iter()
             .zip(&summaries)
-            .enumerate()
-            .map(|(place, (test, summary))| {
+            .map(|(&(place, test), summary)| {
                 let zones = summary.zones(self.segment);
                 let certain = zones.certain(test);
                 let share = if is_asked { expected_share(test, zones) } else { 1.0 };

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use common::{Answer, Excluded, InMemory, KeyTest, build, check_aggregation, designs, digest, forced, open};
+use common::{Answer, Excluded, InMemory, KeyTest, NullOr, build, check_aggregation, designs, digest, forced, open};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
@@ -68,6 +68,12 @@ fn cases(model: &Model, random: &mut StdRng) -> Vec<Case> {
         case.passing.retain(|row| test.admits(model.value(*row, test.column)));
         case.predicate.column_tests.push(test);
         cases.push(case);
+    }
+    for is_exact in [true, false] {
+        let test = NullOr::new(&model.schema, tests[random.random_range(0..tests.len())].clone(), is_exact);
+        let passes = |row: &usize| test.admits(model.value(*row, test.columns[0]));
+        let passing = (0..model.rows.len()).filter(passes).collect();
+        cases.push(Case { predicate: Predicate { column_tests: vec![], row_tests: vec![Arc::new(test)] }, passing });
     }
     cases
 }
@@ -409,4 +415,28 @@ fn row_tests_fail_only_on_rows_that_are_left() {
         let passing = block.open_segment(&sections, 0).filter(&predicate, &mut ScanReport::default()).unwrap();
         assert_eq!(passing.len(), model.filter(&predicate.column_tests).len(), "{name}");
     }
+}
+
+#[test]
+fn row_tests_that_nulls_pass_need_no_values_where_there_are_none() {
+    let mut seen = [false; 2];
+    for table in tables(SEED).into_iter().filter(|table| table.name == "Few" || table.name == "8192 rows") {
+        let model = Model::of(&table);
+        let tests = tests_for(&model, &mut StdRng::seed_from_u64(SEED));
+        for (name, design) in designs(&table.schema) {
+            let images = build(&table.schema, &design, &table.batches).unwrap();
+            let (block, sections) = open(&images[0]);
+            for test in tests.iter().step_by(5) {
+                let has_nulls = (0..model.rows.len()).any(|row| model.value(row, test.column).is_none());
+                let row_test = NullOr::new(&table.schema, test.clone(), true);
+                let predicate = Predicate { column_tests: vec![], row_tests: vec![Arc::new(row_test)] };
+                let mut report = ScanReport::default();
+                block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
+                let evaluated = report.row_tests + report.dictionary_tests;
+                assert_eq!(evaluated, u64::from(has_nulls), "{}, {name}: {test:?}", table.name);
+                seen[usize::from(has_nulls)] = true;
+            }
+        }
+    }
+    assert_eq!(seen, [true; 2]);
 }

@@ -32,7 +32,7 @@ pub use design::{
 pub use key::{Key, equal_numbers, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
 pub use logical_type::{LogicalType, UnsupportedType};
 pub use partitioning::Partitioning;
-pub use predicate::{ColumnTest, Predicate, RowTest, Test};
+pub use predicate::{ColumnTest, Predicate, RowTest, Test, UnlessNull};
 pub use schema::{Column, ColumnIndex, Schema, SchemaError};
 pub use sketch::DistinctSketch;
 pub use statistics::ColumnStatistics;

@@ -183,6 +183,20 @@ pub trait RowTest: Debug + Send + Sync {
     /// # Errors
     /// When the evaluation itself fails, such as on a division by zero.
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError>;
+
+    /// What it amounts to where a column has no nulls, if storage can look into that.
+    fn unless_null(&self) -> Option<&UnlessNull> {
+        None
+    }
+}
+
+/// What a row test amounts to on the rows in which a column is not null.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnlessNull {
+    /// The test on that column: of these rows, those that pass the row test pass it.
+    pub test: ColumnTest,
+    /// Whether those that pass it pass the row test.
+    pub is_exact: bool,
 }
 
 /// A conjunction of tests. Without any, every row passes.

@@ -14,8 +14,8 @@ use roaring::RoaringBitmap;
 use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections, SegmentReader, Selection};
 use taut_testkit::Model;
 use taut_types::{
-    Abstraction, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout, LogicalType,
-    RowTest, Schema, SortColumn, TableDesign, key_at,
+    Abstraction, ColumnIndex, ColumnTest, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout,
+    LogicalType, RowTest, Schema, SortColumn, TableDesign, UnlessNull, key_at,
 };
 
 /// Sections in memory. Counts how often each is asked for.
@@ -277,6 +277,41 @@ impl RowTest for KeyTest {
             (self.answer)(&keys).map_err(|()| ArrowError::ComputeError("a value that fails".to_owned()))
         };
         (0..rows).map(answer).collect::<Result<BooleanArray, _>>()
+    }
+}
+
+/// A test of rows that nulls of a column pass, and values as a column test says or, where that is not exact, half of them.
+#[derive(Debug)]
+pub struct NullOr {
+    pub columns: [ColumnIndex; 1],
+    pub logical: LogicalType,
+    pub unless_null: UnlessNull,
+}
+
+impl NullOr {
+    pub fn new(schema: &Schema, test: ColumnTest, is_exact: bool) -> Self {
+        let logical = schema.column(test.column).logical_type;
+        Self { columns: [test.column], logical, unless_null: UnlessNull { test, is_exact } }
+    }
+
+    pub fn admits(&self, key: Option<&Key>) -> bool {
+        let UnlessNull { test, is_exact } = &self.unless_null;
+        key.is_none_or(|key| test.admits(Some(key)) && (*is_exact || digest(&Some(key.clone())).unwrap() % 2 == 1))
+    }
+}
+
+impl RowTest for NullOr {
+    fn columns(&self) -> &[ColumnIndex] {
+        &self.columns
+    }
+
+    fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
+        let key = |row| key_at(&columns[0], self.logical, row);
+        Ok((0..rows).map(|row| Some(self.admits(key(row).as_ref()))).collect())
+    }
+
+    fn unless_null(&self) -> Option<&UnlessNull> {
+        Some(&self.unless_null)
     }
 }
 

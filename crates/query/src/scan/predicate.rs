@@ -4,6 +4,8 @@
 //! blocks answer on encoded data. Anything else becomes a [`RowTest`] that evaluates the expression itself on decoded
 //! columns. Both are exact. Where an expression merely implies bounds or a list of values of a column (a disjunction, the
 //! arms of a partitioned join filter), these are added as a further test, so that zone maps and partitions can use them.
+//! `c IS NULL OR ...`, which is what a sort that puts nulls first lets through for its first rows, is a row test that says
+//! what it amounts to where `c` has no nulls.
 
 mod implied;
 
@@ -23,9 +25,11 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
-use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, equal_numbers, key_at};
+use taut_types::{
+    ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, UnlessNull, equal_numbers, key_at,
+};
 
-use self::implied::implied_tests;
+use self::implied::{implied_tests, unless_null};
 
 /// The predicate that holds where all of these expressions over the columns of a table are true.
 ///
@@ -70,7 +74,11 @@ impl Translation<'_> {
         for (column, test) in implied_tests(expression, self.schema) {
             self.predicate.column_tests.push(ColumnTest::new(column, test));
         }
-        self.predicate.row_tests.push(Arc::new(ExpressionTest::new(expression, self.arrow)?));
+        let test = ExpressionTest {
+            unless_null: unless_null(expression, self.schema),
+            ..ExpressionTest::new(expression, self.arrow)?
+        };
+        self.predicate.row_tests.push(Arc::new(test));
         Ok(())
     }
 }
@@ -242,12 +250,14 @@ struct ExpressionTest {
     /// Over a batch of exactly `columns`.
     expression: Arc<dyn PhysicalExpr>,
     schema: SchemaRef,
+    unless_null: Option<UnlessNull>,
 }
 
 impl ExpressionTest {
     fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
         let (expression, places, schema) = over_own_columns(expression, arrow)?;
-        Ok(Self { columns: places.into_iter().map(ColumnIndex::from).collect(), expression, schema })
+        let columns = places.into_iter().map(ColumnIndex::from).collect();
+        Ok(Self { columns, expression, schema, unless_null: None })
     }
 }
 
@@ -270,6 +280,10 @@ impl RowTest for ExpressionTest {
             },
             Err(error) => Err(ArrowError::ExternalError(Box::new(error))),
         }
+    }
+
+    fn unless_null(&self) -> Option<&UnlessNull> {
+        self.unless_null.as_ref()
     }
 }
 
@@ -391,5 +405,25 @@ mod tests {
             ]
         );
         assert_eq!(united.row_tests.len(), 1);
+    }
+
+    #[test]
+    fn what_nulls_pass_says_what_it_is_without_them() {
+        let first_rows = |expression: Expr| {
+            let predicate = predicate(expression);
+            assert!(predicate.column_tests.is_empty() && predicate.row_tests.len() == 1, "{predicate:?}");
+            predicate.row_tests[0].unless_null().cloned()
+        };
+        let unless_null =
+            |column, test, is_exact| Some(UnlessNull { test: ColumnTest::new(ColumnIndex(column), test), is_exact });
+        let greater = Test::Range { low: 6, high: i128::MAX };
+        assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5)))), unless_null(0, greater.clone(), true));
+        assert_eq!(first_rows(col("i").gt(lit(5)).or(col("i").is_null())), unless_null(0, greater, true));
+        let equal = col("i").eq(lit(5)).and(col("t").is_null().or(col("t").gt(lit("x"))));
+        let two = col("i").is_null().or(col("i").gt(lit(5))).or(equal);
+        assert_eq!(first_rows(two), unless_null(0, Test::Range { low: 5, high: i128::MAX }, false));
+        // Nothing is known of the first column where the other passes.
+        assert_eq!(first_rows(col("i").is_null().or(col("t").gt(lit("x")))), None);
+        assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, IsNullExpr};
 use datafusion::physical_plan::PhysicalExpr;
-use taut_types::{ColumnIndex, ColumnTest, Key, Schema, Test};
+use taut_types::{ColumnIndex, ColumnTest, Key, Schema, Test, UnlessNull};
 
-use super::{column_test, literal_of};
+use super::{column_of, column_test, literal_of};
 
 /// What a column's value must satisfy, by column: a range or a list.
 type Implied = BTreeMap<ColumnIndex, Test>;
@@ -54,6 +54,32 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
             negated: false,
         }) => Implied::from([(column, test)]),
         _ => Implied::new(),
+    }
+}
+
+/// What a disjunction that nulls of a column pass, `c IS NULL OR ...`, amounts to where that column is not null.
+pub(super) fn unless_null(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<UnlessNull> {
+    let mut arms = vec![];
+    disjuncts(expression, &mut arms);
+    let null_of = |arm: &Arc<dyn PhysicalExpr>| column_of(arm.downcast_ref::<IsNullExpr>()?.arg());
+    let column = arms.iter().find_map(|arm| null_of(arm))?;
+    arms.retain(|arm| null_of(arm) != Some(column));
+    if let [only] = arms.as_slice()
+        && let Some(test) = column_test(only, schema).filter(|test| test.column == column)
+    {
+        return Some(UnlessNull { test, is_exact: true });
+    }
+    let test = arms.iter().map(|arm| implied_tests(arm, schema)).reduce(either)?.remove(&column)?;
+    Some(UnlessNull { test: ColumnTest::new(column, test), is_exact: false })
+}
+
+fn disjuncts<'a>(expression: &'a Arc<dyn PhysicalExpr>, arms: &mut Vec<&'a Arc<dyn PhysicalExpr>>) {
+    match expression.downcast_ref::<BinaryExpr>() {
+        Some(binary) if *binary.op() == Operator::Or => {
+            disjuncts(binary.left(), arms);
+            disjuncts(binary.right(), arms);
+        }
+        _ => arms.push(expression),
     }
 }
 
