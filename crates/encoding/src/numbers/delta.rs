@@ -8,7 +8,7 @@
 //!
 //! `base` is in the head: the least step that is packed, which may be negative, so that evenly stepping numbers need no
 //! bits and falling ones as few as rising ones. A number is the sum of all steps before it in its vector: a single one
-//! costs a vector's decoding, which makes this no encoding for columns that are looked up by position.
+//! costs that vector's unpacking, which makes this no encoding for columns that are looked up by position.
 //!
 //! Steps that are rare and far from the others are exceptions: those of a column that ascends within each value of the
 //! column before it in a sort order, and begins anew with the next. They are signed integers of the type's plain width;
@@ -21,15 +21,18 @@ use taut_types::Test;
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::{Lane, MASK_WORDS, wide};
 use crate::lane_test::{LaneTest, filter_vectors};
-use crate::native::Native;
+use crate::native::{Native, with_lane};
 use crate::numbers::bounds::{BoundsTest, bounds_of_steps, mask_of};
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Up to so many rows of a vector are summed up one by one, from one to the next; of more, all numbers are.
-const FEW_ROWS: usize = 12;
+/// Up to so many rows of a vector have the packed steps before them summed up, from one to the next; of more, all numbers
+/// are decoded.
+const FEW_ROWS: usize = 16;
+/// Vectors that come from memory while one is summed up, which takes less time than memory to answer.
+const VECTORS_AHEAD: usize = 3;
 
 /// Differences of neighbours.
 #[derive(Clone, Debug)]
@@ -162,6 +165,15 @@ pub(crate) fn write<N: Native>(values: &[N], plan: &Plan, head: &mut Head, write
     exceptions::write(&steps, &plan.exceptions, head, writer);
 }
 
+/// The sum of some lanes, which fits 64 bits.
+fn sum_of_lanes<L: Lane>(lanes: &[L]) -> u64 {
+    // A register adds the more numbers at once the narrower their sums are.
+    wide(move || match L::BITS {
+        8 | 16 => u64::from(lanes.iter().fold(0_u32, |sum, lane| sum.wrapping_add(lane.to_u64() as u32))),
+        _ => lanes.iter().fold(0, |sum: u64, lane| sum.wrapping_add(lane.to_u64())),
+    })
+}
+
 /// The sum of some numbers and one.
 fn sum_of<N: Native>(number: N, numbers: &[N]) -> N {
     wide(move || numbers.iter().fold(number, |sum, number| sum.sum(*number)))
@@ -248,30 +260,51 @@ impl Delta {
     }
 
     fn append_sums_at<S: Native, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+        // Sums of a vector's packed steps fit 64 bits, unless these are as wide as that.
+        let are_sums_narrow = self.steps.width() + VECTOR_ROWS.ilog2() as usize <= u64::BITS as usize;
         let mut numbers = [S::default(); VECTOR_ROWS];
-        for these in positions.chunk_by(|left, right| *left as usize / VECTOR_ROWS == *right as usize / VECTOR_ROWS) {
-            let Some(first) = these.first() else { continue };
-            let vector = *first as usize / VECTOR_ROWS;
-            self.steps_of(vector, &mut numbers);
-            let (mut sum, mut next) = (S::from_number(self.firsts.value(vector)), 1);
-            if these.len() > FEW_ROWS {
-                let last = *these.last().unwrap_or(first) as usize % VECTOR_ROWS;
-                numbers[0] = S::default();
-                for number in &mut numbers[..=last] {
-                    sum = sum.sum(*number);
-                    *number = sum;
-                }
-                out.extend(these.iter().map(|row| O::from_number(numbers[*row as usize % VECTOR_ROWS].to_number())));
+        let vector_of = |row: u32| row as usize / VECTOR_ROWS;
+        let vectors: Vec<&[u32]> = positions.chunk_by(|left, right| vector_of(*left) == vector_of(*right)).collect();
+        vectors.iter().take(VECTORS_AHEAD).for_each(|rows| self.steps.ask_for(vector_of(rows[0])));
+        for (place, these) in vectors.iter().enumerate() {
+            if let Some(ahead) = vectors.get(place + VECTORS_AHEAD) {
+                self.steps.ask_for(vector_of(ahead[0]));
+            }
+            let vector = vector_of(these[0]);
+            if these.len() <= FEW_ROWS && are_sums_narrow {
+                with_lane!(self.steps.width(), L => self.append_few::<L, S, O>(vector, these, out));
                 continue;
             }
-            for row in these {
-                let row = *row as usize % VECTOR_ROWS;
-                if next <= row {
-                    sum = sum_of(sum, &numbers[next..=row]);
-                    next = row + 1;
-                }
-                out.push(O::from_number(sum.to_number()));
+            self.steps_of(vector, &mut numbers);
+            let (mut sum, last) = (S::from_number(self.firsts.value(vector)), these[these.len() - 1]);
+            numbers[0] = S::default();
+            for number in &mut numbers[..=last as usize % VECTOR_ROWS] {
+                sum = sum.sum(*number);
+                *number = sum;
             }
+            out.extend(these.iter().map(|row| O::from_number(numbers[*row as usize % VECTOR_ROWS].to_number())));
+        }
+    }
+
+    /// Appends the numbers of few rows of a vector. Its steps are summed up as they are packed, in lanes narrower than
+    /// numbers; what all of them are counted from is added for each row.
+    fn append_few<L: Lane, S: Native, O: Native>(&self, vector: usize, rows: &[u32], out: &mut Vec<O>) {
+        let mut lanes = [L::default(); VECTOR_ROWS];
+        self.steps.lanes_of(vector, &mut lanes);
+        let first = vector * VECTOR_ROWS;
+        // What begins the vector is no step.
+        let mut exceptions = self.exceptions.within(first + 1..first + VECTOR_ROWS).peekable();
+        let (least, mut packed, mut summed) = (self.steps.base(), 0_u64, 0);
+        let mut sum = S::from_number(self.firsts.value(vector));
+        for row in rows {
+            let row = *row as usize % VECTOR_ROWS;
+            packed += sum_of_lanes(&lanes[summed + 1..=row]);
+            summed = row;
+            while let Some((_, step)) = exceptions.next_if(|(place, _)| *place < row) {
+                sum = sum.sum(S::from_number(step.wrapping_sub(least)));
+            }
+            let steps = least.wrapping_mul(row as i128).wrapping_add(packed.into());
+            out.push(O::from_number(sum.sum(S::from_number(steps)).to_number()));
         }
     }
 

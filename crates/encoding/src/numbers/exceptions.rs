@@ -67,7 +67,7 @@ impl Exceptions {
     }
 
     /// Those in a range of rows, each by its place in the range.
-    fn within(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, i128)> {
+    pub(crate) fn within(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, i128)> {
         let first = self.rows.partition_point(|row| usize::from(*row) < rows.start);
         let these = self.rows[first..].iter().take_while(move |row| usize::from(**row) < rows.end).enumerate();
         these.filter_map(move |(index, row)| {

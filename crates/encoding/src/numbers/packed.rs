@@ -172,6 +172,17 @@ impl Packed {
         });
     }
 
+    /// The distances of a vector from the base, in lanes that its width fits; what follows the last one is undefined.
+    pub(crate) fn lanes_of<L: Lane>(&self, vector: usize, lanes: &mut [L; VECTOR_ROWS]) {
+        unpack_lanes(self.width, self.vector(vector), lanes);
+    }
+
+    /// Has a vector come from memory.
+    pub(crate) fn ask_for(&self, vector: usize) {
+        let bytes = packed_bytes(self.width);
+        prefetch(&self.data[vector * bytes..][..bytes]);
+    }
+
     /// Appends the numbers at ascending positions.
     pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
         out.reserve(positions.len());
