@@ -62,7 +62,7 @@ pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};
 pub use segment::{NumberSummary, SegmentReader};
 pub use selection::{SelectedBits, Selection};
 pub use statistics::ColumnSummary;
-pub use taut_encoding::NullableNumbers;
+pub use taut_encoding::{ArrayBuilder, NullableNumbers};
 
 /// The most rows of a segment: positions in a segment fit 16 bits, counts 32.
 pub const SEGMENT_ROWS: usize = 65_536;

@@ -9,17 +9,19 @@ mod aggregate;
 mod excluded;
 
 use std::borrow::Cow;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
-use taut_encoding::Bitmap;
+use taut_encoding::{ArrayBuilder, Bitmap};
 use taut_index::RowRanges;
 use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest, UnlessNull};
 
 use crate::groups::Piece;
+use crate::groups::column::ColumnPiece;
 use crate::order::{TestHistory, expected_share, rank};
 use crate::selection::Rows;
 use crate::statistics::ColumnSummary;
@@ -361,6 +363,45 @@ impl<'a> SegmentReader<'a> {
     ) -> Result<Vec<ArrayRef>, BlockError> {
         let rows = selection.slice(rows);
         let arrays = self.read(&rows, columns);
+        self.report_read(&rows, columns, report);
+        arrays
+    }
+
+    /// Appends what [`SegmentReader::project`] gives to an array for each column, of its type. `false` where that is no
+    /// better: where a column is stored with others, or values need not be decoded. Nothing is appended then.
+    ///
+    /// # Errors
+    /// As [`SegmentReader::project`].
+    ///
+    /// # Panics
+    /// As there, or when an array is of another type.
+    pub fn append(
+        &mut self,
+        selection: &Selection,
+        rows: std::ops::Range<usize>,
+        columns: &[ColumnIndex],
+        arrays: &mut [ArrayBuilder],
+        report: &mut ScanReport,
+    ) -> Result<bool, BlockError> {
+        let groups: Vec<usize> = columns.iter().map(|column| self.block.header.place(column.index()).0).collect();
+        if groups.iter().any(|group| self.block.header.kind(*group) != GroupKind::Column) {
+            return Ok(false);
+        }
+        self.open_columns(&groups)?;
+        let pieces: Vec<&ColumnPiece> =
+            groups.iter().filter_map(|group| self.pieces.get(group)?.single_column()).collect();
+        let rows = selection.slice(rows);
+        if matches!(rows, Rows::Range(_)) && pieces.iter().any(|piece| piece.chunk.is_decoded()) {
+            return Ok(false);
+        }
+        for (piece, array) in pieces.into_iter().zip(arrays) {
+            piece.append(&rows, array);
+        }
+        self.report_read(&rows, columns, report);
+        Ok(true)
+    }
+
+    fn report_read(&mut self, rows: &Rows<'_>, columns: &[ColumnIndex], report: &mut ScanReport) {
         for piece in self.pieces.values_mut() {
             piece.report(report);
         }
@@ -368,7 +409,6 @@ impl<'a> SegmentReader<'a> {
             let value_bytes = self.block.column_type(*column).arrow().primitive_width().unwrap_or(size_of::<u128>());
             report.bytes_decoded += (value_bytes * rows.len()) as u64;
         }
-        arrays
     }
 
     /// Columns at some rows; those of one group of rows are read together.
@@ -391,6 +431,7 @@ impl<'a> SegmentReader<'a> {
                 None => groups.push((group, vec![place], vec![output])),
             }
         }
+        self.open_columns(&groups.iter().map(|(group, ..)| *group).collect::<Vec<_>>())?;
         let mut arrays: Vec<Option<ArrayRef>> = vec![None; columns.len()];
         for (group, places, outputs) in groups {
             let read = self.piece_of(group)?.read(&places, rows)?;
@@ -400,6 +441,24 @@ impl<'a> SegmentReader<'a> {
         }
         // Every column has one group.
         Ok(arrays.into_iter().flatten().collect())
+    }
+
+    /// Opens those of some groups that are of one column. Their heads come from memory together: where few rows are read of
+    /// many columns, to wait for one after the other would take as long as to read the rows.
+    fn open_columns(&mut self, groups: &[usize]) -> Result<(), BlockError> {
+        let header = &self.block.header;
+        let is_closed = |group: &usize| header.kind(*group) == GroupKind::Column && !self.pieces.contains_key(group);
+        let read = groups.iter().copied().filter(is_closed).map(|group| {
+            let section = header.piece(self.segment, group).start;
+            Ok((group, section, self.sections.section(section)?))
+        });
+        let read: Vec<_> = read.collect::<Result<_, BlockError>>()?;
+        black_box(read.iter().fold(0, |all, (.., bytes)| all ^ bytes.first().unwrap_or(&0)));
+        for (group, section, bytes) in read {
+            let logical = self.block.column_type(header.group(group).columns[0]);
+            self.pieces.insert(group, Piece::open_column(section, bytes, logical, self.rows)?);
+        }
+        Ok(())
     }
 
     pub(crate) fn piece(&mut self, column: ColumnIndex) -> Result<(&mut Piece<'a>, usize), BlockError> {

@@ -1,4 +1,4 @@
-//! Arrow arrays from decoded numbers.
+//! Arrow arrays from decoded numbers, of one chunk or of several.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use arrow_array::types::{
     TimestampMicrosecondType,
 };
 use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray};
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, ScalarBuffer};
 use taut_types::LogicalType;
 
 use crate::kernels::mask_of_bytes;
@@ -18,8 +18,10 @@ use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 
 /// Where the numbers of an array come from.
 pub(crate) trait Source {
-    /// The numbers, decoded to a native integer; floating point as keys.
-    fn numbers<O: Native>(&self) -> Vec<O>;
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Appends the numbers, decoded to a native integer; floating point as keys.
+    fn append<O: Native>(&self, out: &mut Vec<O>);
 }
 
 /// A range of rows.
@@ -34,62 +36,164 @@ pub(crate) struct Selected<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pu
 pub(crate) struct Entries<'a>(pub(crate) &'a Numbers);
 
 impl Source for Rows<'_> {
-    fn numbers<O: Native>(&self) -> Vec<O> {
-        self.0.decode(self.1.clone())
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+
+    fn append<O: Native>(&self, out: &mut Vec<O>) {
+        self.0.append(self.1.clone(), out);
     }
 }
 
 impl Source for InRuns<'_> {
-    fn numbers<O: Native>(&self) -> Vec<O> {
-        self.0.decode_runs(self.1)
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+
+    fn append<O: Native>(&self, out: &mut Vec<O>) {
+        self.0.append_runs(self.1, out);
     }
 }
 
 impl Source for Positions<'_> {
-    fn numbers<O: Native>(&self) -> Vec<O> {
-        self.0.gather(self.1)
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+
+    fn append<O: Native>(&self, out: &mut Vec<O>) {
+        self.0.append_at(self.1, out);
     }
 }
 
 impl Source for Selected<'_> {
-    fn numbers<O: Native>(&self) -> Vec<O> {
-        self.0.select(self.1, self.2)
+    fn len(&self) -> usize {
+        self.2
+    }
+
+    fn append<O: Native>(&self, out: &mut Vec<O>) {
+        self.0.append_selected(self.1, self.2, out);
     }
 }
 
 impl Source for Entries<'_> {
-    fn numbers<O: Native>(&self) -> Vec<O> {
-        self.0.entries().unwrap_or_default()
+    fn len(&self) -> usize {
+        self.0.entry_count()
     }
+
+    fn append<O: Native>(&self, out: &mut Vec<O>) {
+        self.0.append_entries(out);
+    }
+}
+
+fn numbers_of<O: Native>(source: &impl Source) -> Vec<O> {
+    let mut numbers = Vec::with_capacity(source.len());
+    source.append(&mut numbers);
+    numbers
+}
+
+/// An array of numbers in the making, to which rows of one chunk after the other are appended.
+pub struct ArrayBuilder {
+    logical: LogicalType,
+    values: Values,
+    nulls: NullBufferBuilder,
+}
+
+/// Values as Arrow has them.
+enum Values {
+    Small(Vec<i16>),
+    /// Integers, dates, and the bits of single floating point.
+    Integers(Vec<i32>),
+    /// Big integers, timestamps, and the bits of double floating point.
+    Bigs(Vec<i64>),
+    Decimals(Vec<i128>),
+}
+
+impl ArrayBuilder {
+    /// An empty array of a type, with room for so many rows. `None` for booleans, text and bytes: their arrays are made
+    /// of one chunk each.
+    pub fn new(logical: LogicalType, rows: usize) -> Option<Self> {
+        let values = match logical {
+            LogicalType::SmallInt => Values::Small(Vec::with_capacity(rows)),
+            LogicalType::Integer | LogicalType::Date | LogicalType::Real => Values::Integers(Vec::with_capacity(rows)),
+            LogicalType::BigInt | LogicalType::Timestamp | LogicalType::TimestampTz | LogicalType::Double => {
+                Values::Bigs(Vec::with_capacity(rows))
+            }
+            LogicalType::Decimal { .. } => Values::Decimals(Vec::with_capacity(rows)),
+            LogicalType::Boolean | LogicalType::Varchar | LogicalType::Bytea => return None,
+        };
+        Some(Self { logical, values, nulls: NullBufferBuilder::new(rows) })
+    }
+
+    /// The type.
+    pub(crate) fn logical(&self) -> LogicalType {
+        self.logical
+    }
+
+    /// Appends numbers of this type.
+    pub(crate) fn append(&mut self, source: &impl Source, nulls: Option<&NullBuffer>) {
+        match &mut self.values {
+            Values::Small(values) => append_values(values, source, false),
+            Values::Integers(values) => append_values(values, source, self.logical == LogicalType::Real),
+            Values::Bigs(values) => append_values(values, source, self.logical == LogicalType::Double),
+            Values::Decimals(values) => append_values(values, source, false),
+        }
+        match nulls {
+            Some(nulls) => self.nulls.append_buffer(nulls),
+            None => self.nulls.append_n_non_nulls(source.len()),
+        }
+    }
+
+    /// Appends rows that are null.
+    pub(crate) fn append_nulls(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Small(values) => values.resize(values.len() + rows, 0),
+            Values::Integers(values) => values.resize(values.len() + rows, 0),
+            Values::Bigs(values) => values.resize(values.len() + rows, 0),
+            Values::Decimals(values) => values.resize(values.len() + rows, 0),
+        }
+        self.nulls.append_n_nulls(rows);
+    }
+
+    /// The array.
+    pub fn finish(mut self) -> ArrayRef {
+        let (buffer, rows) = match self.values {
+            Values::Small(values) => parts_of(values),
+            Values::Integers(values) => parts_of(values),
+            Values::Bigs(values) => parts_of(values),
+            Values::Decimals(values) => parts_of(values),
+        };
+        array_of_buffer(self.logical, buffer, rows, self.nulls.finish())
+    }
+}
+
+/// Appends numbers; keys of floating point as its bits.
+fn append_values<O: Native>(values: &mut Vec<O>, source: &impl Source, are_keys: bool) {
+    let known = values.len();
+    source.append(values);
+    // Damaged bytes may give fewer.
+    values.resize(known + source.len(), O::default());
+    if are_keys {
+        values[known..].iter_mut().for_each(|number| *number = number.flipped());
+    }
+}
+
+fn parts_of<O: Native>(values: Vec<O>) -> (Buffer, usize) {
+    let rows = values.len();
+    (Buffer::from_vec(values), rows)
 }
 
 /// The array of numbers of this type, which is not one of text or bytes.
 pub(crate) fn array_of(logical: LogicalType, source: &impl Source, nulls: Option<NullBuffer>) -> ArrayRef {
-    match logical {
-        LogicalType::Boolean => Arc::new(BooleanArray::new(bits_of(&source.numbers::<u8>()), nulls)),
-        LogicalType::SmallInt => of_numbers::<i16>(logical, source, nulls),
-        LogicalType::Integer | LogicalType::Date => of_numbers::<i32>(logical, source, nulls),
-        LogicalType::BigInt | LogicalType::Timestamp | LogicalType::TimestampTz => {
-            of_numbers::<i64>(logical, source, nulls)
+    match ArrayBuilder::new(logical, source.len()) {
+        Some(mut array) => {
+            array.append(source, nulls.as_ref());
+            array.finish()
         }
-        LogicalType::Real => of_keys::<i32>(logical, source, nulls),
-        LogicalType::Double => of_keys::<i64>(logical, source, nulls),
-        LogicalType::Decimal { .. } => of_numbers::<i128>(logical, source, nulls),
-        LogicalType::Varchar | LogicalType::Bytea => arrow_array::new_empty_array(&logical.arrow()),
+        None if logical == LogicalType::Boolean => {
+            Arc::new(BooleanArray::new(bits_of(&numbers_of::<u8>(source)), nulls))
+        }
+        None => arrow_array::new_empty_array(&logical.arrow()),
     }
-}
-
-fn of_numbers<O: Native>(logical: LogicalType, source: &impl Source, nulls: Option<NullBuffer>) -> ArrayRef {
-    let numbers = source.numbers::<O>();
-    let rows = numbers.len();
-    array_of_buffer(logical, Buffer::from_vec(numbers), rows, nulls)
-}
-
-fn of_keys<O: Native>(logical: LogicalType, source: &impl Source, nulls: Option<NullBuffer>) -> ArrayRef {
-    let mut numbers = source.numbers::<O>();
-    numbers.iter_mut().for_each(|number| *number = number.flipped());
-    let rows = numbers.len();
-    array_of_buffer(logical, Buffer::from_vec(numbers), rows, nulls)
 }
 
 /// The array over native values laid out as Arrow's, of a type with such values.

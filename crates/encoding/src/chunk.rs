@@ -8,7 +8,7 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use taut_types::{ColumnTest, Encoding, LogicalType, Test};
 
-use crate::arrays::{Entries, InRuns, Positions, Rows, Selected, array_of, array_of_buffer};
+use crate::arrays::{ArrayBuilder, Entries, InRuns, Positions, Rows, Selected, Source, array_of, array_of_buffer};
 use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
@@ -122,6 +122,37 @@ impl Chunk {
         }
     }
 
+    /// Appends what [`Chunk::decode`] gives.
+    ///
+    /// # Panics
+    /// As there, or when the array is one of another type.
+    pub fn append(&self, rows: Range<usize>, array: &mut ArrayBuilder) {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let nulls = self.nulls_of(&rows);
+        self.append_from(array, rows.len(), nulls.as_ref(), |numbers| Rows(numbers, rows));
+    }
+
+    fn append_from<'a, S: Source>(
+        &'a self,
+        array: &mut ArrayBuilder,
+        rows: usize,
+        nulls: Option<&NullBuffer>,
+        source: impl FnOnce(&'a Numbers) -> S,
+    ) {
+        assert_eq!(array.logical(), self.logical, "the type of the array");
+        match &self.values {
+            Values::Null => array.append_nulls(rows),
+            Values::Numbers(numbers) => array.append(&source(numbers), nulls),
+            // There is no builder of these.
+            Values::Bytes(_) => {}
+        }
+    }
+
+    /// Whether [`Chunk::decode`] hands out the bytes of the chunk as they are.
+    pub fn is_decoded(&self) -> bool {
+        matches!(&self.values, Values::Numbers(numbers) if self.shared(numbers, &(0..0)).is_some())
+    }
+
     /// Where rows of a range are null; `None` where none is, or all rows of the chunk are alike.
     fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
         let nulls = self.validity.as_ref().map(|bits| NullBuffer::new(bits.slice(rows.start, rows.len())));
@@ -147,6 +178,17 @@ impl Chunk {
         }
     }
 
+    /// Appends what [`Chunk::decode_runs`] gives.
+    ///
+    /// # Panics
+    /// As there, or when the array is one of another type.
+    pub fn append_runs(&self, runs: &SelectedRuns<'_>, array: &mut ArrayBuilder) {
+        let rows = runs.span();
+        assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let nulls = runs.nulls(self.nulls_of(&rows));
+        self.append_from(array, runs.len(), nulls.as_ref(), |numbers| InRuns(numbers, runs));
+    }
+
     /// The bytes of plain numbers that are laid out as Arrow's.
     fn shared(&self, numbers: &Numbers, rows: &Range<usize>) -> Option<Buffer> {
         let width = self.logical.arrow().primitive_width()?;
@@ -159,11 +201,7 @@ impl Chunk {
     /// # Panics
     /// When a position lies outside.
     pub fn gather(&self, positions: &[u32]) -> ArrayRef {
-        let last = positions.last().map_or(0, |last| *last as usize + 1);
-        assert!(last <= self.rows, "row {last} of {}", self.rows);
-        let nulls = self.validity.as_ref().map(|bits| {
-            NullBuffer::new(BooleanBuffer::collect_bool(positions.len(), |index| bits.value(positions[index] as usize)))
-        });
+        let nulls = self.nulls_at(positions);
         match &self.values {
             Values::Null => arrow_array::new_null_array(&self.logical.arrow(), positions.len()),
             Values::Bytes(bytes) => bytes.views_at(positions).into_array(nulls),
@@ -171,16 +209,50 @@ impl Chunk {
         }
     }
 
+    /// Appends what [`Chunk::gather`] gives.
+    ///
+    /// # Panics
+    /// As there, or when the array is one of another type.
+    pub fn append_at(&self, positions: &[u32], array: &mut ArrayBuilder) {
+        let nulls = self.nulls_at(positions);
+        self.append_from(array, positions.len(), nulls.as_ref(), |numbers| Positions(numbers, positions));
+    }
+
+    /// Where rows at ascending positions are null; `None` where all rows of the chunk are alike.
+    fn nulls_at(&self, positions: &[u32]) -> Option<NullBuffer> {
+        let last = positions.last().map_or(0, |last| *last as usize + 1);
+        assert!(last <= self.rows, "row {last} of {}", self.rows);
+        let is_valid = |bits: &BooleanBuffer| {
+            BooleanBuffer::collect_bool(positions.len(), |index| bits.value(positions[index] as usize))
+        };
+        self.validity.as_ref().map(|bits| NullBuffer::new(is_valid(bits)))
+    }
+
     /// The values of selected rows, of which there are so many. `None` where [`Chunk::gather`] is faster.
     ///
     /// # Panics
     /// When the selection is not one of the chunk's rows.
     pub fn select(&self, selection: &Bitmap, selected: usize) -> Option<ArrayRef> {
+        let source = self.selected(selection, selected)?;
+        Some(array_of(self.logical, &source, None))
+    }
+
+    /// Appends what [`Chunk::select`] gives; `false` where that is nothing.
+    ///
+    /// # Panics
+    /// As there, or when the array is one of another type.
+    pub fn append_selected(&self, selection: &Bitmap, selected: usize, array: &mut ArrayBuilder) -> bool {
+        let Some(source) = self.selected(selection, selected) else { return false };
+        self.append_from(array, selected, None, |_| source);
+        true
+    }
+
+    fn selected<'a>(&'a self, selection: &'a Bitmap, selected: usize) -> Option<Selected<'a>> {
         assert_eq!(selection.len(), self.rows, "a selection has one bit per row of the chunk");
         let (Values::Numbers(numbers), None) = (&self.values, &self.validity) else { return None };
         let value_bytes = self.logical.arrow().primitive_width().unwrap_or(1);
         let is_fast = numbers.selects_fast(selected, self.rows, value_bytes);
-        is_fast.then(|| array_of(self.logical, &Selected(numbers, selection, selected), None))
+        is_fast.then_some(Selected(numbers, selection, selected))
     }
 
     /// Clears the bits of rows in `rows` that fail the test. Bit `r` of `selection` is row `r` of the segment;

@@ -37,6 +37,7 @@ mod run_ends;
 mod runs;
 mod search;
 
+pub use arrays::ArrayBuilder;
 pub use bitmap::Bitmap;
 pub use chunk::{Chunk, NullableNumbers};
 pub use encode::{Choice, EncodeError, encode};

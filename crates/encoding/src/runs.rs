@@ -63,18 +63,19 @@ impl<'a> SelectedRuns<'a> {
         self.ranges.iter().map(move |range| range.start.max(span.start) as usize..range.end.min(span.end) as usize)
     }
 
-    /// Of one value for each row of the span, keeps those of the selected rows.
+    /// Of one value for each row of the span, moves those of the selected rows to the front, and returns how many there
+    /// are. What is behind them then is undefined.
     ///
     /// # Panics
     /// When there are fewer values.
-    pub(crate) fn close_gaps<T: Copy>(&self, values: &mut Vec<T>) {
+    pub(crate) fn close_gaps<T: Copy>(&self, values: &mut [T]) -> usize {
         let (start, mut kept) = (self.span().start, 0);
         for run in self.iter() {
             let from = run.start - start;
             values.copy_within(from..from + run.len(), kept);
             kept += run.len();
         }
-        values.truncate(kept);
+        kept
     }
 
     /// Of one bit for each row of the span, those of the selected rows; `None` where none of them is null.
@@ -124,7 +125,8 @@ mod tests {
                     let span = expected.first().map_or(0..0, |first| *first..expected[expected.len() - 1] + 1);
                     assert_eq!(runs.span(), span);
                     let mut values: Vec<usize> = span.clone().collect();
-                    runs.close_gaps(&mut values);
+                    let kept = runs.close_gaps(&mut values);
+                    values.truncate(kept);
                     assert_eq!(values, expected);
                     let is_valid = |row: usize| !row.is_multiple_of(3);
                     let all = NullBuffer::from_iter((0..30).map(is_valid));

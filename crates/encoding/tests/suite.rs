@@ -8,7 +8,8 @@ use arrow_select::take::take;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{
-    Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Instructions, NullableNumbers, SelectedRuns, encode,
+    ArrayBuilder, Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Instructions, NullableNumbers, SelectedRuns,
+    encode,
 };
 use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, Key, LogicalType, Test, key_at};
@@ -124,17 +125,35 @@ fn check_array(column: &Column, positions: &[u32], found: ArrayRef) {
 
 fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
+    // All that is read, once more in one array.
+    let (mut appended, mut all) = (ArrayBuilder::new(column.logical, 7), vec![]);
     for range in ranges(rows, random) {
-        check_array(column, &(range.start as u32..range.end as u32).collect::<Vec<_>>(), chunk.decode(range));
+        let positions: Vec<u32> = (range.start as u32..range.end as u32).collect();
+        check_array(column, &positions, chunk.decode(range.clone()));
+        if let Some(array) = &mut appended {
+            chunk.append(range, array);
+            all.extend(positions);
+        }
     }
-    for share in [1.0, 0.3, 0.01] {
+    for share in [1.0, 0.3, 0.01, 0.002] {
         let positions: Vec<u32> = (0..rows as u32).filter(|_| random.random_bool(share)).collect();
         check_array(column, &positions, chunk.gather(&positions));
         let mut selection = Bitmap::none(rows);
         positions.iter().for_each(|row| selection.set(*row as usize));
-        if let Some(selected) = chunk.select(&selection, positions.len()) {
+        let selected = chunk.select(&selection, positions.len());
+        if let Some(array) = &mut appended {
+            chunk.append_at(&positions, array);
+            all.extend_from_slice(&positions);
+            let is_appended = chunk.append_selected(&selection, positions.len(), array);
+            assert_eq!(is_appended, selected.is_some(), "{}", column.name);
+            all.extend(is_appended.then_some(&positions).into_iter().flatten());
+        }
+        if let Some(selected) = selected {
             check_array(column, &positions, selected);
         }
+    }
+    if let Some(array) = appended {
+        check_array(column, &all, array.finish());
     }
     check_runs(chunk, column, random);
 }
@@ -152,6 +171,11 @@ fn check_runs(chunk: &Chunk, column: &Column, random: &mut StdRng) {
             let mut positions = vec![];
             selection.append_positions(part.start as usize..part.end as usize, &mut positions);
             check_array(column, &positions, chunk.decode_runs(&runs));
+            if let Some(mut array) = ArrayBuilder::new(column.logical, 0) {
+                chunk.append_runs(&runs, &mut array);
+                chunk.append_runs(&runs, &mut array);
+                check_array(column, &positions.repeat(2), array.finish());
+            }
             assert_eq!(chunk.codes_of_runs(&runs), chunk.codes_at(&positions), "{}", column.name);
             let (found, expected) = (chunk.numbers_of_runs(&runs), chunk.numbers_at(&positions));
             let valid = |numbers: Option<NullableNumbers>| {

@@ -3,11 +3,9 @@
 //!
 //! Zones of a group are of 8,192 rows, eight vectors of the codecs.
 
-use std::ops::Range;
-
 use arrow_array::ArrayRef;
-use arrow_buffer::BooleanBuffer;
-use taut_encoding::{Bitmap, Choice, Chunk, encode};
+use arrow_buffer::{BooleanBuffer, Buffer};
+use taut_encoding::{ArrayBuilder, Bitmap, Choice, Chunk, encode};
 use taut_index::RowRanges;
 use taut_types::{ColumnTest, Encoding, LogicalType};
 
@@ -15,7 +13,7 @@ use super::levels::encode_level;
 use crate::error::Corrupt;
 use crate::selection::Rows;
 use crate::values::ColumnValues;
-use crate::{BlockError, BuildError, Sections};
+use crate::{BlockError, BuildError};
 
 /// Rows of a zone.
 pub(crate) const ZONE_ROWS: u32 = 8192;
@@ -52,15 +50,8 @@ pub(crate) struct ColumnPiece {
 }
 
 impl ColumnPiece {
-    /// Reads and checks the chunk.
-    pub fn open(
-        sections: &dyn Sections,
-        numbers: Range<u32>,
-        logical: LogicalType,
-        rows: usize,
-    ) -> Result<Self, BlockError> {
-        let section = numbers.start;
-        let bytes = sections.section(section)?;
+    /// Checks the chunk that is in these bytes of a section.
+    pub fn open(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let stored_bytes = bytes.len() as u64;
         let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;
         Ok(Self { chunk, level: None, section, at: 0, stored_bytes, bytes_read: stored_bytes })
@@ -85,6 +76,20 @@ impl ColumnPiece {
             Rows::Bits(bits) => {
                 let selected = self.chunk.select(bits.bitmap(), bits.count());
                 selected.unwrap_or_else(|| self.chunk.gather(bits.positions()))
+            }
+        }
+    }
+
+    /// Appends the values of some rows to an array of their type.
+    pub fn append(&self, rows: &Rows<'_>, array: &mut ArrayBuilder) {
+        match rows {
+            Rows::Range(rows) => self.chunk.append(rows.clone(), array),
+            Rows::Runs(runs) => self.chunk.append_runs(runs, array),
+            Rows::Positions(positions) => self.chunk.append_at(positions, array),
+            Rows::Bits(bits) => {
+                if !self.chunk.append_selected(bits.bitmap(), bits.count(), array) {
+                    self.chunk.append_at(bits.positions(), array);
+                }
             }
         }
     }

@@ -20,7 +20,7 @@ pub(crate) mod slotted;
 use std::ops::Range;
 
 use arrow_array::ArrayRef;
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, Buffer};
 use taut_encoding::{Bitmap, Choice, Chunk};
 use taut_index::RowRanges;
 use taut_types::{ColumnTest, Encoding, GroupKind, LevelColumns, LogicalType, Test};
@@ -83,11 +83,10 @@ impl<'a> Piece<'a> {
         types: &[LogicalType],
         rows: usize,
     ) -> Result<Self, BlockError> {
-        if kind == GroupKind::Column {
-            let column = ColumnPiece::open(sections, numbers, types[0], rows)?;
-            return Ok(Self { levels: Levels::single(column), tuples: Tuples::None });
-        }
         let section = numbers.start;
+        if kind == GroupKind::Column {
+            return Self::open_column(section, sections.section(section)?, types[0], rows);
+        }
         let mut pages = Pages::new(sections, numbers);
         let head = pages.head()?;
         let levels = Levels::parse(&head, section, types, rows).map_err(|corrupt| pages.corrupt(0, corrupt))?;
@@ -101,11 +100,25 @@ impl<'a> Piece<'a> {
         Ok(Self { levels, tuples })
     }
 
+    /// Opens a piece of one column, whose section is there.
+    pub fn open_column(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
+        let column = ColumnPiece::open(section, bytes, logical, rows)?;
+        Ok(Self { levels: Levels::single(column), tuples: Tuples::None })
+    }
+
     /// The chunk of the column at `place`, where the column is stored by itself.
     pub fn chunk(&self, place: usize) -> Option<&Chunk> {
         match self.levels.at(place) {
             Stored::Column(column) => Some(&column.chunk),
             Stored::Field(_) => None,
+        }
+    }
+
+    /// The column of a piece of one column.
+    pub fn single_column(&self) -> Option<&ColumnPiece> {
+        match (self.levels.columns(), &self.tuples) {
+            ([column], Tuples::None) => Some(column),
+            _ => None,
         }
     }
 

@@ -120,7 +120,8 @@ impl Chunk {
     /// When a run reaches outside.
     pub fn codes_of_runs(&self, runs: &SelectedRuns<'_>) -> Option<Vec<u16>> {
         let mut codes = self.codes_of(runs.span())?;
-        runs.close_gaps(&mut codes);
+        let kept = runs.close_gaps(&mut codes);
+        codes.truncate(kept);
         Some(codes)
     }
 

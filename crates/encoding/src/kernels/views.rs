@@ -91,7 +91,8 @@ impl Views {
 
     /// Of views of the rows of a span, keeps those of its selected rows.
     pub(crate) fn close_gaps(&mut self, runs: &SelectedRuns<'_>) {
-        runs.close_gaps(&mut self.views);
+        let kept = runs.close_gaps(&mut self.views);
+        self.views.truncate(kept);
     }
 
     /// The array of these values.

@@ -243,9 +243,6 @@ impl Numbers {
 
     /// The numbers of a range; floating point as keys.
     pub(crate) fn decode<O: Native>(&self, rows: Range<usize>) -> Vec<O> {
-        if let Self::Constant(number) = self {
-            return vec![O::from_number(*number); rows.len()];
-        }
         let mut numbers = Vec::with_capacity(rows.len());
         self.append(rows, &mut numbers);
         numbers
@@ -253,17 +250,44 @@ impl Numbers {
 
     /// The numbers of rows in runs; floating point as keys.
     pub(crate) fn decode_runs<O: Native>(&self, runs: &SelectedRuns<'_>) -> Vec<O> {
-        if let Self::Plain(plain) = self {
-            let mut numbers = Vec::with_capacity(runs.len());
-            runs.iter().for_each(|run| plain.append(run, &mut numbers));
-            return numbers;
-        }
-        let mut numbers = self.decode(runs.span());
-        runs.close_gaps(&mut numbers);
+        let mut numbers = Vec::with_capacity(runs.span().len());
+        self.append_runs(runs, &mut numbers);
         numbers
     }
 
-    fn append<O: Native>(&self, rows: Range<usize>, numbers: &mut Vec<O>) {
+    /// Appends the numbers of rows in runs; floating point as keys.
+    pub(crate) fn append_runs<O: Native>(&self, runs: &SelectedRuns<'_>, numbers: &mut Vec<O>) {
+        if let Self::Plain(plain) = self {
+            return runs.iter().for_each(|run| plain.append(run, numbers));
+        }
+        numbers.reserve(runs.len());
+        self.append_kept(runs.span(), numbers, &mut vec![], |decoded| runs.close_gaps(decoded));
+    }
+
+    /// Appends those numbers of a range that `keep` moves to the front, as many as it says. Where there is no room for all
+    /// numbers of the range, they are decoded to `aside`: numbers that are there already need not be moved then.
+    fn append_kept<O: Native>(
+        &self,
+        rows: Range<usize>,
+        numbers: &mut Vec<O>,
+        aside: &mut Vec<O>,
+        keep: impl FnOnce(&mut [O]) -> usize,
+    ) {
+        let known = numbers.len();
+        if numbers.capacity() - known >= rows.len() {
+            self.append(rows, numbers);
+            let kept = keep(&mut numbers[known..]);
+            numbers.truncate(known + kept);
+        } else {
+            aside.clear();
+            self.append(rows, aside);
+            let kept = keep(aside);
+            numbers.extend_from_slice(&aside[..kept]);
+        }
+    }
+
+    /// Appends the numbers of a range; floating point as keys.
+    pub(crate) fn append<O: Native>(&self, rows: Range<usize>, numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.resize(numbers.len() + rows.len(), O::from_number(*number)),
             Self::Plain(plain) => plain.append(rows, numbers),
@@ -297,42 +321,42 @@ impl Numbers {
         is_decoded_fast && value_bytes <= bytes_max && selected * selected_min >= rows * value_bytes
     }
 
-    /// The numbers of selected rows, floating point as keys: all are decoded, some at a time, and those that are wanted
-    /// moved together.
-    pub(crate) fn select<O: Native>(&self, selection: &Bitmap, selected: usize) -> Vec<O> {
-        let mut numbers = Vec::with_capacity(selected + SELECT_ROWS.min(selection.len()));
+    /// Appends the numbers of selected rows, of which there are so many, floating point as keys: all are decoded, some at a
+    /// time, and those that are wanted moved together.
+    pub(crate) fn append_selected<O: Native>(&self, selection: &Bitmap, selected: usize, numbers: &mut Vec<O>) {
+        numbers.reserve(selected);
+        let mut aside = vec![];
         for (words, first) in selection.words().chunks(SELECT_ROWS / 64).zip((0..).step_by(SELECT_ROWS)) {
             if words.iter().any(|word| *word != 0) {
-                let known = numbers.len();
-                self.append(first..selection.len().min(first + SELECT_ROWS), &mut numbers);
-                let kept = compress(&mut numbers[known..], words);
-                numbers.truncate(known + kept);
+                let rows = first..selection.len().min(first + SELECT_ROWS);
+                self.append_kept(rows, numbers, &mut aside, |decoded| compress(decoded, words));
             }
         }
-        numbers
     }
 
     /// The numbers at ascending positions; floating point as keys.
     pub(crate) fn gather<O: Native>(&self, positions: &[u32]) -> Vec<O> {
-        if let Self::Constant(number) = self {
-            return vec![O::from_number(*number); positions.len()];
-        }
         let mut numbers = Vec::with_capacity(positions.len());
-        match self {
-            Self::Constant(_) => {}
-            Self::Plain(plain) => plain.append_at(positions, &mut numbers),
-            Self::Packed(packed) => packed.append_at(positions, &mut numbers),
-            Self::Dictionary(dictionary) => dictionary.append_at(positions, &mut numbers),
-            Self::RunLength(runs) => runs.append_at(positions, &mut numbers),
-            Self::Delta(delta) => delta.append_at(positions, &mut numbers),
-            Self::RunLengthDelta(runs) => runs.append_at(positions, &mut numbers),
-            Self::SetBits(bits) => bits.append_at(positions, &mut numbers),
-            Self::TwoByteDelta(delta) => delta.append_at(positions, &mut numbers),
-            Self::Patched(patched) => patched.append_at(positions, &mut numbers),
-            Self::Marked(marked) => marked.append_at(positions, &mut numbers),
-            Self::Alp(alp) => alp.append_at(positions, &mut numbers),
-        }
+        self.append_at(positions, &mut numbers);
         numbers
+    }
+
+    /// Appends the numbers at ascending positions; floating point as keys.
+    pub(crate) fn append_at<O: Native>(&self, positions: &[u32], numbers: &mut Vec<O>) {
+        match self {
+            Self::Constant(number) => numbers.resize(numbers.len() + positions.len(), O::from_number(*number)),
+            Self::Plain(plain) => plain.append_at(positions, numbers),
+            Self::Packed(packed) => packed.append_at(positions, numbers),
+            Self::Dictionary(dictionary) => dictionary.append_at(positions, numbers),
+            Self::RunLength(runs) => runs.append_at(positions, numbers),
+            Self::Delta(delta) => delta.append_at(positions, numbers),
+            Self::RunLengthDelta(runs) => runs.append_at(positions, numbers),
+            Self::SetBits(bits) => bits.append_at(positions, numbers),
+            Self::TwoByteDelta(delta) => delta.append_at(positions, numbers),
+            Self::Patched(patched) => patched.append_at(positions, numbers),
+            Self::Marked(marked) => marked.append_at(positions, numbers),
+            Self::Alp(alp) => alp.append_at(positions, numbers),
+        }
     }
 
     /// Of rows whose numbers ascend, those that pass a test; `None` where single numbers are dear, or a filter goes by
@@ -377,16 +401,21 @@ impl Numbers {
         matches!(self, Self::Constant(_) | Self::Dictionary(_))
     }
 
-    /// The distinct numbers, where there is a dictionary; floating point as keys.
-    pub(crate) fn entries<O: Native>(&self) -> Option<Vec<O>> {
+    /// How many distinct numbers there are, where these are known; else none.
+    pub(crate) fn entry_count(&self) -> usize {
         match self {
-            Self::Constant(number) => Some(vec![O::from_number(*number)]),
-            Self::Dictionary(dictionary) => {
-                let mut entries = vec![];
-                dictionary.entries().append(0..dictionary.entries().len(), &mut entries);
-                Some(entries)
-            }
-            _ => None,
+            Self::Constant(_) => 1,
+            Self::Dictionary(dictionary) => dictionary.entries().len(),
+            _ => 0,
+        }
+    }
+
+    /// Appends the distinct numbers, where these are known; floating point as keys.
+    pub(crate) fn append_entries<O: Native>(&self, numbers: &mut Vec<O>) {
+        match self {
+            Self::Constant(number) => numbers.push(O::from_number(*number)),
+            Self::Dictionary(dictionary) => dictionary.entries().append(0..dictionary.entries().len(), numbers),
+            _ => {}
         }
     }
 

@@ -11,6 +11,7 @@
 //! ```
 
 mod aggregate;
+mod gathered;
 mod metrics;
 mod order;
 mod page;

@@ -7,9 +7,9 @@ use datafusion::arrow::array::{ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{Result, exec_datafusion_err};
-use taut_block::{ScanReport, SegmentReader, Selection, TestHistory};
+use taut_block::{ArrayBuilder, ScanReport, SegmentReader, Selection, TestHistory};
 use taut_store::{OpenBlock, RowId, UnitId};
-use taut_types::{ColumnIndex, Predicate};
+use taut_types::{ColumnIndex, LogicalType, Predicate, Schema};
 
 use super::page::PageReader;
 use super::source::ScanSource;
@@ -39,6 +39,12 @@ impl Output {
         let stored = stored.map(|(place, _)| ColumnIndex::from(*place)).collect();
         let has_ids = are_ids.contains(&true);
         Self { schema, stored, are_ids, has_ids }
+    }
+
+    /// The types of the columns, where all are stored ones.
+    pub(super) fn types(&self, table: &Schema) -> Option<Vec<LogicalType>> {
+        let types = self.stored.iter().map(|column| table.column(*column).logical_type);
+        (!self.has_ids).then(|| types.collect())
     }
 
     /// The same in Arrow.
@@ -73,6 +79,24 @@ impl Reader<'_> {
             }
             Self::Page(page) => page.filter(predicate),
         }
+    }
+
+    /// Appends some of the rows of a selection to an array for each column. `false` where [`Reader::batch`] is no worse;
+    /// nothing is appended then.
+    ///
+    /// # Errors
+    /// When a section cannot be read.
+    pub(super) fn append(
+        &mut self,
+        selection: &Selection,
+        rows: Range<usize>,
+        output: &Output,
+        arrays: &mut [ArrayBuilder],
+        report: &mut ScanReport,
+    ) -> Result<bool> {
+        let Self::Segment(block, _, reader) = self else { return Ok(false) };
+        let appended = reader.append(selection, rows, &output.stored, arrays, report);
+        appended.map_err(|error| block_error(block, error))
     }
 
     /// Some of the rows of a selection.

@@ -20,15 +20,16 @@ pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
 
 /// Bytes of a batch of a plan that only hands on what a scan reads, about.
 const BATCH_BYTES: f64 = 16_777_216.0;
+/// The most rows of one.
+const BATCH_ROWS_MAX: usize = 8 * SEGMENT_ROWS;
 
-/// Rows of a batch that suit a plan which only hands on what a scan reads: whole segments, as long as rows are not wide.
+/// Rows of a batch that suit a plan which only hands on what a scan reads: some segments, as long as rows are not wide.
 /// `None` for other plans, whose operators work on batches that fit the caches.
 pub fn batch_rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(exec) = plan.downcast_ref::<DataSourceExec>() {
         let scan = exec.data_source().downcast_ref::<ScanSource>()?;
         let row_bytes: f64 = scan.columns.iter().map(|column| scan.table.row_bytes(*column)).sum();
-        // Between one and a segment's rows.
-        return Some((BATCH_BYTES / row_bytes.max(1.0)).clamp(1.0, SEGMENT_ROWS as f64) as usize);
+        return Some((BATCH_BYTES / row_bytes.max(1.0)).clamp(1.0, BATCH_ROWS_MAX as f64) as usize);
     }
     let hands_on =
         plan.downcast_ref::<CoalescePartitionsExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();

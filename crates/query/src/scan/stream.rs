@@ -3,9 +3,6 @@
 use std::sync::Arc;
 
 use async_stream::try_stream;
-use datafusion::arrow::compute::BatchCoalescer;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
@@ -17,6 +14,7 @@ use taut_block::{BlockError, TestHistory};
 use taut_store::OpenBlock;
 use taut_types::Predicate;
 
+use super::gathered::Gathered;
 use super::metrics::ScanMetrics;
 use super::page::PageReader;
 use super::predicate::translate;
@@ -69,55 +67,6 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Rows up to which batches are joined.
-const JOINED_ROWS: usize = 8192;
-
-/// Batches on their way out. Those of segments in which few rows pass are joined: handing a batch on, to another thread
-/// as often as not, costs more than copying some rows.
-struct Gathered {
-    /// `None` without columns, where rows are only counted.
-    coalescer: Option<BatchCoalescer>,
-    ready: Option<RecordBatch>,
-    /// Batches of more rows go out as they are.
-    rows_max: usize,
-}
-
-impl Gathered {
-    /// Joins small batches, up to `batch_rows` or [`JOINED_ROWS`].
-    fn new(schema: &SchemaRef, batch_rows: usize) -> Self {
-        let joined_rows = batch_rows.clamp(1, JOINED_ROWS);
-        let rows_max = joined_rows / 2;
-        let coalescer = BatchCoalescer::new(Arc::clone(schema), joined_rows);
-        let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(rows_max));
-        Self { coalescer: (!schema.fields().is_empty()).then_some(coalescer), ready: None, rows_max }
-    }
-
-    fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        match &mut self.coalescer {
-            Some(coalescer) => {
-                if batch.num_rows() > self.rows_max {
-                    // Else it would be cut up to fill what waits, and so would all batches behind it.
-                    coalescer.finish_buffered_batch()?;
-                }
-                coalescer.push_batch(batch)?;
-            }
-            None => self.ready = Some(batch),
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        Ok(self.coalescer.as_mut().map_or(Ok(()), BatchCoalescer::finish_buffered_batch)?)
-    }
-
-    fn next(&mut self) -> Option<RecordBatch> {
-        match &mut self.coalescer {
-            Some(coalescer) => coalescer.next_completed_batch(),
-            None => self.ready.take(),
-        }
-    }
-}
-
 /// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
 pub fn open(
     source: &ScanSource,
@@ -136,7 +85,7 @@ pub fn open(
         let mut conditions = Conditions::new(&source)?;
         let mut wanted = source.limit.unwrap_or(usize::MAX);
         let mut current: Option<(usize, Option<OpenBlock>)> = None;
-        let mut gathered = Gathered::new(&source.output, batch_rows);
+        let mut gathered = Gathered::new(&source.output, output.types(&table.schema), batch_rows);
         while wanted > 0 && let Some(morsel) = queue.take() {
             conditions.refresh()?;
             let timer = metrics.baseline.elapsed_compute().clone();
@@ -169,8 +118,13 @@ pub fn open(
             while row < selected {
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
-                let batch = reader.batch(&selection, rows, &output, metrics.report())?;
-                gathered.push(batch)?;
+                let more = selected.saturating_mul(queue.left()).min(wanted);
+                let append = |arrays: &mut _| {
+                    reader.append(&selection, rows.clone(), &output, arrays, metrics.report())
+                };
+                if !gathered.append(rows.len(), more, append)? {
+                    gathered.push(reader.batch(&selection, rows, &output, metrics.report())?)?;
+                }
                 while let Some(batch) = gathered.next() {
                     running.stop();
                     yield batch.record_output(&metrics.baseline);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
+use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{Int64Type, UInt64Type};
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::catalog::{
@@ -59,12 +60,22 @@ fn is_deleted(id: i64) -> bool {
 
 /// Makes a table of blocks with these rows.
 fn create(store: &Store, name: &str, blocks: &[RecordBatch]) {
+    create_in_layouts(store, name, blocks, &["column"]);
+}
+
+/// The same in these layouts by turns; the table has the first.
+fn create_in_layouts(store: &Store, name: &str, blocks: &[RecordBatch], layouts: &[&str]) {
     let schema = Arc::new(schema());
-    let design = Arc::new(TableDesign::from_options([("sort_by", "id")], &schema).unwrap());
-    let blocks = blocks.iter().map(|rows| {
-        let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::clone(&design));
+    let designs = layouts.iter().map(|layout| {
+        let options = [("sort_by", "id"), ("layout", *layout)];
+        Arc::new(TableDesign::from_options(options, &schema).unwrap())
+    });
+    let designs: Vec<_> = designs.collect();
+    let design = Arc::clone(&designs[0]);
+    let blocks = blocks.iter().zip(designs.iter().cycle()).map(|(rows, design)| {
+        let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::clone(design));
         builder.push(rows).unwrap();
-        store.write_block(&builder.finish().unwrap(), &design).unwrap()
+        store.write_block(&builder.finish().unwrap(), design).unwrap()
     });
     let blocks: Vec<_> = blocks.collect();
     let create = |edit: &mut taut_store::CatalogEdit| {
@@ -202,6 +213,46 @@ async fn rows_have_names_of_their_own() {
     assert_eq!(one[0].column(0).as_primitive::<Int64Type>().value(0), 1);
     let grouped = ask(&context, r#"SELECT "taut row", count(*) FROM t WHERE id < 10 GROUP BY 1 ORDER BY 1"#).await;
     assert_eq!(grouped.iter().map(RecordBatch::num_rows).sum::<usize>(), 8);
+}
+
+/// Numbers of columns are appended, of rows and pages copied; text is always.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_segments_are_joined_in_order() {
+    const BLOCK: i64 = 140_000;
+    let store = Arc::new(Store::in_memory().unwrap());
+    let blocks: Vec<RecordBatch> = (0..5).map(|block| rows(block * BLOCK..(block + 1) * BLOCK)).collect();
+    create_in_layouts(&store, "t", &blocks, &["column", "column", "packed_row", "column", "row"]);
+    let transaction = store.begin();
+    transaction.insert_rows(stored(&store, "t").id, &rows(5 * BLOCK..5 * BLOCK + 900)).unwrap();
+    transaction.commit(Synchronous::Off).unwrap();
+    let all = 0..5 * BLOCK + 900;
+    for (condition, passes) in [
+        ("id >= 0", (|_| true) as fn(i64) -> bool),
+        ("id % 2 = 1", |id| id % 2 == 1),
+        ("id % 1000 = 7", |id| id % 1000 == 7),
+        ("id IN (3, 139999, 140000, 300000, 420001, 600000, 700899)", |id| {
+            [3, 139_999, 140_000, 300_000, 420_001, 600_000, 700_899].contains(&id)
+        }),
+    ] {
+        for (columns, batch_rows) in [("id, k, x", 300_000), ("id, k, x", 8_192), ("id, k", 1_000), ("id, s", 300_000)]
+        {
+            let context = session(&store);
+            for setting in [format!("batch_size = {batch_rows}"), "target_partitions = 1".to_owned()] {
+                ask(&context, &format!("SET datafusion.execution.{setting}")).await;
+            }
+            let found = ask(&context, &format!("SELECT {columns} FROM t WHERE {condition}")).await;
+            let expected: Vec<i64> = all.clone().filter(|id| passes(*id)).collect();
+            let expected = rows(expected.into_iter());
+            let names: Vec<usize> = columns.split(", ").map(|name| schema().arrow().index_of(name).unwrap()).collect();
+            let joined = concat_batches(&found[0].schema(), &found).unwrap();
+            assert_eq!(joined.columns(), expected.project(&names).unwrap().columns(), "{columns} where {condition}");
+            assert!(found.iter().all(|batch| (1..=batch_rows).contains(&batch.num_rows())));
+            if batch_rows > 8_192 && columns == "id, k, x" {
+                // Of the three segments of each block of columns.
+                assert!(found.iter().filter(|batch| batch.num_rows() > 0).count() <= 12, "{condition}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -60,6 +60,11 @@ impl WorkQueue {
         Self { morsels, next: AtomicUsize::new(0) }
     }
 
+    /// How many morsels are left.
+    pub(super) fn left(&self) -> usize {
+        self.morsels.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
     pub(super) fn take(&self) -> Option<Morsel> {
         self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
     }

@@ -1,0 +1,134 @@
+//! Batches of a scan on their way out: rows of segment after segment together, where they are few.
+//!
+//! Handing a batch on, to another thread as often as not, and then to another library, costs more than decoding some
+//! thousand numbers. Numbers that are stored by themselves are decoded to where the last segment's end, up to as many rows
+//! as a batch may have. Other rows are copied together, as long as that is cheaper than handing them on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::Result;
+use taut_block::{ArrayBuilder, SEGMENT_ROWS};
+use taut_types::LogicalType;
+
+/// Rows up to which batches are copied together.
+const COPIED_ROWS: usize = 8192;
+
+/// Batches on their way out, in order.
+pub(super) struct Gathered {
+    schema: SchemaRef,
+    /// The types of the columns, where rows can be appended.
+    types: Option<Vec<LogicalType>>,
+    arrays: Vec<ArrayBuilder>,
+    /// Rows of these.
+    rows: usize,
+    /// The most rows that they may have now: the first ones are soon handed on, so that whoever waits for them has them.
+    rows_max: usize,
+    batch_rows: usize,
+    /// `None` without columns, where rows are only counted.
+    coalescer: Option<BatchCoalescer>,
+    /// Batches of more rows are not copied.
+    copied_max: usize,
+    ready: VecDeque<RecordBatch>,
+}
+
+impl Gathered {
+    /// Of columns of these types, where all of them are stored; else of batches only. No batch has more than `batch_rows`
+    /// rows, but for one that has when it comes.
+    pub fn new(schema: &SchemaRef, types: Option<Vec<LogicalType>>, batch_rows: usize) -> Self {
+        let can_append = |types: &Vec<LogicalType>| {
+            !types.is_empty() && types.iter().all(|logical| ArrayBuilder::new(*logical, 0).is_some())
+        };
+        let copied_rows = batch_rows.clamp(1, COPIED_ROWS);
+        let copied_max = copied_rows / 2;
+        let coalescer = BatchCoalescer::new(Arc::clone(schema), copied_rows);
+        let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(copied_max));
+        Self {
+            schema: Arc::clone(schema),
+            types: types.filter(can_append),
+            arrays: Vec::new(),
+            rows: 0,
+            rows_max: batch_rows.min(SEGMENT_ROWS),
+            batch_rows,
+            coalescer: (!schema.fields().is_empty()).then_some(coalescer),
+            copied_max,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Has so many rows appended by `read`, which says whether it did; so many more may follow, about.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn append(
+        &mut self,
+        rows: usize,
+        more: usize,
+        read: impl FnOnce(&mut [ArrayBuilder]) -> Result<bool>,
+    ) -> Result<bool> {
+        if self.types.is_some() && self.rows + rows > self.rows_max {
+            self.finish_arrays()?;
+        }
+        let Some(types) = &self.types else { return Ok(false) };
+        if self.arrays.is_empty() {
+            // As often as they have room: a part of them would have the others wait for the next batch.
+            let room = rows.saturating_add(more).min(self.rows_max);
+            let room = room.checked_rem(rows).map_or(rows, |rest| rows.max(room - rest));
+            self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, room)).collect();
+        }
+        if !read(&mut self.arrays)? {
+            return Ok(false);
+        }
+        self.finish_copied()?;
+        self.rows += rows;
+        Ok(true)
+    }
+
+    /// Takes a batch.
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        self.finish_arrays()?;
+        let Some(coalescer) = &mut self.coalescer else {
+            self.ready.push_back(batch);
+            return Ok(());
+        };
+        if batch.num_rows() > self.copied_max {
+            // Else it would be cut up to fill what waits, and so would all batches behind it.
+            coalescer.finish_buffered_batch()?;
+        }
+        coalescer.push_batch(batch)?;
+        self.ready.extend(std::iter::from_fn(|| coalescer.next_completed_batch()));
+        Ok(())
+    }
+
+    /// Hands on what waits for more rows.
+    pub fn finish(&mut self) -> Result<()> {
+        self.finish_arrays()?;
+        self.finish_copied()
+    }
+
+    /// A batch that is ready.
+    pub fn next(&mut self) -> Option<RecordBatch> {
+        self.ready.pop_front()
+    }
+
+    fn finish_arrays(&mut self) -> Result<()> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let arrays = std::mem::take(&mut self.arrays).into_iter().map(ArrayBuilder::finish).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
+        self.rows_max = self.rows_max.saturating_mul(2).min(self.batch_rows);
+        self.ready.push_back(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?);
+        Ok(())
+    }
+
+    fn finish_copied(&mut self) -> Result<()> {
+        let Some(coalescer) = &mut self.coalescer else { return Ok(()) };
+        coalescer.finish_buffered_batch()?;
+        self.ready.extend(std::iter::from_fn(|| coalescer.next_completed_batch()));
+        Ok(())
+    }
+}
