@@ -304,7 +304,7 @@ impl Numbers {
         }
     }
 
-    /// Whether [`Numbers::select`] is faster than taking so many of the rows one by one, for values of this width.
+    /// Whether [`Numbers::append_selected`] is faster than taking so many of the rows one by one, for values of this width.
     pub(crate) fn selects_fast(&self, selected: usize, rows: usize, value_bytes: usize) -> bool {
         let is_decoded_fast = match self {
             Self::Constant(_) | Self::Plain(_) | Self::Packed(_) | Self::Dictionary(_) => true,
