@@ -388,8 +388,9 @@ impl<'a> SegmentReader<'a> {
             return Ok(false);
         }
         self.open_columns(&groups)?;
-        let pieces: Vec<&ColumnPiece> =
-            groups.iter().filter_map(|group| self.pieces.get(group)?.single_column()).collect();
+        let pieces: Option<Vec<&ColumnPiece>> =
+            groups.iter().map(|group| self.pieces.get(group)?.single_column()).collect();
+        let Some(pieces) = pieces else { return Ok(false) };
         let rows = selection.slice(rows);
         if matches!(rows, Rows::Range(_)) && pieces.iter().any(|piece| piece.chunk.is_decoded()) {
             return Ok(false);
