@@ -182,16 +182,21 @@ impl<'a> SegmentReader<'a> {
         {
             return Ok(selection);
         }
-        let mut selection = Bitmap::none(self.rows);
-        for rows in ranges.iter() {
-            selection.set_range(rows.start as usize..rows.end as usize);
-        }
+        let mut selection = if ranges.rows() == self.rows as u64 {
+            Bitmap::all_set(self.rows)
+        } else {
+            let mut selection = Bitmap::none(self.rows);
+            ranges.iter().for_each(|rows| selection.set_range(rows.start as usize..rows.end as usize));
+            selection
+        };
         let mut is_left_out = excluded == 0;
         if excluded > ranges.rows() / 2 {
             self.leave_out(&mut selection, &ranges);
             is_left_out = true;
         }
-        self.look_up(&mut planned, &mut selection, report)?;
+        let is_found = self.look_up(&mut planned, &mut selection, report)?;
+        // Counted after each test only: of what no row was left out yet, the number is known.
+        let mut left = if excluded == 0 && !is_found { ranges.rows() as usize } else { selection.count() };
         for planned in planned {
             if planned.is_answered() {
                 continue;
@@ -199,14 +204,17 @@ impl<'a> SegmentReader<'a> {
             report.column_scans += 1;
             report.values_tested += planned.uncertain.rows();
             report.paths |= AccessPaths::ENCODED_SCAN;
-            let before = selection.count();
+            let before = left;
             let (piece, place) = self.piece(planned.test.column)?;
             piece.filter(place, planned.test, &planned.uncertain, &mut selection)?;
-            let after = selection.count();
-            history.saw_column_test(planned.place, before, after);
-            if after == 0 {
+            left = selection.count();
+            history.saw_column_test(planned.place, before, left);
+            if left == 0 {
                 return Ok(Selection::none());
             }
+        }
+        if is_left_out && row_tests.is_empty() {
+            return Ok(Selection::of_counted(selection, left));
         }
         if !is_left_out {
             self.leave_out(&mut selection, &ranges);
@@ -218,15 +226,16 @@ impl<'a> SegmentReader<'a> {
         Ok(Selection::of(selection))
     }
 
-    /// Keeps the selected rows that an index leads to, where that pays. Tests that it answers are answered then.
+    /// Keeps the selected rows that an index leads to, where that pays, and tells whether it did. Tests that it answers are
+    /// answered then.
     fn look_up(
         &mut self,
         planned: &mut [Planned<'_>],
         selection: &mut Bitmap,
         report: &mut ScanReport,
-    ) -> Result<(), BlockError> {
+    ) -> Result<bool, BlockError> {
         let choice = if self.index_use == IndexUse::Never { None } else { self.choose_index(planned)? };
-        let Some(choice) = choice else { return Ok(()) };
+        let Some(choice) = choice else { return Ok(false) };
         report.index_searches += 1;
         report.paths |= AccessPaths::CSB_TREE;
         let mut found = Bitmap::none(self.rows);
@@ -237,7 +246,7 @@ impl<'a> SegmentReader<'a> {
                 planned.uncertain = RowRanges::none();
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The column tests with their places in the predicate, and the row tests. Where a column has no nulls in this segment,

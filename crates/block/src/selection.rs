@@ -246,6 +246,11 @@ impl Selection {
     /// What a bitmap selects.
     pub(crate) fn of(bitmap: Bitmap) -> Self {
         let count = bitmap.count();
+        Self::of_counted(bitmap, count)
+    }
+
+    /// What a bitmap selects, of which it is known how many rows that are.
+    pub(crate) fn of_counted(bitmap: Bitmap, count: usize) -> Self {
         if count == bitmap.len() {
             return Self::All(count);
         }
@@ -255,7 +260,7 @@ impl Selection {
             return Self::Range(first as u32..(first + count) as u32);
         }
         match count * BITS_MIN < bitmap.len() {
-            true => Self::Positions(bitmap.positions()),
+            true => Self::Positions(bitmap.positions_counted(count)),
             false => Self::Bits(SelectedBits::new(bitmap, count)),
         }
     }

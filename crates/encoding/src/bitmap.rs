@@ -136,8 +136,13 @@ impl Bitmap {
 
     /// The selected rows, ascending.
     pub fn positions(&self) -> Vec<u32> {
+        self.positions_counted(self.count())
+    }
+
+    /// As [`Bitmap::positions`], where it is known how many they are.
+    pub fn positions_counted(&self, count: usize) -> Vec<u32> {
         // With some room behind them, which the kernel writes to.
-        let mut positions = Vec::with_capacity(self.count() + VECTOR_ROWS);
+        let mut positions = Vec::with_capacity(count + VECTOR_ROWS);
         self.append_positions(0..self.len, &mut positions);
         positions
     }
