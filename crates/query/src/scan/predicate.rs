@@ -21,7 +21,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
+    BinaryExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
+    NotExpr,
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
@@ -86,11 +87,11 @@ impl Translation<'_> {
 /// The test that is equivalent to an expression on one column, where there is one.
 fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnTest> {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        if let (Some(column), Some(literal)) = (column_of(binary.left()), literal_of(binary.right())) {
-            return comparison(column, *binary.op(), literal, schema);
+        if let (Some(compared), Some(literal)) = (compared(binary.left(), schema), literal_of(binary.right())) {
+            return comparison_as(compared, *binary.op(), literal);
         }
-        if let (Some(literal), Some(column)) = (literal_of(binary.left()), column_of(binary.right())) {
-            return comparison(column, binary.op().swap()?, literal, schema);
+        if let (Some(literal), Some(compared)) = (literal_of(binary.left()), compared(binary.right(), schema)) {
+            return comparison_as(compared, binary.op().swap()?, literal);
         }
         return None;
     }
@@ -106,7 +107,7 @@ fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Co
     }
     if let Some(list) = expression.downcast_ref::<InListExpr>() {
         let literals = list.list().iter().map(literal_of);
-        return list_test(column_of(list.expr())?, literals, list.negated(), schema);
+        return list_test_as(compared(list.expr(), schema)?, literals, list.negated());
     }
     if let Some(like) = expression.downcast_ref::<LikeExpr>() {
         return like_test(like, schema);
@@ -118,6 +119,23 @@ fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Co
 
 fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
     expression.downcast_ref::<Column>().map(|column| column.index().into())
+}
+
+/// A column, and the type with whose values it is compared: its own, or one of wider integers, in which its numbers are the
+/// same. The planner leaves such a cast where a literal is past all numbers of the column, and in a join of both types.
+fn compared(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
+    let Some(cast) = expression.downcast_ref::<CastExpr>() else {
+        let column = column_of(expression)?;
+        return Some((column, schema.column(column).logical_type));
+    };
+    let column = column_of(cast.expr())?;
+    let (from, to) = (schema.column(column).logical_type, LogicalType::from_arrow(cast.cast_type())?);
+    let is_wider = match to {
+        LogicalType::Integer => from == LogicalType::SmallInt,
+        LogicalType::BigInt => matches!(from, LogicalType::SmallInt | LogicalType::Integer),
+        _ => false,
+    };
+    is_wider.then_some((column, to))
 }
 
 fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
@@ -155,7 +173,15 @@ pub fn comparison(
     literal: &ScalarValue,
     schema: &Schema,
 ) -> Option<ColumnTest> {
-    let logical_type = schema.column(column).logical_type;
+    comparison_as((column, schema.column(column).logical_type), operator, literal)
+}
+
+/// As [`comparison`], of a column with a literal of this type.
+fn comparison_as(
+    (column, logical_type): (ColumnIndex, LogicalType),
+    operator: Operator,
+    literal: &ScalarValue,
+) -> Option<ColumnTest> {
     let comparable = matches!(
         operator,
         Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
@@ -202,7 +228,15 @@ pub fn list_test<'a>(
     negated: bool,
     schema: &Schema,
 ) -> Option<ColumnTest> {
-    let logical_type = schema.column(column).logical_type;
+    list_test_as((column, schema.column(column).logical_type), literals, negated)
+}
+
+/// As [`list_test`], of a column with literals of this type.
+fn list_test_as<'a>(
+    (column, logical_type): (ColumnIndex, LogicalType),
+    literals: impl Iterator<Item = Option<&'a ScalarValue>>,
+    negated: bool,
+) -> Option<ColumnTest> {
     let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
     if negated && keys.contains(&None) {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
@@ -323,6 +357,7 @@ pub fn map_columns(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datafusion::arrow::datatypes::DataType;
     use datafusion::common::DFSchema;
     use datafusion::prelude::*;
     use taut_types::Column as TautColumn;
@@ -348,6 +383,7 @@ mod tests {
 
     #[test]
     fn comparisons_lists_prefixes_and_nulls_become_column_tests() {
+        let greater = Test::Range { low: (1 << 40) + 1, high: i128::MAX };
         let cases: Vec<(Expr, Test, bool)> = vec![
             (col("i").lt(lit(5)), Test::Range { low: i128::MIN, high: 4 }, false),
             (lit(5).lt(col("i")), Test::Range { low: 6, high: i128::MAX }, false),
@@ -363,6 +399,15 @@ mod tests {
                 Test::BytesRange { low: Bound::Included((*b"ab").into()), high: Bound::Excluded((*b"ac").into()) },
                 false,
             ),
+            // In wider integers, one of which the column cannot hold.
+            (datafusion::logical_expr::cast(col("i"), DataType::Int64).gt(lit(1_i64 << 40)), greater.clone(), false),
+            (lit(1_i64 << 40).lt(datafusion::logical_expr::cast(col("i"), DataType::Int64)), greater, false),
+            (
+                datafusion::logical_expr::cast(col("i"), DataType::Int64)
+                    .in_list(vec![lit(1_i64 << 40), lit(3_i64)], false),
+                Test::OneOf(Arc::from([3, 1 << 40])),
+                false,
+            ),
             (col("t").is_null(), Test::Null, false),
             (col("t").is_not_null(), Test::Null, true),
             (col("b"), Test::Range { low: 1, high: 1 }, false),
@@ -373,6 +418,19 @@ mod tests {
             assert!(predicate.row_tests.is_empty(), "{expression}");
             assert_eq!(predicate.column_tests.len(), 1, "{expression}");
             assert_eq!((&predicate.column_tests[0].test, predicate.column_tests[0].negated), (&test, negated));
+        }
+    }
+
+    #[test]
+    fn what_a_cast_changes_is_evaluated_after_it() {
+        for expression in [
+            datafusion::logical_expr::cast(col("i"), DataType::Int16).eq(lit(5_i16)),
+            datafusion::logical_expr::cast(col("i"), DataType::Float64).gt(lit(1.5)),
+            datafusion::logical_expr::cast(col("d"), DataType::Int64).gt(lit(5_i64)),
+            datafusion::logical_expr::cast(col("b"), DataType::Int64).eq(lit(1_i64)),
+        ] {
+            let predicate = predicate(expression.clone());
+            assert!(predicate.column_tests.is_empty() && predicate.row_tests.len() == 1, "{expression}");
         }
     }
 
