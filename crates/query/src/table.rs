@@ -181,6 +181,37 @@ impl TautTable {
         self.admitted_share(condition).map_or(share, |admitted| share.min(admitted))
     }
 
+    /// A scan of columns of the stored table for rows that pass conditions on those that are to be seen.
+    ///
+    /// # Errors
+    /// When a condition is none that can be computed, or a column does not exist.
+    pub fn source(
+        &self,
+        state: &dyn Session,
+        columns: Vec<usize>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<ScanSource> {
+        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+            reads.scan(self.stored.id);
+        }
+        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
+        let share = filters.iter().map(|filter| self.selectivity(filter)).reduce(|left, right| left * right);
+        let mut conditions = Vec::with_capacity(filters.len());
+        if !filters.is_empty() {
+            let schema = DFSchema::try_from(Arc::clone(&self.visible_arrow))?;
+            for filter in filters {
+                let condition = state.create_physical_expr(filter.clone(), &schema)?;
+                let stored = |column: &PhysicalColumn| {
+                    Some(PhysicalColumn::new(column.name(), *self.visible.get(column.index())?))
+                };
+                conditions.push(map_columns(&condition, stored)?);
+            }
+        }
+        let partitions = state.config().target_partitions();
+        ScanSource::try_new(table, columns, conditions, share, limit, partitions)
+    }
+
     /// For each partition of the table, whether rows in it may pass; `None` where it has no partitions.
     pub(crate) fn admitted_partitions(&self, predicate: &Predicate) -> Option<Vec<bool>> {
         self.stored.admitted_partitions(&predicate.column_tests)
@@ -263,29 +294,11 @@ impl TableProvider for TautTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(reads) = state.config().get_extension::<StatementReads>() {
-            reads.scan(self.stored.id);
-        }
-        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
         let columns = match projection {
             Some(places) => places.iter().map(|place| self.visible[*place]).collect(),
             None => self.visible.clone(),
         };
-        let share = filters.iter().map(|filter| self.selectivity(filter)).reduce(|left, right| left * right);
-        let mut conditions = Vec::with_capacity(filters.len());
-        if !filters.is_empty() {
-            let schema = DFSchema::try_from(Arc::clone(&self.visible_arrow))?;
-            for filter in filters {
-                let condition = state.create_physical_expr(filter.clone(), &schema)?;
-                let stored = |column: &PhysicalColumn| {
-                    Some(PhysicalColumn::new(column.name(), *self.visible.get(column.index())?))
-                };
-                conditions.push(map_columns(&condition, stored)?);
-            }
-        }
-        let partitions = state.config().target_partitions();
-        let source = ScanSource::try_new(table, columns, conditions, share, limit, partitions)?;
-        Ok(DataSourceExec::from_data_source(source))
+        Ok(DataSourceExec::from_data_source(self.source(state, columns, filters, limit)?))
     }
 
     async fn insert_into(

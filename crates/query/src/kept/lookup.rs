@@ -92,6 +92,12 @@ impl Lookup {
         self.output.schema()
     }
 
+    /// The columns of the table that come out and what they are then called, where all rows that pass are asked for.
+    pub fn columns(&self) -> Option<(Vec<usize>, &SchemaRef)> {
+        let places = self.output.places().filter(|_| self.limit == usize::MAX)?;
+        Some((places, self.output.schema()))
+    }
+
     /// The rows in a snapshot, for values of the parameters. `None` where it is given up.
     ///
     /// # Errors

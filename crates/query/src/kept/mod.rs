@@ -19,8 +19,12 @@ use datafusion::catalog::default_table_source::{provider_as_source, source_as_pr
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, Result, ScalarValue, internal_datafusion_err};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volatility};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
 use parking_lot::Mutex;
 use taut_store::{Catalog, Store, TableId};
 
@@ -211,6 +215,25 @@ impl KeptPlan {
         let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
         plan.data.replace_params_with_values(&ParamValues::List(values))
     }
+
+    /// What a planner would make of the bound plan where that is a scan and nothing else, in which there is nothing to
+    /// optimize; `None` for other plans.
+    ///
+    /// # Errors
+    /// When the engine finds it wrong, which is a bug.
+    pub fn scan(&self, bound: &LogicalPlan, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some((columns, output)) = self.lookup.as_ref().and_then(Lookup::columns) else { return Ok(None) };
+        let mut node = bound;
+        while let [input] = node.inputs().as_slice() {
+            node = *input;
+        }
+        let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
+        let provider = source_as_provider(&scan.source)?;
+        let Some(table) = provider.downcast_ref::<TautTable>() else { return Ok(None) };
+        let filters = unnormalize_cols(scan.filters.iter().cloned());
+        let source = table.source(state, columns, &filters, None)?.with_output(output);
+        Ok(Some(Arc::new(CooperativeExec::new(DataSourceExec::from_data_source(source)))))
+    }
 }
 
 impl Kept for KeptPlan {
@@ -376,4 +399,45 @@ fn parameters_of(plan: &LogicalPlan) -> Option<Vec<DataType>> {
     .ok()?;
     let mut types = plan.get_parameter_types().ok().filter(|_| is_typed)?;
     (1..=types.len()).map(|number| types.remove(&format!("${number}")).flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::tests::{database, session};
+    use datafusion::physical_plan::displayable;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_plan_that_is_a_scan_is_the_one_that_the_planner_makes() {
+        let store = database(true).await;
+        let context = session(&store);
+        let (state, snapshot) = (context.state(), store.snapshot());
+        let basis = Basis { session: 0, settings: 0, definitions: snapshot.definitions() };
+        let cases = [
+            ("SELECT id FROM m WHERE id >= 5", true),
+            ("SELECT s, k, id FROM m WHERE k = 3 AND id < 70000", true),
+            ("SELECT s AS word, id AS id, s AS again FROM m AS n WHERE n.k IN (1, 3, 4, 9)", true),
+            ("SELECT * FROM (SELECT x, k AS y FROM m WHERE id <> 9) AS inner_one", true),
+            ("SELECT id FROM m WHERE id >= $1 AND s = $2", true),
+            ("SELECT id FROM m WHERE id > 1000000000000 OR id < 5", false),
+            ("SELECT id FROM m WHERE id >= 5 LIMIT 7", false),
+            ("SELECT id FROM m WHERE id >= 5 ORDER BY k", false),
+            ("SELECT id + 1 FROM m WHERE id >= 5", false),
+            ("SELECT count(*) FROM m WHERE id >= 5", false),
+        ];
+        for (query, is_scan) in cases {
+            let plan = state.create_logical_plan(query).await.unwrap();
+            let kept = KeptPlan::of(&plan, &state, basis).unwrap_or_else(|| panic!("{query} is not kept"));
+            let values = [ScalarValue::Int64(Some(5)), ScalarValue::Utf8View(Some("s1".to_owned()))];
+            let bound = kept.bind(&store, &snapshot, &values[..kept.parameters.len()]).unwrap();
+            let found = kept.scan(&bound, &state).unwrap();
+            assert_eq!(found.is_some(), is_scan, "{query}");
+            let planned = state.query_planner().create_physical_plan(&bound, &state).await.unwrap();
+            if let Some(found) = found {
+                let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
+                assert_eq!(shown(&found), shown(&planned), "{query}");
+                assert_eq!(found.schema(), planned.schema(), "{query}");
+            }
+        }
+    }
 }

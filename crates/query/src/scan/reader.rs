@@ -47,6 +47,11 @@ impl Output {
         (!self.has_ids).then(|| types.collect())
     }
 
+    /// The places of the columns in the table, where all are stored ones.
+    pub fn places(&self) -> Option<Vec<usize>> {
+        (!self.has_ids).then(|| self.stored.iter().map(|column| column.index()).collect())
+    }
+
     /// The same in Arrow.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema

@@ -87,6 +87,11 @@ impl ScanSource {
         })
     }
 
+    /// The same scan, whose columns have other names.
+    pub fn with_output(self, output: &SchemaRef) -> Self {
+        Self { output: Arc::clone(output), ..self }
+    }
+
     /// The table that is read.
     pub fn table(&self) -> &Arc<TautTable> {
         &self.table

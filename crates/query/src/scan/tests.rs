@@ -91,7 +91,7 @@ pub fn stored(store: &Store, name: &str) -> Arc<Table> {
 }
 
 /// A session with the tables, `t` with the ids of its rows.
-fn session(store: &Arc<Store>) -> SessionContext {
+pub fn session(store: &Arc<Store>) -> SessionContext {
     let context = Engine::new(2, 1 << 30).unwrap().context();
     let public = MemorySchemaProvider::new();
     for table in store.snapshot().tables() {

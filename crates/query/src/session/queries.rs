@@ -285,7 +285,10 @@ impl QuerySession {
             kept.tables().for_each(|table| reads.look_up(table));
             Arc::make_mut(&mut state).config_mut().set_extension(Arc::clone(reads));
         }
-        let physical = state.query_planner().create_physical_plan(&plan, state.as_ref()).await?;
+        let physical = match kept.scan(&plan, &state)? {
+            Some(physical) => physical,
+            None => state.query_planner().create_physical_plan(&plan, state.as_ref()).await?,
+        };
         if let Some(reads) = reads {
             reads.narrow(&physical)?;
         }
