@@ -1,6 +1,7 @@
 //! The rows of one partition of a scan.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_stream::try_stream;
 use datafusion::common::{DataFusionError, Result};
@@ -22,6 +23,9 @@ use super::reader::{Output, Reader};
 use super::source::ScanSource;
 use super::work::{Morsel, SegmentPlace, WorkQueue, rows_of};
 use crate::progress::ScanProgress;
+
+/// How long a partition reads before others have a turn: some segments, of which most take some microseconds each.
+const TURN: Duration = Duration::from_micros(200);
 
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.
 pub(super) struct Conditions<'a> {
@@ -86,6 +90,7 @@ pub fn open(
         let mut wanted = source.limit.unwrap_or(usize::MAX);
         let mut current: Option<(usize, Option<OpenBlock>)> = None;
         let mut gathered = Gathered::new(&source.output, output.types(&table.schema), batch_rows);
+        let mut yielded = Instant::now();
         while wanted > 0 && let Some(morsel) = queue.take() {
             conditions.refresh()?;
             let timer = metrics.baseline.elapsed_compute().clone();
@@ -128,6 +133,7 @@ pub fn open(
                 while let Some(batch) = gathered.next() {
                     running.stop();
                     yield batch.record_output(&metrics.baseline);
+                    yielded = Instant::now();
                     running.restart();
                 }
             }
@@ -135,8 +141,12 @@ pub fn open(
                 metrics.publish(place.block);
             }
             running.stop();
-            // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between.
-            tokio::task::yield_now().await;
+            // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between, and
+            // so have batches of other partitions.
+            if yielded.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                yielded = Instant::now();
+            }
         }
         gathered.finish()?;
         while let Some(batch) = gathered.next() {
