@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use arrow_array::Array;
 use libfuzzer_sys::fuzz_target;
-use taut_encoding::{Bitmap, Choice, Chunk, encode};
+use taut_encoding::{Bitmap, Choice, Chunk, Extreme, encode};
 use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
 use taut_types::{Encoding, LogicalType, key_at};
 
@@ -67,6 +67,13 @@ fuzz_target!(|input: &[u8]| {
     for test in tests(0, logical) {
         let mut selection = Bitmap::all_set(rows);
         chunk.filter(&test, 0..rows, &mut selection);
+        for extreme in [Extreme::Least, Extreme::Greatest] {
+            let Some(extremes) = chunk.extremes(extreme) else { continue };
+            let mut found = Bitmap::all_set(rows);
+            if chunk.filter_by_extremes(&test, (extreme, &extremes), 0..rows, &mut found).is_some() {
+                assert_eq!(found, selection, "{test:?} on {logical} as {}", chunk.description());
+            }
+        }
         if is_sound {
             for row in (0..rows).step_by(13) {
                 let admitted = test.admits(key_at(&all, logical, row).as_ref());

@@ -58,11 +58,11 @@ pub use builder::{BlockBuilder, BlockImage, Extent, rows_until_full};
 pub use error::{BlockError, BuildError, CorruptBlock, CorruptRows, SectionError};
 pub use order::TestHistory;
 pub use report::{AccessPaths, ScanReport};
-pub use section::{SECTION_ALIGNMENT, SectionEntry, Sections, checksum};
+pub use section::{Beside, SECTION_ALIGNMENT, SectionEntry, Sections, checksum};
 pub use segment::{NumberSummary, SegmentReader};
 pub use selection::{SelectedBits, Selection};
 pub use statistics::ColumnSummary;
-pub use taut_encoding::{ArrayBuilder, NullableNumbers};
+pub use taut_encoding::{ArrayBuilder, Extreme, NullableNumbers};
 
 /// The most rows of a segment: positions in a segment fit 16 bits, counts 32.
 pub const SEGMENT_ROWS: usize = 65_536;

@@ -72,6 +72,8 @@ impl AccessPaths {
     pub const SORTED_SEARCH: Self = Self(4);
     /// A csb index.
     pub const CSB_TREE: Self = Self(8);
+    /// Extremes of few rows left out most of those that were to be tested.
+    pub const EXTREMES: Self = Self(128);
     /// Encoded values were tested.
     pub const ENCODED_SCAN: Self = Self(16);
     /// The entries of a dictionary were tested, and then codes.
@@ -79,11 +81,12 @@ impl AccessPaths {
     /// Decoded rows were tested.
     pub const DECODED_SCAN: Self = Self(64);
 
-    const NAMES: [(Self, &'static str); 7] = [
+    const NAMES: [(Self, &'static str); 8] = [
         (Self::ZONE_MAP, "zone_map"),
         (Self::BLOOM, "bloom"),
         (Self::SORTED_SEARCH, "sorted_search"),
         (Self::CSB_TREE, "csb"),
+        (Self::EXTREMES, "extremes"),
         (Self::ENCODED_SCAN, "scan"),
         (Self::DICTIONARY, "dictionary"),
         (Self::DECODED_SCAN, "decoded_scan"),

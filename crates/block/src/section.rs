@@ -1,6 +1,7 @@
 //! Sections: the parts of a block that are read and checked as a whole.
 
 use arrow_buffer::Buffer;
+use taut_encoding::Extreme;
 
 use crate::SectionError;
 
@@ -25,6 +26,25 @@ pub trait Sections: Send + Sync {
     /// # Errors
     /// When they cannot be read, or are not those that were written.
     fn section(&self, index: u32) -> Result<Buffer, SectionError>;
+
+    /// The extremes of the numbers of a section, one column, where they are kept. Who keeps none need not write this.
+    fn extremes(&self, _index: u32, _extreme: Extreme) -> Beside {
+        Beside::Nothing
+    }
+
+    /// Takes extremes to keep, where [`Sections::extremes`] said [`Beside::Missed`]. It need not.
+    fn keep_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
+}
+
+/// What is kept beside a section.
+#[derive(Clone, Debug)]
+pub enum Beside {
+    /// What was made of it.
+    Kept(Buffer),
+    /// Nothing yet, and the section is read again and again: what is made of it will be of use.
+    Missed,
+    /// Nothing, and nothing is wanted.
+    Nothing,
 }
 
 /// The hash that guards headers and sections: XXH3, 64 bits.

@@ -2,10 +2,11 @@
 //!
 //! `filter` goes from the cheap to the dear: zone maps rule rows out or let them pass unseen, binary search and indexes
 //! narrow what is left where that pays (see `paths`), excluded rows go, then column tests run on encoded values (the one that leaves fewest
-//! rows for its cost first), then row tests run on what is left, once per entry where the column has a dictionary. `project`
+//! rows for its cost first; see `column_test`), then row tests run on what is left, once per entry where the column has a dictionary. `project`
 //! decodes consecutive rows, those with few gaps too, and gathers others. Pieces are opened when first needed and kept while the reader lives.
 
 mod aggregate;
+mod column_test;
 mod excluded;
 
 use std::borrow::Cow;
@@ -201,13 +202,8 @@ impl<'a> SegmentReader<'a> {
             if planned.is_answered() {
                 continue;
             }
-            report.column_scans += 1;
-            report.values_tested += planned.uncertain.rows();
-            report.paths |= AccessPaths::ENCODED_SCAN;
             let before = left;
-            let (piece, place) = self.piece(planned.test.column)?;
-            piece.filter(place, planned.test, &planned.uncertain, &mut selection)?;
-            left = selection.count();
+            left = self.test_column(&planned, before, &mut selection, report)?;
             history.saw_column_test(planned.place, before, left);
             if left == 0 {
                 return Ok(Selection::none());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use common::{build, open};
-use taut_block::{ScanReport, Selection};
+use taut_block::{AccessPaths, ScanReport, Selection};
 use taut_types::{
     Abstraction, Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, SortColumn, TableDesign, Test,
 };
@@ -188,4 +188,34 @@ fn zone_maps_answer_what_they_can() {
     assert_eq!(selection, Selection::Range(0..8192));
     assert_eq!((report.zone_answers, report.column_scans), (1, 0));
     assert_eq!((report.zones, report.zones_skipped), (8, 7));
+}
+
+/// A test that few rows pass, at one end, looks at all numbers once, and from then on at a part.
+#[test]
+fn extremes_stand_for_most_numbers() {
+    let schema = Schema::new(vec![Column::new("amount", LogicalType::Integer, true)]).unwrap();
+    let amount = |row: u64| ((row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 1_000_000) as i32;
+    let amounts: ArrayRef = Arc::new(Int32Array::from_iter((0..70_000).map(|row| (row % 9 > 0).then(|| amount(row)))));
+    let batch = RecordBatch::try_new(schema.arrow(), vec![amounts]).unwrap();
+    let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    let filter = |low, high| {
+        let test = ColumnTest::new(ColumnIndex(0), Test::Range { low, high });
+        let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+        let mut report = ScanReport::default();
+        let selection = block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
+        let mut blind = block.open_segment(&sections, 0);
+        blind.ignore_zones();
+        assert_eq!(blind.filter(&predicate, &mut ScanReport::default()).unwrap(), selection);
+        (report.values_tested, report.paths.contains(AccessPaths::EXTREMES), selection.len())
+    };
+    let rows = block.segment_rows(0) as u64;
+    for (low, high) in [(999_000, i128::MAX), (i128::MIN, 1000)] {
+        let (tested, by_extremes, found) = filter(low, high);
+        assert!(tested == rows && !by_extremes && (1..200).contains(&found), "{tested} {found}");
+        assert_eq!(filter(low, high), (filter(low, high).0, true, found));
+        assert!(filter(low, high).0 < rows / 10);
+    }
+    // More than a few, and some in the middle, are no matter of extremes.
+    assert!(!filter(500_000, i128::MAX).1 && !filter(500_000, 501_000).1);
 }

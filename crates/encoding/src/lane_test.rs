@@ -129,6 +129,18 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
+    /// The least and the greatest lane that pass, where all between them do and none else.
+    pub(crate) fn bounds(&self) -> Option<(L, L)> {
+        match &self.kind {
+            Kind::Range { low, span } if !self.negated && *span <= L::MAX.minus(*low) => {
+                // What is left out above both bounds.
+                let above = L::MAX.minus(*low).minus(*span);
+                Some((*low, L::MAX.minus(above)))
+            }
+            _ => None,
+        }
+    }
+
     /// Clears the rows of a range that fail; the source has the vectors of all rows.
     pub(crate) fn filter(&self, source: Source<L>, rows: Range<usize>, selection: &mut Bitmap) {
         if let Some(all) = self.constant() {

@@ -44,6 +44,7 @@ pub use encode::{Choice, EncodeError, encode};
 pub use hashes::Hashes;
 pub use head::CorruptChunk;
 pub use kernels::Instructions;
+pub use numbers::Extreme;
 pub use runs::SelectedRuns;
 pub use search::numbers as search_ascending;
 

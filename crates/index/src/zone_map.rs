@@ -208,6 +208,14 @@ impl ZoneMap {
         &self.zones
     }
 
+    /// The least and the greatest number of all zones, where values are numbers and not all null.
+    pub fn number_bounds(&self) -> Option<(i128, i128)> {
+        match &self.hull.as_ref()?.bounds {
+            Some((Key::Number(least), Some(Key::Number(greatest)))) => Some((*least, *greatest)),
+            _ => None,
+        }
+    }
+
     /// The zones that have some of the rows of a range, and the first row of these zones.
     pub fn zones_of(&self, rows: &Range<u32>) -> (u32, &[Zone]) {
         let first = self.zones.partition_point(|zone| zone.rows_end <= rows.start);

@@ -14,7 +14,7 @@ use taut_types::{ColumnStatistics, Partitioning};
 use crate::directory::{Directory, block_name};
 use crate::error::{FileError, ReadError};
 use crate::{BlockEntry, BlockId};
-use taut_block::{Block, BlockError, SectionEntry, SectionError, Sections, checksum};
+use taut_block::{Beside, Block, BlockError, Extreme, SectionEntry, SectionError, Sections, checksum};
 
 /// The file of a block. It is removed when the last catalog that names it is gone, if a later one no longer does.
 #[derive(Debug)]
@@ -216,6 +216,19 @@ impl Sections for OpenBlock {
         let buffer = buffer.map_err(|source| SectionError::Io { section: index, source })?;
         entry.verify(index, &buffer)?;
         Ok(if self.is_cached { cache.insert(block, index, buffer) } else { buffer })
+    }
+
+    fn extremes(&self, index: u32, extreme: Extreme) -> Beside {
+        match self.is_cached {
+            true => self.file.directory.cache.extremes(self.file.id(), index, extreme),
+            false => Beside::Nothing,
+        }
+    }
+
+    fn keep_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
+        if self.is_cached {
+            self.file.directory.cache.keep_extremes(self.file.id(), index, extreme, extremes);
+        }
     }
 }
 

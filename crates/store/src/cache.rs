@@ -5,6 +5,8 @@
 //!                                                               ^ hand
 //! ```
 //!
+//! What was made of a section may be kept beside it, in the same shard and within the same limit: extremes.
+//!
 //! Each shard is a clock: the hand spares a section once if it was read since the hand last passed it. Room is
 //! reserved before a section enters, so that the limit holds at every moment. A section that readers still hold
 //! after it was thrown out lives on with them and is no longer counted; one larger than the limit never enters.
@@ -14,13 +16,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_buffer::Buffer;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use taut_block::{Beside, Extreme};
 
 use crate::BlockId;
 
 const SHARDS: usize = 32;
 
-/// A section: its block, and its number there.
-type Key = (BlockId, u32);
+/// A section: its block, and its number there; or extremes of it.
+type Key = (BlockId, u32, Option<Extreme>);
 
 /// A cache of sections, shared by all threads.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ pub struct CacheStatistics {
     pub misses: u64,
     /// Sections held.
     pub sections: usize,
-    /// Bytes held.
+    /// Bytes held, with those of what is kept beside sections.
     pub bytes: usize,
     /// The most bytes it may hold.
     pub limit: usize,
@@ -84,7 +87,7 @@ impl Cache {
 
     /// A section, where it is here.
     pub fn get(&self, block: BlockId, section: u32) -> Option<Buffer> {
-        let key = (block, section);
+        let key = (block, section, None);
         let shard = &mut *self.shards[shard_of(key)].lock();
         match shard.index.get(&key) {
             Some(slot) => {
@@ -100,9 +103,33 @@ impl Cache {
         }
     }
 
+    /// The extremes of a section, where they are here; missed where the section is, and was found here before.
+    pub fn extremes(&self, block: BlockId, section: u32, extreme: Extreme) -> Beside {
+        let key = (block, section, None);
+        let shard = &mut *self.shards[shard_of(key)].lock();
+        if let Some(slot) = shard.index.get(&(block, section, Some(extreme))) {
+            let slot = &mut shard.slots[*slot];
+            slot.was_read = true;
+            return Beside::Kept(slot.buffer.clone());
+        }
+        match shard.index.get(&key) {
+            Some(slot) if shard.slots[*slot].was_read => Beside::Missed,
+            _ => Beside::Nothing,
+        }
+    }
+
+    /// Takes in the extremes of a section.
+    pub fn keep_extremes(&self, block: BlockId, section: u32, extreme: Extreme, extremes: Buffer) {
+        self.enter((block, section, Some(extreme)), extremes);
+    }
+
     /// Takes in a section, throwing out others where there is no room, and returns it; or the one that another
     /// thread put in place meanwhile.
     pub fn insert(&self, block: BlockId, section: u32, buffer: Buffer) -> Buffer {
+        self.enter((block, section, None), buffer)
+    }
+
+    fn enter(&self, key: Key, buffer: Buffer) -> Buffer {
         let bytes = buffer.len();
         if bytes > self.limit {
             return buffer;
@@ -115,7 +142,6 @@ impl Cache {
                 return buffer;
             }
         }
-        let key = (block, section);
         let shard = &mut *self.shards[shard_of(key)].lock();
         if let Some(slot) = shard.index.get(&key) {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
@@ -126,12 +152,13 @@ impl Cache {
         buffer
     }
 
-    /// Forgets a section, such as one of a block that is gone.
+    /// Forgets a section, such as one of a block that is gone, and what is kept beside it.
     pub fn remove(&self, block: BlockId, section: u32) {
-        let key = (block, section);
-        let shard = &mut *self.shards[shard_of(key)].lock();
-        if let Some(slot) = shard.index.get(&key).copied() {
-            self.used.fetch_sub(shard.take(slot), Ordering::Relaxed);
+        let shard = &mut *self.shards[shard_of((block, section, None))].lock();
+        for beside in [None, Some(Extreme::Least), Some(Extreme::Greatest)] {
+            if let Some(slot) = shard.index.get(&(block, section, beside)).copied() {
+                self.used.fetch_sub(shard.take(slot), Ordering::Relaxed);
+            }
         }
     }
 
@@ -143,7 +170,7 @@ impl Cache {
         for shard in &shards {
             sum.hits += shard.hits;
             sum.misses += shard.misses;
-            sum.sections += shard.slots.len();
+            sum.sections += shard.slots.iter().filter(|slot| slot.key.2.is_none()).count();
             sum.bytes += shard.slots.iter().map(|slot| slot.buffer.len()).sum::<usize>();
         }
         sum
@@ -186,7 +213,7 @@ impl Shard {
 }
 
 /// Neighbouring sections, which a scan asks for at the same time, lie in different shards.
-fn shard_of((block, section): Key) -> usize {
+fn shard_of((block, section, _): Key) -> usize {
     (block.0.wrapping_mul(7).wrapping_add(u64::from(section)) % SHARDS as u64) as usize
 }
 
@@ -247,6 +274,28 @@ mod tests {
         cache.remove(BlockId(1), 0);
         assert!(cache.get(BlockId(1), 0).is_none() && cache.get(BlockId(1), 2).is_some());
         assert_eq!((cache.statistics().bytes, cache.used.load(Ordering::Relaxed)), (60, 60));
+    }
+
+    #[test]
+    fn extremes_are_kept_beside_sections_that_are_read_again() {
+        let (cache, extremes) = (Cache::new(100), |cache: &Cache| cache.extremes(BlockId(1), 0, Extreme::Least));
+        assert!(matches!(extremes(&cache), Beside::Nothing));
+        cache.insert(BlockId(1), 0, buffer(30, 0));
+        assert!(matches!(extremes(&cache), Beside::Nothing));
+        cache.get(BlockId(1), 0);
+        assert!(matches!(extremes(&cache), Beside::Missed));
+        cache.keep_extremes(BlockId(1), 0, Extreme::Least, buffer(20, 7));
+        assert!(matches!(extremes(&cache), Beside::Kept(found) if found.as_slice() == [7; 20]));
+        assert!(matches!(cache.extremes(BlockId(1), 0, Extreme::Greatest), Beside::Missed));
+        assert_eq!((cache.statistics().bytes, cache.statistics().sections, cache.statistics().hits), (50, 1, 1));
+        // They count, and may be thrown out, as sections may.
+        (1..4).for_each(|section| drop(cache.insert(BlockId(1), section, buffer(30, 0))));
+        assert!(cache.statistics().bytes <= 100);
+        cache.keep_extremes(BlockId(1), 0, Extreme::Least, buffer(20, 7));
+        cache.remove(BlockId(1), 0);
+        assert!(matches!(extremes(&cache), Beside::Nothing));
+        (1..4).for_each(|section| cache.remove(BlockId(1), section));
+        assert_eq!((cache.statistics().bytes, cache.used.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]

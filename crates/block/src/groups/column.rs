@@ -41,7 +41,8 @@ pub(crate) struct ColumnPiece {
     pub chunk: Chunk,
     /// Which level of rows it is, from 0.
     level: Option<usize>,
-    section: u32,
+    /// The section it is in.
+    pub section: u32,
     /// Where the chunk begins in its section.
     at: usize,
     stored_bytes: u64,

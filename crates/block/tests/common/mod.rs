@@ -1,8 +1,10 @@
 //! What the suites of this crate share: blocks in memory, designs to try, and tests of rows.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
@@ -11,20 +13,23 @@ use arrow_schema::ArrowError;
 use rand::Rng;
 use rand::rngs::StdRng;
 use roaring::RoaringBitmap;
-use taut_block::{Block, BlockBuilder, BlockImage, SectionEntry, SectionError, Sections, SegmentReader, Selection};
+use taut_block::{
+    Beside, Block, BlockBuilder, BlockImage, Extreme, SectionEntry, SectionError, Sections, SegmentReader, Selection,
+};
 use taut_testkit::Model;
 use taut_types::{
     Abstraction, ColumnIndex, ColumnTest, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout,
     LogicalType, RowTest, Schema, SortColumn, TableDesign, UnlessNull, key_at,
 };
 
-/// Sections in memory. Counts how often each is asked for.
+/// Sections in memory, and extremes beside them. Counts how often each section is asked for.
 pub struct InMemory {
     sections: Vec<Buffer>,
     entries: Vec<SectionEntry>,
     pub asked: Vec<AtomicUsize>,
     /// Whether bytes are checked, as a store does.
     pub verifies: bool,
+    extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
 }
 
 impl InMemory {
@@ -35,6 +40,7 @@ impl InMemory {
             entries,
             asked: sections.iter().map(|_| AtomicUsize::new(0)).collect(),
             verifies: true,
+            extremes: Mutex::default(),
         }
     }
 
@@ -57,6 +63,14 @@ impl Sections for InMemory {
             self.entries[index as usize].verify(index, &bytes)?;
         }
         Ok(bytes)
+    }
+
+    fn extremes(&self, index: u32, extreme: Extreme) -> Beside {
+        self.extremes.lock().unwrap().get(&(index, extreme)).cloned().map_or(Beside::Missed, Beside::Kept)
+    }
+
+    fn keep_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
+        assert!(self.extremes.lock().unwrap().insert((index, extreme), extremes).is_none(), "made once more");
     }
 }
 

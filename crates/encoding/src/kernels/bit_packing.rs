@@ -104,12 +104,20 @@ lane!(u32);
 lane!(u64);
 lane!(u128);
 
+/// The order of eighths of 128 values, which is its own inverse.
+const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+
 /// Place in the vector of lane 0 in each row; the other lanes follow it. Over all rows, these are the multiples
 /// of the number of lanes, each once.
 #[inline(always)]
 pub(super) fn first_index<L: Lane>(row: usize) -> usize {
-    const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
     ORDER[row / 8] * 16 + row % 8 * 128
+}
+
+/// The row in which the value of this place in the vector stands: the inverse of `first_index`.
+#[inline(always)]
+pub(crate) fn row_of<L: Lane>(index: usize) -> usize {
+    ORDER[index % 128 / L::LANES * L::LANES / 16] * 8 + index / 128
 }
 
 /// The greatest number of `width` bits.
@@ -236,6 +244,33 @@ fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
     }
 }
 
+/// The words of a packed vector in which the values of a row stand.
+#[inline(always)]
+pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<usize> {
+    row * width / L::BITS * L::LANES..((row + 1) * width).div_ceil(L::BITS) * L::LANES
+}
+
+/// Unpacks the values of one row, passing each through `map`. To be inlined into a loop that [`wide`] compiles.
+///
+/// # Panics
+/// When the row is none of a vector, the width zero or greater than the lane, the input cut off, or the output shorter than
+/// a row.
+#[inline(always)]
+pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out: &mut [O], map: impl Fn(L) -> O) {
+    assert!((1..=L::BITS).contains(&width) && row < L::BITS, "row {row} of a vector of {width} bits");
+    let (packed, shift, mask) = (&packed[row_words::<L>(width, row)], row * width % L::BITS, mask::<L>(width));
+    let (low, out) = (&packed[..L::LANES], &mut out[..L::LANES]);
+    if shift + width <= L::BITS {
+        for (out, low) in out.iter_mut().zip(low) {
+            *out = map(low.down(shift).and(mask));
+        }
+    } else {
+        for ((out, low), high) in out.iter_mut().zip(low).zip(&packed[L::LANES..][..L::LANES]) {
+            *out = map(low.down(shift).or(high.up(L::BITS - shift)).and(mask));
+        }
+    }
+}
+
 /// Rows whose numbers wait on the stack.
 const GATHERED: usize = 256;
 
@@ -273,13 +308,10 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
 /// When the index is no row of a vector, the width greater than the lane, or the input cut off.
 #[inline]
 pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
-    const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
     if width == 0 {
         return L::default();
     }
-    let within = index % 128;
-    let lane = within % L::LANES;
-    let row = ORDER[(within - lane) / 16] * 8 + index / 128;
+    let (row, lane) = (row_of::<L>(index), index % L::LANES);
     let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
     let place = word * L::LANES + lane;
     // Where the number ends in its first word, that word once more, so that nothing has to be guessed: its bits come
@@ -333,6 +365,12 @@ mod tests {
                     "gather, width {width} of {}",
                     L::BITS
                 );
+            }
+            for row in (0..L::BITS).filter(|_| width > 0) {
+                let (first, mut out) = (first_index::<L>(row), vec![L::default(); L::LANES]);
+                assert!((first..first + L::LANES).all(|index| row_of::<L>(index) == row), "row {row} of {}", L::BITS);
+                unpack_row(width, &packed, row, &mut out, |lane| lane);
+                assert!(out == masked[first..][..L::LANES], "row {row}, width {width} of {}", L::BITS);
             }
             for (index, value) in masked.iter().enumerate() {
                 assert!(extract(width, &packed, index) == *value, "extract {index}, width {width} of {}", L::BITS);

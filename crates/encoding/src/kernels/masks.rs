@@ -15,9 +15,10 @@ pub(crate) fn mask_of_bytes(bytes: &[u8; VECTOR_ROWS]) -> [u64; MASK_WORDS] {
     mask
 }
 
+/// Bit `i` of the result is byte `i` of 16, 32, 48 or 64, which must be 0 or 1.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn word_of_bytes(bytes: &[u8]) -> u64 {
+pub(crate) fn word_of_bytes(bytes: &[u8]) -> u64 {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_movemask_epi8, _mm_slli_epi16};
     bytes.chunks_exact(16).enumerate().fold(0, |word, (index, bytes)| {
         // SAFETY: the chunk has the 16 bytes that are loaded, at any alignment.
@@ -28,9 +29,10 @@ fn word_of_bytes(bytes: &[u8]) -> u64 {
     })
 }
 
+/// Bit `i` of the result is byte `i` of 16, 32, 48 or 64, which must be 0 or 1.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-fn word_of_bytes(bytes: &[u8]) -> u64 {
+pub(crate) fn word_of_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().enumerate().fold(0, |word, (index, byte)| word | u64::from(*byte) << index)
 }
 

@@ -22,12 +22,13 @@ mod views;
 mod wide;
 
 pub(crate) use bit_packing::{
-    Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, unpack, unpack_lanes,
+    Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, row_of, row_words, unpack, unpack_lanes,
+    unpack_row,
 };
 pub(crate) use compress::{Compress, compress};
 pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
-pub(crate) use masks::{MASK_WORDS, mask_of_bytes};
+pub(crate) use masks::{MASK_WORDS, mask_of_bytes, word_of_bytes};
 pub(crate) use positions::append_positions;
 pub(crate) use prefetch::{LINE_BYTES, prefetch};
 pub(crate) use views::Views;

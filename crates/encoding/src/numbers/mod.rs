@@ -10,6 +10,7 @@ mod choose;
 mod delta;
 mod dictionary;
 mod exceptions;
+mod extremes;
 mod marked;
 mod order;
 pub(crate) mod packed;
@@ -45,6 +46,8 @@ use plain::Plain;
 use run_length::RunLength;
 use run_length_delta::RunLengthDelta;
 use two_byte_delta::TwoByteDelta;
+
+pub use extremes::Extreme;
 
 /// Rows that are decoded together to select some of them: what they take stays in the nearest cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
@@ -393,6 +396,37 @@ impl Numbers {
             Self::Patched(patched) => patched.filter(test, negated, rows, selection),
             Self::Marked(marked) => marked.filter(test, negated, rows, selection),
             Self::Alp(alp) => alp.filter(test, negated, rows, selection),
+        }
+    }
+
+    /// Clears those of some ascending rows, all selected, that fail a test other than [`Test::Null`]. `false`, with nothing
+    /// done, where that takes no less than [`Numbers::filter`].
+    pub(crate) fn filter_at(&self, test: &Test, negated: bool, positions: &[u32], selection: &mut Bitmap) -> bool {
+        if let Self::Packed(packed) = self {
+            packed.filter_at(test, negated, positions, selection);
+        }
+        matches!(self, Self::Packed(_))
+    }
+
+    /// The extremes of neighbours, where there are such.
+    pub(crate) fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
+        match self {
+            Self::Packed(packed) => packed.extremes(extreme),
+            _ => None,
+        }
+    }
+
+    /// As [`Packed::filter_by_extremes`].
+    pub(crate) fn filter_by_extremes(
+        &self,
+        test: &Test,
+        (extreme, extremes): (Extreme, &Buffer),
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+    ) -> Option<usize> {
+        match self {
+            Self::Packed(packed) => packed.filter_by_extremes(test, extreme, extremes, rows, selection),
+            _ => None,
         }
     }
 

@@ -158,8 +158,14 @@ impl Packed {
         }
     }
 
+    /// How many vectors there are.
+    pub(super) fn vectors_count(&self) -> usize {
+        self.data.len() / packed_bytes(self.width).max(1)
+    }
+
+    /// The words of a vector.
     #[inline(always)]
-    fn vector<L: Lane>(&self, vector: usize) -> &[L] {
+    pub(super) fn vector<L: Lane>(&self, vector: usize) -> &[L] {
         let words = L::LANES * self.width;
         &self.data.typed_data()[vector * words..][..words]
     }
@@ -279,6 +285,19 @@ impl Packed {
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         with_lane!(self.width, L => {
             self.filter_lanes(&LaneTest::<L>::new(test, negated, self.domain(), self.base), rows, selection);
+        });
+    }
+
+    /// Clears those of some ascending rows that fail a test. The lines of memory in between need not be read.
+    pub(crate) fn filter_at(&self, test: &Test, negated: bool, positions: &[u32], selection: &mut Bitmap) {
+        with_lane!(self.width, L => {
+            let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
+            let mut lanes = Vec::with_capacity(VECTOR_ROWS);
+            for positions in positions.chunks(VECTOR_ROWS) {
+                lanes.clear();
+                append_extracted(self.width, self.data.typed_data(), positions, &mut lanes, |lane: L| lane);
+                selection.intersect_at(positions, &test.mask(&lanes));
+            }
         });
     }
 
