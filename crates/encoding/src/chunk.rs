@@ -273,15 +273,15 @@ impl Chunk {
         }
     }
 
-    /// Does as [`Chunk::filter`] for all rows of which none but these, ascending, are selected. `false`, with nothing done,
-    /// where that takes no less: it is for few rows.
+    /// Does as [`Chunk::filter`] for all rows, of which so many are selected, taking each by itself: for few rows. `false`,
+    /// with nothing done, where the encoding gains nothing by that.
     ///
     /// # Panics
-    /// When a position lies outside, or the selection is not one of the chunk's rows.
-    pub fn filter_at(&self, test: &ColumnTest, positions: &[u32], selection: &mut Bitmap) -> bool {
+    /// When the selection is not one of the chunk's rows.
+    pub fn filter_selected(&self, test: &ColumnTest, selected: usize, selection: &mut Bitmap) -> bool {
         self.check_selection(&(0..self.rows), selection);
         let (Values::Numbers(numbers), None) = (&self.values, &self.validity) else { return false };
-        test.test != Test::Null && numbers.filter_at(&test.test, test.negated, positions, selection)
+        test.test != Test::Null && numbers.filter_selected(&test.test, test.negated, selected, selection)
     }
 
     /// The extremes of a few neighbouring values each, with which [`Chunk::filter_by_extremes`] is faster than

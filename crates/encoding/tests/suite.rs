@@ -223,7 +223,7 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
         passing.iter().filter(|row| range.contains(row) && before.get(**row)).for_each(|row| expected.set(*row));
         assert!(selection == expected, "{}, {}: {test:?} on {range:?}", column.name, chunk.description());
         let mut by_position = before.clone();
-        let is_done = chunk.filter_at(test, &before.positions(), &mut by_position);
+        let is_done = chunk.filter_selected(test, before.count(), &mut by_position);
         let all = || passing.iter().all(|row| !before.get(*row) || by_position.get(*row));
         assert!(!is_done || all() && by_position.count() == passing.iter().filter(|row| before.get(**row)).count());
         assert!(is_done || by_position == before, "{}", chunk.description());
@@ -390,60 +390,6 @@ fn every_encoding_agrees_with_the_model() {
     }
     assert!(nested > 10, "{nested} chunks of exceptions");
     assert!(Encoding::ALL.iter().all(|encoding| seen.get(encoding).is_some_and(|count| *count > 10)), "{seen:?}");
-}
-
-/// Numbers of every width that has extremes, of which few pass: at the ends, in the middle, and none.
-#[test]
-fn extremes_find_what_a_scan_finds() {
-    let mut random = StdRng::seed_from_u64(13);
-    let (mut by_extremes, mut looked_at) = (0, 0);
-    for (bits, set) in (17..=64).zip(Instructions::ALL.into_iter().cycle()) {
-        set.at_most();
-        let rows = [CHUNK_ROWS_MAX, 5000, 2048, 1][bits % 4];
-        let draw = |random: &mut StdRng| Key::Number((random.random::<i64>() >> (64 - bits)).into());
-        let is_null = |random: &mut StdRng| bits % 3 == 0 && random.random_bool(0.1);
-        let values: Vec<_> = (0..rows).map(|_| Some(draw(&mut random)).filter(|_| !is_null(&mut random))).collect();
-        let array = array_of(&values, LogicalType::BigInt);
-        let model = Model::of_array(&array, LogicalType::BigInt);
-        let mut numbers: Vec<i128> = values.iter().flatten().filter_map(Key::number).collect();
-        numbers.sort_unstable();
-        let Some(last) = numbers.len().checked_sub(1) else { continue };
-        let number = |place: usize| numbers[place.min(last)];
-        let few = rows / 900;
-        let tests = [
-            (number(last.saturating_sub(few)), i128::MAX),
-            (number(last.saturating_sub(few)), number(last)),
-            (number(last) + 1, i128::MAX),
-            (i128::MIN, number(few)),
-            (number(0), number(few)),
-            (number(0) - 5, number(0)),
-            (number(last / 2), number(last / 2 + few)),
-            (number(few), number(few * 2)),
-            (i128::MIN, number(last / 2)),
-        ];
-        let tests = tests.map(|(low, high)| ColumnTest::new(ColumnIndex(0), Test::Range { low, high }));
-        let tests = tests.map(|test| (test.clone(), model.filter(&[test]))).into();
-        let column = Column { name: format!("{bits} bits"), logical: LogicalType::BigInt, array, model, tests };
-        let bytes = encode(&column.array, column.logical, Choice::Forced(Encoding::FrameOfReference)).unwrap();
-        let chunk = Chunk::parse(bytes.into(), column.logical, rows).unwrap();
-        check_filters(&chunk, &column, &mut random);
-        for extreme in [Extreme::Least, Extreme::Greatest] {
-            let Some(extremes) = chunk.extremes(extreme) else { continue };
-            for (test, passing) in &column.tests {
-                let mut selection = Bitmap::all_set(rows);
-                if let Some(rows_here) = chunk.filter_by_extremes(test, (extreme, &extremes), 0..rows, &mut selection) {
-                    let expected: Vec<u32> = passing.iter().map(|row| *row as u32).collect();
-                    assert_eq!(selection.positions(), expected, "{bits} bits, {extreme:?}: {test:?}");
-                    by_extremes += rows;
-                    looked_at += rows_here;
-                }
-                // Those of another chunk are not taken for its own.
-                let cut_off = extremes.slice(2);
-                assert!(chunk.filter_by_extremes(test, (extreme, &cut_off), 0..rows, &mut selection).is_none());
-            }
-        }
-    }
-    assert!(by_extremes > 1_000_000 && looked_at * 20 < by_extremes, "{looked_at} of {by_extremes}");
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! Prints, as Markdown, how long tests that few rows pass take on a segment of packed numbers that is in no cache: by a scan,
+//! by extremes, and of rows that other tests left one by one. The cutoffs between these ways come from here.
+//!
+//! `cargo run --release -p taut-encoding --example few_rows`
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Int64Array};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, encode};
+use taut_types::{ColumnIndex, ColumnTest, Encoding, LogicalType, Test};
+
+const ROWS: usize = CHUNK_ROWS_MAX;
+/// Segments that are read in turn: more bytes than caches have.
+const SEGMENTS: usize = 700;
+
+fn chunk(bits: usize, random: &mut StdRng) -> Chunk {
+    let numbers: Int64Array = (0..ROWS).map(|_| Some((random.random::<u64>() >> (64 - bits)) as i64)).collect();
+    let array: ArrayRef = Arc::new(numbers);
+    let bytes = encode(&array, LogicalType::BigInt, Choice::Forced(Encoding::FrameOfReference)).unwrap();
+    Chunk::parse(bytes.into(), LogicalType::BigInt, ROWS).unwrap()
+}
+
+/// Microseconds a segment: the median of what all segments took.
+fn microseconds<T>(segments: &[T], mut work: impl FnMut(&T)) -> f64 {
+    let mut times: Vec<f64> = segments
+        .iter()
+        .map(|segment| {
+            let start = Instant::now();
+            work(segment);
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn main() {
+    let mut random = StdRng::seed_from_u64(5);
+    for bits in [20, 27, 40] {
+        let chunks: Vec<Chunk> = (0..SEGMENTS).map(|_| chunk(bits, &mut random)).collect();
+        let made = microseconds(&chunks, |chunk| drop(black_box(chunk.extremes(Extreme::Greatest))));
+        let segments: Vec<_> =
+            chunks.into_iter().map(|chunk| (chunk.extremes(Extreme::Greatest).unwrap(), chunk)).collect();
+        println!("\n{bits} bits: extremes are made in {made:.1} µs a segment\n");
+        println!("| one row of | rows looked at | scan, µs | by extremes, µs | left rows one by one, µs |");
+        println!("|--:|--:|--:|--:|--:|");
+        for share in [10_000, 3000, 1000, 500, 300, 250, 200, 100, 60, 40, 30, 20, 10] {
+            let low = (1_i128 << bits) - (1 << bits) / share;
+            let test = ColumnTest::new(ColumnIndex(0), Test::Range { low, high: i128::MAX });
+            let half = ColumnTest::new(ColumnIndex(0), Test::Range { low: 1 << (bits - 1), high: i128::MAX });
+            let mut left = Bitmap::none(ROWS);
+            (0..ROWS).filter(|_| random.random_range(0..share) == 0).for_each(|row| left.set(row));
+            let selected = left.count();
+            let scan = microseconds(&segments, |(_, chunk)| {
+                let mut selection = Bitmap::all_set(ROWS);
+                chunk.filter(&test, 0..ROWS, &mut selection);
+                black_box(&selection);
+            });
+            let mut looked_at = None;
+            let by_extremes = microseconds(&segments, |(extremes, chunk)| {
+                let mut selection = Bitmap::all_set(ROWS);
+                looked_at = chunk.filter_by_extremes(&test, (Extreme::Greatest, extremes), 0..ROWS, &mut selection);
+                black_box(&selection);
+            });
+            let one_by_one = microseconds(&segments, |(_, chunk)| {
+                let mut selection = left.clone();
+                assert!(chunk.filter_selected(&half, selected, &mut selection));
+                black_box(&selection);
+            });
+            let looked_at =
+                looked_at.map_or("–".to_owned(), |rows| format!("{:.1} %", rows as f64 / ROWS as f64 * 100.0));
+            println!("| {share} | {looked_at} | {scan:.1} | {by_extremes:.1} | {one_by_one:.1} |");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Tests of few rows, by extremes and one by one, against the dumb model: numbers in no order, of every width that has extremes.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, Instructions, encode};
+use taut_testkit::{Model, array_of};
+use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
+
+/// A chunk of numbers of so many bits, some of them null, as a model too, and the numbers in order.
+fn chunk_of(bits: usize, rows: usize, random: &mut StdRng) -> (Chunk, Model, Vec<i128>) {
+    let draw = |random: &mut StdRng| Key::Number((random.random::<i64>() >> (64 - bits)).into());
+    let is_null = |random: &mut StdRng| bits.is_multiple_of(3) && random.random_bool(0.1);
+    let values: Vec<_> = (0..rows).map(|_| Some(draw(random)).filter(|_| !is_null(random))).collect();
+    let array = array_of(&values, LogicalType::BigInt);
+    let bytes = encode(&array, LogicalType::BigInt, Choice::Forced(Encoding::FrameOfReference)).unwrap();
+    let mut numbers: Vec<i128> = values.iter().flatten().filter_map(Key::number).collect();
+    numbers.sort_unstable();
+    let chunk = Chunk::parse(bytes.into(), LogicalType::BigInt, rows).unwrap();
+    (chunk, Model::of_array(&array, LogicalType::BigInt), numbers)
+}
+
+#[test]
+fn few_rows_are_found_as_a_scan_finds_them() {
+    let mut random = StdRng::seed_from_u64(13);
+    let (mut by_extremes, mut looked_at) = (0, 0);
+    for (bits, set) in (17..=64).zip(Instructions::ALL.into_iter().cycle()) {
+        set.at_most();
+        let rows = [CHUNK_ROWS_MAX, 5000, 2048, 100][bits % 4];
+        let (chunk, model, numbers) = chunk_of(bits, rows, &mut random);
+        let (few, last) = (rows / 900, numbers.len() - 1);
+        for (low, high) in [
+            (numbers[last - few], i128::MAX),
+            (numbers[last - few], numbers[last]),
+            (numbers[last] + 1, i128::MAX),
+            (i128::MIN, numbers[few]),
+            (numbers[0], numbers[few]),
+            (numbers[0] - 5, numbers[0]),
+            (numbers[last / 2], numbers[last / 2 + few]),
+            (numbers[few], numbers[few * 2]),
+            (i128::MIN, numbers[last / 2]),
+        ] {
+            let test = ColumnTest::new(ColumnIndex(0), Test::Range { low, high });
+            let passing = model.filter(std::slice::from_ref(&test));
+            let expected = |before: &Bitmap, range: &std::ops::Range<usize>| {
+                let mut expected = before.clone();
+                expected.clear_range(range.clone());
+                passing
+                    .iter()
+                    .filter(|row| range.contains(row) && before.get(**row))
+                    .for_each(|row| expected.set(*row));
+                expected
+            };
+            let mut before = Bitmap::none(rows);
+            (0..rows).filter(|_| random.random_bool(0.02)).for_each(|row| before.set(row));
+            let mut selection = before.clone();
+            let is_done = chunk.filter_selected(&test, before.count(), &mut selection);
+            assert_eq!(is_done, chunk.nulls() == 0, "{bits} bits");
+            assert!(!is_done || selection == expected(&before, &(0..rows)), "{bits} bits, one by one: {test:?}");
+            for extreme in [Extreme::Least, Extreme::Greatest] {
+                // Chance may draw numbers that are closer together.
+                let Some(extremes) = chunk.extremes(extreme) else { continue };
+                let start = random.random_range(0..rows);
+                for range in [0..rows, start..random.random_range(start..=rows)] {
+                    let (mut all, before) = (Bitmap::all_set(rows), Bitmap::all_set(rows));
+                    let Some(here) = chunk.filter_by_extremes(&test, (extreme, &extremes), range.clone(), &mut all)
+                    else {
+                        assert_eq!(all, before);
+                        continue;
+                    };
+                    assert_eq!(all, expected(&before, &range), "{bits} bits, {extreme:?}: {test:?} on {range:?}");
+                    by_extremes += range.len();
+                    looked_at += here;
+                }
+                // Those of another chunk are not taken for its own.
+                let of_another = (extreme, &extremes.slice(2));
+                assert!(chunk.filter_by_extremes(&test, of_another, 0..rows, &mut Bitmap::all_set(rows)).is_none());
+            }
+        }
+    }
+    assert!(by_extremes > 1_000_000 && looked_at * 20 < by_extremes, "{looked_at} of {by_extremes}");
+}
