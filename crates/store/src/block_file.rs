@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_buffer::{Buffer, MutableBuffer};
 use taut_types::{ColumnStatistics, Partitioning};
 
+use crate::cache::CachedSections;
 use crate::directory::{Directory, block_name};
 use crate::error::{FileError, ReadError};
 use crate::{BlockEntry, BlockId};
@@ -21,13 +22,20 @@ use taut_block::{Beside, Block, BlockError, Extreme, SectionEntry, SectionError,
 pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
-    block: OnceLock<Arc<Block>>,
+    opened: OnceLock<Opened>,
     remove_on_drop: AtomicBool,
+}
+
+/// What is kept of a block that was opened.
+#[derive(Clone, Debug)]
+struct Opened {
+    block: Arc<Block>,
+    sections: Arc<CachedSections>,
 }
 
 impl BlockFile {
     pub(crate) fn new(directory: Arc<Directory>, entry: BlockEntry) -> Self {
-        Self { directory, entry, block: OnceLock::new(), remove_on_drop: AtomicBool::new(false) }
+        Self { directory, entry, opened: OnceLock::new(), remove_on_drop: AtomicBool::new(false) }
     }
 
     /// What the catalog knows of it.
@@ -45,14 +53,18 @@ impl BlockFile {
     /// # Errors
     /// When the header cannot be read, or is not the one that was written.
     pub fn open(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
-        let block = match self.block.get() {
-            Some(block) => Arc::clone(block),
+        let opened = match self.opened.get() {
+            Some(opened) => opened,
             None => {
                 let block = Arc::new(self.read_header(counters)?);
-                Arc::clone(self.block.get_or_init(|| block))
+                self.opened.get_or_init(|| {
+                    let sections = self.directory.cache.add(block.section_count());
+                    Opened { block, sections }
+                })
             }
         };
-        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), is_cached: true })
+        let Opened { block, sections } = opened.clone();
+        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached: Some(sections) })
     }
 
     /// Opens the block anew from its file, past all that is kept in memory.
@@ -60,7 +72,7 @@ impl BlockFile {
         let counters = Arc::default();
         self.directory.close_block(self.id());
         let block = Arc::new(self.read_header(&counters)?);
-        Ok(OpenBlock { file: Arc::clone(self), block, counters, is_cached: false })
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None })
     }
 
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
@@ -109,14 +121,12 @@ impl BlockFile {
 
 impl Drop for BlockFile {
     fn drop(&mut self) {
-        if !self.remove_on_drop.load(Ordering::Acquire) {
-            return;
+        if let Some(opened) = self.opened.get() {
+            self.directory.cache.remove(&opened.sections);
         }
-        let sections = self.block.get().map_or(0, |block| block.section_count());
-        for section in 0..sections {
-            self.directory.cache.remove(self.entry.id, section);
+        if self.remove_on_drop.load(Ordering::Acquire) {
+            self.directory.remove_block(self.entry.id);
         }
-        self.directory.remove_block(self.entry.id);
     }
 }
 
@@ -154,7 +164,8 @@ pub struct OpenBlock {
     file: Arc<BlockFile>,
     block: Arc<Block>,
     counters: Arc<ReadCounters>,
-    is_cached: bool,
+    /// Its sections that are in memory, unless it is read past them.
+    cached: Option<Arc<CachedSections>>,
 }
 
 impl OpenBlock {
@@ -204,9 +215,7 @@ impl OpenBlock {
 
 impl Sections for OpenBlock {
     fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        let (cache, block) = (&self.file.directory.cache, self.file.id());
-        let cached = if self.is_cached { cache.get(block, index) } else { None };
-        if let Some(buffer) = cached {
+        if let Some(buffer) = self.cached.as_ref().and_then(|cached| cached.get(index)) {
             self.counters.count_cache(buffer.len());
             return Ok(buffer);
         }
@@ -215,19 +224,19 @@ impl Sections for OpenBlock {
         let buffer = self.read(entry.offset, entry.length);
         let buffer = buffer.map_err(|source| SectionError::Io { section: index, source })?;
         entry.verify(index, &buffer)?;
-        Ok(if self.is_cached { cache.insert(block, index, buffer) } else { buffer })
+        Ok(match &self.cached {
+            Some(cached) => self.file.directory.cache.insert(cached, index, buffer),
+            None => buffer,
+        })
     }
 
     fn extremes(&self, index: u32, extreme: Extreme) -> Beside {
-        match self.is_cached {
-            true => self.file.directory.cache.extremes(self.file.id(), index, extreme),
-            false => Beside::Nothing,
-        }
+        self.cached.as_ref().map_or(Beside::Nothing, |cached| cached.extremes(index, extreme))
     }
 
     fn keep_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
-        if self.is_cached {
-            self.file.directory.cache.keep_extremes(self.file.id(), index, extreme, extremes);
+        if let Some(cached) = &self.cached {
+            self.file.directory.cache.keep_extremes(cached, index, extreme, extremes);
         }
     }
 }
@@ -236,9 +245,7 @@ impl Sections for OpenBlock {
 #[derive(Debug, Default)]
 pub struct ReadCounters {
     disk_bytes: AtomicU64,
-    disk_reads: AtomicU64,
     cache_bytes: AtomicU64,
-    cache_reads: AtomicU64,
 }
 
 impl ReadCounters {
@@ -252,28 +259,16 @@ impl ReadCounters {
         self.disk_bytes.load(Ordering::Relaxed)
     }
 
-    /// Headers and sections read from files.
-    pub fn disk_reads(&self) -> u64 {
-        self.disk_reads.load(Ordering::Relaxed)
-    }
-
     /// Bytes found in the cache.
     pub fn cache_bytes(&self) -> u64 {
         self.cache_bytes.load(Ordering::Relaxed)
     }
 
-    /// Sections found in the cache.
-    pub fn cache_reads(&self) -> u64 {
-        self.cache_reads.load(Ordering::Relaxed)
-    }
-
     fn count_disk(&self, bytes: usize) {
         self.disk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.disk_reads.fetch_add(1, Ordering::Relaxed);
     }
 
     fn count_cache(&self, bytes: usize) {
         self.cache_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.cache_reads.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,62 +1,58 @@
 //! Verified sections of block files in memory, up to a limit of bytes.
 //!
 //! ```text
-//!   key -> shard -> index -> slot      slots of a shard: | a* | b | c* | d |      * read since the hand passed
-//!                                                               ^ hand
+//!   an open block:   slots | a* |    | c  | d* |   one for each of its sections      * read since the hand passed
+//!
+//!   the ring:        block 7 -> block 9 -> block 4 -> ...   open blocks
+//!                              ^ hand, at one of its slots
 //! ```
 //!
-//! What was made of a section may be kept beside it, in the same shard and within the same limit: extremes.
+//! A block that is read has a slot for each section: to find one that is in memory takes its number and a lock that nobody
+//! else waits for. Extremes of a section are kept beside it, within the same limit, and go with it.
 //!
-//! Each shard is a clock: the hand spares a section once if it was read since the hand last passed it. Room is
+//! The ring is a clock: the hand spares a section once if it was read since the hand last passed it. Room is
 //! reserved before a section enters, so that the limit holds at every moment. A section that readers still hold
 //! after it was thrown out lives on with them and is no longer counted; one larger than the limit never enters.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow_buffer::Buffer;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use taut_block::{Beside, Extreme};
 
-use crate::BlockId;
-
-const SHARDS: usize = 32;
-
-/// A section: its block, and its number there; or extremes of it.
-type Key = (BlockId, u32, Option<Extreme>);
-
 /// A cache of sections, shared by all threads.
 #[derive(Debug)]
 pub struct Cache {
-    shards: [Mutex<Shard>; SHARDS],
     limit: usize,
     used: AtomicUsize,
-    next_victim: AtomicUsize,
+    /// Whoever locks it and a slot locks it first.
+    ring: Mutex<Ring>,
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    index: HashMap<Key, usize>,
-    slots: Vec<Slot>,
-    hand: usize,
-    hits: u64,
-    misses: u64,
+struct Ring {
+    blocks: Vec<Arc<CachedSections>>,
+    /// The block at which the hand is, and the slot there.
+    hand: (usize, usize),
 }
 
+/// The sections of one block that are in memory.
 #[derive(Debug)]
-struct Slot {
-    key: Key,
-    buffer: Buffer,
-    was_read: bool,
+pub(crate) struct CachedSections {
+    slots: Box<[Mutex<Option<Buffer>>]>,
+    /// Which were read since the hand passed them: beside the slots, of which two fill a line of the processor's cache.
+    was_read: Box<[AtomicBool]>,
+    /// Of sections in slots. Whoever locks it and a slot locks the slot first.
+    extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
+    /// Slots with a section, so that the hand passes over a block that has none.
+    held: AtomicUsize,
 }
 
-/// What a cache did so far, and holds now.
+/// What a cache holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// Sections found.
-    pub hits: u64,
-    /// Sections not found.
-    pub misses: u64,
     /// Sections held.
     pub sections: usize,
     /// Bytes held, with those of what is kept beside sections.
@@ -68,12 +64,7 @@ pub struct CacheStatistics {
 impl Cache {
     /// An empty cache for so many bytes.
     pub fn new(limit: usize) -> Self {
-        Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            limit,
-            used: AtomicUsize::new(0),
-            next_victim: AtomicUsize::new(0),
-        }
+        Self { limit, used: AtomicUsize::new(0), ring: Mutex::default() }
     }
 
     /// The limit where none is asked for: a quarter of the physical memory, but at most 1 GiB.
@@ -85,136 +76,159 @@ impl Cache {
         }
     }
 
-    /// A section, where it is here.
-    pub fn get(&self, block: BlockId, section: u32) -> Option<Buffer> {
-        let key = (block, section, None);
-        let shard = &mut *self.shards[shard_of(key)].lock();
-        match shard.index.get(&key) {
-            Some(slot) => {
-                shard.hits += 1;
-                let slot = &mut shard.slots[*slot];
-                slot.was_read = true;
-                Some(slot.buffer.clone())
-            }
-            None => {
-                shard.misses += 1;
-                None
-            }
-        }
+    /// Room for the sections of a block, of which there are so many; until [`Cache::remove`].
+    pub(crate) fn add(&self, sections: u32) -> Arc<CachedSections> {
+        let sections = Arc::new(CachedSections::new(sections as usize));
+        self.ring.lock().blocks.push(Arc::clone(&sections));
+        sections
     }
 
-    /// The extremes of a section, where they are here; missed where the section is, and was found here before.
-    pub fn extremes(&self, block: BlockId, section: u32, extreme: Extreme) -> Beside {
-        let key = (block, section, None);
-        let shard = &mut *self.shards[shard_of(key)].lock();
-        if let Some(slot) = shard.index.get(&(block, section, Some(extreme))) {
-            let slot = &mut shard.slots[*slot];
-            slot.was_read = true;
-            return Beside::Kept(slot.buffer.clone());
+    /// Forgets the sections of a block, and what is kept beside them.
+    pub(crate) fn remove(&self, sections: &Arc<CachedSections>) {
+        let ring = &mut *self.ring.lock();
+        if let Some(place) = ring.blocks.iter().position(|other| Arc::ptr_eq(other, sections)) {
+            ring.blocks.swap_remove(place);
+            let freed = (0..sections.slots.len()).filter_map(|section| sections.take(section)).sum();
+            self.used.fetch_sub(freed, Ordering::Relaxed);
         }
-        match shard.index.get(&key) {
-            Some(slot) if shard.slots[*slot].was_read => Beside::Missed,
-            _ => Beside::Nothing,
-        }
-    }
-
-    /// Takes in the extremes of a section.
-    pub fn keep_extremes(&self, block: BlockId, section: u32, extreme: Extreme, extremes: Buffer) {
-        self.enter((block, section, Some(extreme)), extremes);
     }
 
     /// Takes in a section, throwing out others where there is no room, and returns it; or the one that another
     /// thread put in place meanwhile.
-    pub fn insert(&self, block: BlockId, section: u32, buffer: Buffer) -> Buffer {
-        self.enter((block, section, None), buffer)
-    }
-
-    fn enter(&self, key: Key, buffer: Buffer) -> Buffer {
-        let bytes = buffer.len();
-        if bytes > self.limit {
+    pub(crate) fn insert(&self, sections: &CachedSections, section: u32, buffer: Buffer) -> Buffer {
+        if !self.reserve(buffer.len()) {
             return buffer;
         }
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        while self.used.load(Ordering::Relaxed) > self.limit {
-            if !self.throw_one_out() {
-                // All room is reserved by other threads that have not entered theirs yet.
-                self.used.fetch_sub(bytes, Ordering::Relaxed);
-                return buffer;
-            }
+        let slot = &mut *sections.slots[section as usize].lock();
+        if let Some(held) = slot {
+            self.used.fetch_sub(buffer.len(), Ordering::Relaxed);
+            return held.clone();
         }
-        let shard = &mut *self.shards[shard_of(key)].lock();
-        if let Some(slot) = shard.index.get(&key) {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-            return shard.slots[*slot].buffer.clone();
-        }
-        shard.index.insert(key, shard.slots.len());
-        shard.slots.push(Slot { key, buffer: buffer.clone(), was_read: false });
-        buffer
+        sections.held.fetch_add(1, Ordering::Relaxed);
+        slot.insert(buffer).clone()
     }
 
-    /// Forgets a section, such as one of a block that is gone, and what is kept beside it.
-    pub fn remove(&self, block: BlockId, section: u32) {
-        let shard = &mut *self.shards[shard_of((block, section, None))].lock();
-        for beside in [None, Some(Extreme::Least), Some(Extreme::Greatest)] {
-            if let Some(slot) = shard.index.get(&(block, section, beside)).copied() {
-                self.used.fetch_sub(shard.take(slot), Ordering::Relaxed);
-            }
+    /// Takes in the extremes of a section that is held.
+    pub(crate) fn keep_extremes(&self, sections: &CachedSections, section: u32, extreme: Extreme, extremes: Buffer) {
+        if !self.reserve(extremes.len()) {
+            return;
         }
+        let bytes = extremes.len();
+        // Locked until they are in place: they must not outlive their section.
+        let slot = sections.slots[section as usize].lock();
+        let unused = match *slot {
+            Some(_) => sections.extremes.lock().insert((section, extreme), extremes).map_or(0, |others| others.len()),
+            None => bytes,
+        };
+        self.used.fetch_sub(unused, Ordering::Relaxed);
     }
 
-    /// What the cache did so far, and holds now.
+    /// What the cache holds now.
     pub fn statistics(&self) -> CacheStatistics {
         let mut sum = CacheStatistics { limit: self.limit, ..CacheStatistics::default() };
-        // All locks together, for else a section that moves from one shard to another would count twice.
-        let shards: Vec<_> = self.shards.iter().map(Mutex::lock).collect();
-        for shard in &shards {
-            sum.hits += shard.hits;
-            sum.misses += shard.misses;
-            sum.sections += shard.slots.iter().filter(|slot| slot.key.2.is_none()).count();
-            sum.bytes += shard.slots.iter().map(|slot| slot.buffer.len()).sum::<usize>();
+        // While the ring is locked nothing is thrown out that was counted.
+        for block in &self.ring.lock().blocks {
+            for slot in &block.slots {
+                let bytes = slot.lock().as_ref().map(Buffer::len);
+                sum.sections += usize::from(bytes.is_some());
+                sum.bytes += bytes.unwrap_or(0);
+            }
+            sum.bytes += block.extremes.lock().values().map(Buffer::len).sum::<usize>();
         }
         sum
     }
 
-    /// Throws out one section, of the shards in turn; false when none holds any.
-    fn throw_one_out(&self) -> bool {
-        // In the first round, all sections of a shard may have been read.
-        (0..2 * SHARDS).any(|_| {
-            let shard = self.next_victim.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            let freed = self.shards[shard].lock().throw_one_out();
-            freed.map(|bytes| self.used.fetch_sub(bytes, Ordering::Relaxed)).is_some()
-        })
+    /// Makes room for so many bytes; false where there is none.
+    fn reserve(&self, bytes: usize) -> bool {
+        if bytes > self.limit {
+            return false;
+        }
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        while self.used.load(Ordering::Relaxed) > self.limit {
+            let Some(freed) = self.ring.lock().throw_one_out() else {
+                // All room is reserved by other threads that have not entered theirs yet.
+                self.used.fetch_sub(bytes, Ordering::Relaxed);
+                return false;
+            };
+            self.used.fetch_sub(freed, Ordering::Relaxed);
+        }
+        true
     }
 }
 
-impl Shard {
-    /// Moves the hand once around, to a section that was not read since it last passed, and frees it.
+impl Ring {
+    /// Moves the hand to a section that was not read since it last passed, frees it and tells its bytes. `None` where no
+    /// block holds any.
     fn throw_one_out(&mut self) -> Option<usize> {
-        for _ in 0..self.slots.len() {
-            self.hand %= self.slots.len();
-            let slot = &mut self.slots[self.hand];
-            if !std::mem::replace(&mut slot.was_read, false) {
-                return Some(self.take(self.hand));
+        // Twice around, from the middle of a block: in the first round, all sections may have been read.
+        for _ in 0..=2 * self.blocks.len() {
+            let Some(block) = self.blocks.get(self.hand.0) else {
+                self.hand = (0, 0);
+                continue;
+            };
+            let is_empty = block.held.load(Ordering::Relaxed) == 0;
+            let mut left = if is_empty { 0..0 } else { self.hand.1..block.slots.len() };
+            let freed = left.find_map(|section| if block.spare(section) { None } else { block.take(section) });
+            self.hand.1 = left.start;
+            if freed.is_some() {
+                return freed;
             }
-            self.hand += 1;
+            self.hand = (self.hand.0 + 1, 0);
         }
         None
     }
-
-    /// Frees a slot, which the last one then fills, and tells its bytes.
-    fn take(&mut self, slot: usize) -> usize {
-        let taken = self.slots.swap_remove(slot);
-        self.index.remove(&taken.key);
-        if let Some(moved) = self.slots.get(slot) {
-            self.index.insert(moved.key, slot);
-        }
-        taken.buffer.len()
-    }
 }
 
-/// Neighbouring sections, which a scan asks for at the same time, lie in different shards.
-fn shard_of((block, section, _): Key) -> usize {
-    (block.0.wrapping_mul(7).wrapping_add(u64::from(section)) % SHARDS as u64) as usize
+impl CachedSections {
+    fn new(sections: usize) -> Self {
+        Self {
+            slots: (0..sections).map(|_| Mutex::default()).collect(),
+            was_read: (0..sections).map(|_| AtomicBool::default()).collect(),
+            extremes: Mutex::default(),
+            held: AtomicUsize::new(0),
+        }
+    }
+
+    /// A section, where it is here.
+    pub(crate) fn get(&self, section: u32) -> Option<Buffer> {
+        let section = section as usize;
+        let buffer = self.slots.get(section)?.lock().clone()?;
+        // Not written again and again: other processors keep their copies of the line.
+        if !self.was_read[section].load(Ordering::Relaxed) {
+            self.was_read[section].store(true, Ordering::Relaxed);
+        }
+        Some(buffer)
+    }
+
+    /// The extremes of a section, where they are here; missed where the section is, and was found here before.
+    pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> Beside {
+        if let Some(extremes) = self.extremes.lock().get(&(section, extreme)) {
+            return Beside::Kept(extremes.clone());
+        }
+        match self.was_read.get(section as usize) {
+            Some(was_read) if was_read.load(Ordering::Relaxed) => Beside::Missed,
+            _ => Beside::Nothing,
+        }
+    }
+
+    /// Whether a section was read since this was last asked.
+    fn spare(&self, section: usize) -> bool {
+        self.was_read[section].load(Ordering::Relaxed) && self.was_read[section].swap(false, Ordering::Relaxed)
+    }
+
+    /// Frees a slot, and tells the bytes of what was held.
+    fn take(&self, section: usize) -> Option<usize> {
+        let slot = &mut *self.slots[section].lock();
+        let buffer = slot.take()?;
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        let extremes = &mut *self.extremes.lock();
+        let mut bytes = buffer.len();
+        for extreme in [Extreme::Least, Extreme::Greatest] {
+            // A block has at most `u32::MAX` sections.
+            bytes += extremes.remove(&(section as u32, extreme)).map_or(0, |extremes| extremes.len());
+        }
+        Some(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -225,98 +239,137 @@ mod tests {
         Buffer::from(vec![fill; bytes])
     }
 
+    fn used(cache: &Cache) -> usize {
+        cache.used.load(Ordering::Relaxed)
+    }
+
     #[test]
     fn holds_what_it_was_given_and_never_more_than_its_limit() {
         let cache = Cache::new(10_000);
+        let blocks: Vec<_> = (0..37).map(|_| cache.add(11)).collect();
+        let mut hits = 0;
         for round in 0..2_000_u32 {
             // Every third access goes to one of a few blocks; all others go around.
             let number = if round % 3 == 0 { round % 4 } else { round % 37 };
-            let (block, section) = (BlockId(u64::from(number)), number % 11);
-            let fill = number as u8;
-            let found = cache
-                .get(block, section)
-                .unwrap_or_else(|| cache.insert(block, section, buffer(1 + (fill as usize * 37) % 3_000, fill)));
-            assert!(found.iter().all(|byte| *byte == fill), "{block} {section}");
+            let (block, section, fill) = (&blocks[number as usize], number % 11, number as u8);
+            let found = block.get(section);
+            hits += u32::from(found.is_some());
+            let found =
+                found.unwrap_or_else(|| cache.insert(block, section, buffer(1 + (fill as usize * 37) % 3_000, fill)));
+            assert!(found.iter().all(|byte| *byte == fill), "{number} {section}");
             let now = cache.statistics();
-            assert!(now.bytes <= 10_000 && now.bytes == cache.used.load(Ordering::Relaxed), "{now:?}");
+            assert!(now.bytes <= 10_000 && now.bytes == used(&cache), "{now:?}");
         }
         let end = cache.statistics();
-        assert_eq!(end.hits + end.misses, 2_000);
-        assert!(end.hits > 0 && end.bytes > 5_000, "{end:?}");
+        assert!(hits > 200 && end.bytes > 5_000 && end.sections > 3, "{hits} {end:?}");
     }
 
     #[test]
     fn a_section_larger_than_the_limit_passes_by() {
         let cache = Cache::new(100);
-        cache.insert(BlockId(1), 0, buffer(60, 1));
-        assert_eq!(cache.insert(BlockId(2), 0, buffer(101, 2)).len(), 101);
-        assert!(cache.get(BlockId(2), 0).is_none());
-        assert!(cache.get(BlockId(1), 0).is_some());
+        let block = cache.add(3);
+        cache.insert(&block, 0, buffer(60, 1));
+        assert_eq!(cache.insert(&block, 1, buffer(101, 2)).len(), 101);
+        assert!(block.get(1).is_none() && block.get(0).is_some());
+        assert!(block.get(3).is_none(), "there is no such section");
     }
 
     #[test]
     fn a_section_read_again_outlives_those_read_once() {
-        let cache = Cache::new(100 * SHARDS);
-        cache.insert(BlockId(0), 0, buffer(50, 0));
-        for number in 1..1_000 {
-            assert!(cache.get(BlockId(0), 0).is_some(), "thrown out by block {number}");
-            cache.insert(BlockId(number), 0, buffer(50, 1));
+        let cache = Cache::new(3_200);
+        let blocks: Vec<_> = (0..1_000).map(|_| cache.add(1)).collect();
+        cache.insert(&blocks[0], 0, buffer(50, 0));
+        for (number, block) in blocks.iter().enumerate().skip(1) {
+            assert!(blocks[0].get(0).is_some(), "thrown out by block {number}");
+            cache.insert(block, 0, buffer(50, 1));
         }
+        assert_eq!((cache.statistics().sections, cache.statistics().bytes), (64, 3_200));
     }
 
     #[test]
-    fn a_removed_section_gives_its_room_back() {
+    fn all_sections_may_have_been_read() {
         let cache = Cache::new(100);
-        for section in 0..3 {
-            cache.insert(BlockId(1), section, buffer(30, 0));
+        let blocks = [cache.add(2), cache.add(0), cache.add(2)];
+        for block in [&blocks[0], &blocks[2]] {
+            (0..2).for_each(|section| drop(cache.insert(block, section, buffer(25, 0))));
+            (0..2).for_each(|section| assert!(block.get(section).is_some()));
         }
-        cache.remove(BlockId(1), 0);
-        cache.remove(BlockId(1), 0);
-        assert!(cache.get(BlockId(1), 0).is_none() && cache.get(BlockId(1), 2).is_some());
-        assert_eq!((cache.statistics().bytes, cache.used.load(Ordering::Relaxed)), (60, 60));
+        cache.ring.lock().hand = (2, 1);
+        assert_eq!(cache.insert(&cache.add(1), 0, buffer(100, 0)).len(), 100);
+        assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (100, 1, 100));
+    }
+
+    #[test]
+    fn a_block_that_goes_gives_its_room_back() {
+        let cache = Cache::new(100);
+        let (first, second) = (cache.add(2), cache.add(1));
+        (0..2).for_each(|section| drop(cache.insert(&first, section, buffer(30, 0))));
+        cache.insert(&second, 0, buffer(30, 0));
+        cache.remove(&first);
+        cache.remove(&first);
+        assert!(first.get(0).is_none() && second.get(0).is_some());
+        assert_eq!((cache.statistics().bytes, used(&cache)), (30, 30));
+        cache.remove(&second);
+        assert_eq!((cache.statistics().bytes, used(&cache)), (0, 0));
+        assert!(cache.ring.lock().throw_one_out().is_none());
     }
 
     #[test]
     fn extremes_are_kept_beside_sections_that_are_read_again() {
-        let (cache, extremes) = (Cache::new(100), |cache: &Cache| cache.extremes(BlockId(1), 0, Extreme::Least));
-        assert!(matches!(extremes(&cache), Beside::Nothing));
-        cache.insert(BlockId(1), 0, buffer(30, 0));
-        assert!(matches!(extremes(&cache), Beside::Nothing));
-        cache.get(BlockId(1), 0);
-        assert!(matches!(extremes(&cache), Beside::Missed));
-        cache.keep_extremes(BlockId(1), 0, Extreme::Least, buffer(20, 7));
-        assert!(matches!(extremes(&cache), Beside::Kept(found) if found.as_slice() == [7; 20]));
-        assert!(matches!(cache.extremes(BlockId(1), 0, Extreme::Greatest), Beside::Missed));
-        assert_eq!((cache.statistics().bytes, cache.statistics().sections, cache.statistics().hits), (50, 1, 1));
-        // They count, and may be thrown out, as sections may.
-        (1..4).for_each(|section| drop(cache.insert(BlockId(1), section, buffer(30, 0))));
-        assert!(cache.statistics().bytes <= 100);
-        cache.keep_extremes(BlockId(1), 0, Extreme::Least, buffer(20, 7));
-        cache.remove(BlockId(1), 0);
-        assert!(matches!(extremes(&cache), Beside::Nothing));
-        (1..4).for_each(|section| cache.remove(BlockId(1), section));
-        assert_eq!((cache.statistics().bytes, cache.used.load(Ordering::Relaxed)), (0, 0));
+        let cache = Cache::new(100);
+        let block = cache.add(4);
+        let extremes = || block.extremes(0, Extreme::Least);
+        assert!(matches!(extremes(), Beside::Nothing));
+        cache.keep_extremes(&block, 0, Extreme::Least, buffer(20, 7));
+        assert_eq!(used(&cache), 0, "there is no section that they would be beside");
+        cache.insert(&block, 0, buffer(30, 0));
+        assert!(matches!(extremes(), Beside::Nothing));
+        block.get(0);
+        assert!(matches!(extremes(), Beside::Missed));
+        for bytes in [10, 20] {
+            cache.keep_extremes(&block, 0, Extreme::Least, buffer(bytes, 7));
+        }
+        assert!(matches!(extremes(), Beside::Kept(found) if found.as_slice() == [7; 20]));
+        assert!(matches!(block.extremes(0, Extreme::Greatest), Beside::Missed));
+        assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (50, 1, 50));
+        // They count, and go when their section does.
+        (1..4).for_each(|section| drop(cache.insert(&block, section, buffer(30, 0))));
+        cache.insert(&cache.add(1), 0, buffer(90, 0));
+        assert!(matches!(extremes(), Beside::Nothing));
+        assert_eq!((cache.statistics().bytes, used(&cache)), (90, 90));
     }
 
     #[test]
     fn the_limit_holds_with_many_threads() {
         let cache = Cache::new(4_000);
+        let blocks: Vec<_> = (0..101).map(|_| cache.add(1)).collect();
         std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
-                let cache = &cache;
+            for thread in 0..4_usize {
+                let (cache, blocks) = (&cache, &blocks);
                 scope.spawn(move || {
-                    for round in 0..5_000_u64 {
-                        let block = BlockId((round * (thread + 3)) % 101);
-                        let found = cache.get(block, 0);
-                        let found = found.unwrap_or_else(|| cache.insert(block, 0, buffer(100, block.0 as u8)));
-                        assert_eq!(found[0], block.0 as u8);
+                    for round in 0..5_000 {
+                        let number = (round * (thread + 3)) % 101;
+                        let block = &blocks[number];
+                        let found = block.get(0);
+                        let found = found.unwrap_or_else(|| cache.insert(block, 0, buffer(100, number as u8)));
+                        assert_eq!(found[0], number as u8);
+                        if round % 10 == 0 {
+                            cache.keep_extremes(block, 0, Extreme::Least, buffer(10, 0));
+                        }
                         if round % 50 == 0 {
                             assert!(cache.statistics().bytes <= 4_000);
+                        }
+                        if round % 500 == 0 {
+                            let passing = cache.add(3);
+                            cache.insert(&passing, 1, buffer(100, 0));
+                            cache.remove(&passing);
                         }
                     }
                 });
             }
         });
-        assert_eq!(cache.statistics().bytes, cache.used.load(Ordering::Relaxed));
+        assert_eq!(cache.statistics().bytes, used(&cache));
+        blocks.iter().for_each(|block| cache.remove(block));
+        assert_eq!((cache.statistics().bytes, used(&cache)), (0, 0));
     }
 }

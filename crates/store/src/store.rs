@@ -167,7 +167,7 @@ impl Store {
         Arc::clone(&self.inner.commits.lock().newest)
     }
 
-    /// What the cache of sections did so far, and holds.
+    /// What the cache of sections holds.
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.inner.directory.cache.statistics()
     }
