@@ -1,9 +1,9 @@
 //! A sealed block: its parsed header, and what it answers about itself.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow_buffer::Buffer;
+use hashbrown::HashMap;
 use taut_index::Zone;
 use taut_types::{
     ColumnIndex, ColumnStatistics, ColumnTest, Encoding, Group, IndexKind, LogicalType, Schema, TableDesign,

@@ -417,10 +417,23 @@ impl Header {
     }
 
     pub fn group(&self, group: usize) -> Group {
+        let columns = self.members(group).map(|place| self.member(place)).collect();
+        Group { kind: self.kind(group), columns }
+    }
+
+    /// The first column of a group, of which each has one.
+    pub fn first_column(&self, group: usize) -> ColumnIndex {
+        self.member(self.members(group).start)
+    }
+
+    /// Where the columns of a group are among the members.
+    fn members(&self, group: usize) -> Range<usize> {
         let end_of = |group: usize| u32_at(&self.bytes, self.offsets.groups + group * GROUP_BYTES + 4) as usize;
-        let start = if group == 0 { 0 } else { end_of(group - 1) };
-        let member = |place: usize| ColumnIndex(u32_at(&self.bytes, self.offsets.members + place * MEMBER_BYTES));
-        Group { kind: self.kind(group), columns: (start..end_of(group)).map(member).collect() }
+        if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
+    }
+
+    fn member(&self, place: usize) -> ColumnIndex {
+        ColumnIndex(u32_at(&self.bytes, self.offsets.members + place * MEMBER_BYTES))
     }
 
     /// The rows of a segment, counted in the block.

@@ -393,15 +393,17 @@ impl<'a> SegmentReader<'a> {
             return Ok(false);
         }
         self.open_columns(&groups)?;
-        let pieces: Option<Vec<&ColumnPiece>> =
-            groups.iter().map(|group| self.pieces.get(group)?.single_column()).collect();
-        let Some(pieces) = pieces else { return Ok(false) };
+        let piece_of = |group: &usize| self.pieces.get(group).and_then(Piece::single_column);
         let rows = selection.slice(rows);
-        if matches!(rows, Rows::Range(_)) && pieces.iter().any(|piece| piece.chunk.is_decoded()) {
+        let is_range = matches!(rows, Rows::Range(_));
+        let is_to_decode = |piece: &ColumnPiece| !(is_range && piece.chunk.is_decoded());
+        if !groups.iter().all(|group| piece_of(group).is_some_and(is_to_decode)) {
             return Ok(false);
         }
-        for (piece, array) in pieces.into_iter().zip(arrays) {
-            piece.append(&rows, array);
+        for (group, array) in groups.iter().zip(arrays) {
+            if let Some(piece) = piece_of(group) {
+                piece.append(&rows, array);
+            }
         }
         self.report_read(&rows, columns, report);
         Ok(true)
@@ -453,15 +455,17 @@ impl<'a> SegmentReader<'a> {
     /// many columns, to wait for one after the other would take as long as to read the rows.
     fn open_columns(&mut self, groups: &[usize]) -> Result<(), BlockError> {
         let header = &self.block.header;
-        let is_closed = |group: &usize| header.kind(*group) == GroupKind::Column && !self.pieces.contains_key(group);
-        let read = groups.iter().copied().filter(is_closed).map(|group| {
-            let section = header.piece(self.segment, group).start;
-            Ok((group, section, self.sections.section(section)?))
-        });
-        let read: Vec<_> = read.collect::<Result<_, BlockError>>()?;
+        let mut read = Vec::with_capacity(groups.len());
+        for group in groups {
+            if header.kind(*group) == GroupKind::Column && !self.pieces.contains_key(group) {
+                let section = header.piece(self.segment, *group).start;
+                read.push((*group, section, self.sections.section(section)?));
+            }
+        }
         black_box(read.iter().fold(0, |all, (.., bytes)| all ^ bytes.first().unwrap_or(&0)));
+        self.pieces.reserve(read.len());
         for (group, section, bytes) in read {
-            let logical = self.block.column_type(header.group(group).columns[0]);
+            let logical = self.block.column_type(header.first_column(group));
             self.pieces.insert(group, Piece::open_column(section, bytes, logical, self.rows)?);
         }
         Ok(())

@@ -48,7 +48,7 @@ impl Chunk {
     /// # Errors
     /// When they are no chunk of this type and number of rows.
     pub fn parse(bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, CorruptChunk> {
-        let (head, mut parts) = Head::parse(&bytes, logical.plain_bytes().unwrap_or(0), rows)?;
+        let (head, mut parts) = Head::parse(bytes, logical.plain_bytes().unwrap_or(0), rows)?;
         let validity = if head.nulls > 0 && head.nulls < rows {
             let bits = BooleanBuffer::new(parts.take(rows.div_ceil(8), "validity")?, 0, rows);
             if bits.count_set_bits() != rows - head.nulls {

@@ -86,17 +86,19 @@ impl Head {
     }
 
     /// The head and the parts after it. `plain_bytes` is what the type of the column asks for.
-    pub(crate) fn parse(bytes: &Buffer, plain_bytes: usize, rows: usize) -> Result<(Self, Parts), CorruptChunk> {
+    pub(crate) fn parse(bytes: Buffer, plain_bytes: usize, rows: usize) -> Result<(Self, Parts), CorruptChunk> {
         let corrupt = |at, expected| CorruptChunk { at, expected };
-        let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
-            return Err(corrupt(0, "a head of 64 bytes"));
-        };
+        let head = bytes.first_chunk::<HEAD_BYTES>().ok_or(corrupt(0, "a head of 64 bytes"))?;
         let word = |at: usize| {
             let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
             u32::from_le_bytes(bytes) as usize
         };
         let mut base = [0; 16];
         base.copy_from_slice(&head[16..32]);
+        let reserved = &head[46..];
+        if reserved.iter().any(|byte| *byte != 0) {
+            return Err(corrupt(46, "reserved bytes to be zero"));
+        }
         let head = Self {
             encoding: Encoding::from_code(head[0]).ok_or(corrupt(0, "the code of an encoding"))?,
             inner: match head[1] {
@@ -115,22 +117,17 @@ impl Head {
             exponent: head[44].into(),
             factor: head[45].into(),
         };
-        let reserved = bytes[46..HEAD_BYTES].iter().all(|byte| *byte == 0);
-        let checks = [
-            (2, head.width <= 64, "a width of 0 to 64 bits"),
-            (3, head.plain_bytes == plain_bytes, "the plain width of the type"),
-            (4, head.rows == rows && (1..=CHUNK_ROWS_MAX).contains(&rows), "the number of rows of the segment"),
-            (8, head.nulls <= head.rows, "no more nulls than rows"),
-            (12, head.entries <= CHUNK_ROWS_MAX, "at most 65,536 entries"),
-            (32, head.runs <= head.rows, "no more runs than rows"),
-            (36, head.heap_bytes <= i32::MAX as usize, "a heap of less than 2 GiB"),
-            (40, head.decoded_bytes <= i32::MAX as usize, "less than 2 GiB of values"),
-            (46, reserved, "reserved bytes to be zero"),
-        ];
-        match checks.into_iter().find(|(_, is_good, _)| !is_good) {
-            Some((at, _, expected)) => Err(corrupt(at, expected)),
-            None => Ok((head, Parts::new(bytes))),
-        }
+        let check = |is_good, at, expected| if is_good { Ok(()) } else { Err(corrupt(at, expected)) };
+        check(head.width <= 64, 2, "a width of 0 to 64 bits")?;
+        check(head.plain_bytes == plain_bytes, 3, "the plain width of the type")?;
+        let is_segment = head.rows == rows && (1..=CHUNK_ROWS_MAX).contains(&rows);
+        check(is_segment, 4, "the number of rows of the segment")?;
+        check(head.nulls <= head.rows, 8, "no more nulls than rows")?;
+        check(head.entries <= CHUNK_ROWS_MAX, 12, "at most 65,536 entries")?;
+        check(head.runs <= head.rows, 32, "no more runs than rows")?;
+        check(head.heap_bytes <= i32::MAX as usize, 36, "a heap of less than 2 GiB")?;
+        check(head.decoded_bytes <= i32::MAX as usize, 40, "less than 2 GiB of values")?;
+        Ok((head, Parts::new(bytes)))
     }
 
     fn to_bytes(self) -> [u8; HEAD_BYTES] {
@@ -167,11 +164,11 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    fn new(bytes: &Buffer) -> Self {
+    fn new(bytes: Buffer) -> Self {
         // Slices of 16-byte integers need their alignment. Readers align chunks; this copies only for others.
         let is_aligned = (bytes.as_ptr() as usize).is_multiple_of(align_of::<i128>());
         let bytes = if is_aligned {
-            bytes.clone()
+            bytes
         } else {
             let mut aligned = MutableBuffer::with_capacity(bytes.len());
             aligned.extend_from_slice(bytes.as_slice());
@@ -247,8 +244,7 @@ mod tests {
 
     #[test]
     fn heads_and_parts_lead_back() {
-        let bytes = Buffer::from(chunk());
-        let (head, mut parts) = Head::parse(&bytes, 8, 9).unwrap();
+        let (head, mut parts) = Head::parse(Buffer::from(chunk()), 8, 9).unwrap();
         assert_eq!((head.encoding, head.inner), (Encoding::Dictionary, Some(Encoding::BitPacked)));
         assert_eq!((head.rows, head.nulls, head.base, head.heap_bytes, head.width), (9, 3, -5, 70, 64));
         assert_eq!(parts.take(70, "first").unwrap().as_slice(), [1; 70]);
@@ -264,7 +260,7 @@ mod tests {
         let check = |at: usize, value: u8| {
             let mut bytes = chunk();
             bytes[at] = value;
-            Head::parse(&bytes.into(), 8, 9).unwrap_err().at
+            Head::parse(bytes.into(), 8, 9).unwrap_err().at
         };
         let cases =
             [(0, 99), (1, 99), (2, 65), (3, 4), (4, 8), (8, 10), (14, 9), (32, 10), (39, 128), (43, 255), (63, 1)];
@@ -272,7 +268,7 @@ mod tests {
             let field = if at < 4 { at } else { at / 4 * 4 };
             assert_eq!(check(at, value), field.min(46), "byte {at}");
         }
-        assert_eq!(Head::parse(&Buffer::from(vec![0; 63]), 8, 9).unwrap_err().at, 0);
-        assert!(Head::parse(&chunk().into(), 8, 10).is_err());
+        assert_eq!(Head::parse(Buffer::from(vec![0; 63]), 8, 9).unwrap_err().at, 0);
+        assert!(Head::parse(chunk().into(), 8, 10).is_err());
     }
 }

@@ -110,9 +110,12 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
 }
 
 /// Which columns of an open piece are stored by themselves, and which are fields of tuples.
-pub(crate) struct Levels {
-    columns: Vec<ColumnPiece>,
-    places: Vec<Place>,
+#[expect(clippy::large_enum_variant, reason = "most pieces are of one column, and a box is an allocation for each")]
+pub(crate) enum Levels {
+    /// The one column of a column group: nothing is allocated for it.
+    Single(ColumnPiece),
+    /// Some columns of rows, perhaps none, and where each column of the group is.
+    OfRows { columns: Vec<ColumnPiece>, places: Vec<Place> },
 }
 
 /// Where a column of a piece is.
@@ -123,18 +126,14 @@ pub(crate) enum Stored<'l> {
     Field(usize),
 }
 
+/// Where a column of a piece of rows is, by number.
 #[derive(Clone, Copy)]
-enum Place {
+pub(crate) enum Place {
     Column(usize),
     Field(usize),
 }
 
 impl Levels {
-    /// The one column of a column group.
-    pub fn single(column: ColumnPiece) -> Self {
-        Self { columns: vec![column], places: vec![Place::Column(0)] }
-    }
-
     /// Checks the levels in the head of a piece of columns of these types. `section` is that of the head.
     pub fn parse(head: &Buffer, section: u32, types: &[LogicalType], rows: usize) -> Result<Self, Corrupt> {
         if head.len() < HEAD_BYTES {
@@ -169,31 +168,39 @@ impl Levels {
             Some(level) => Some(Place::Column(level)),
             None => fields.next().map(Place::Field),
         };
-        Ok(Self { columns, places: level_of.into_iter().filter_map(place_of).collect() })
+        Ok(Self::OfRows { columns, places: level_of.into_iter().filter_map(place_of).collect() })
     }
 
     /// The types of the columns that are fields.
     pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
-        let is_field = |place: &&Place| matches!(place, Place::Field(_));
-        let typed = self.places.iter().zip(types);
-        typed.filter(|(place, _)| is_field(place)).map(|(_, logical)| *logical).collect()
+        let is_field = |(place, _): &(usize, _)| matches!(self.at(*place), Stored::Field(_));
+        types.iter().copied().enumerate().filter(is_field).map(|(_, logical)| logical).collect()
     }
 
     /// All columns that are stored by themselves.
     pub fn columns(&self) -> &[ColumnPiece] {
-        &self.columns
+        match self {
+            Self::Single(column) => std::slice::from_ref(column),
+            Self::OfRows { columns, .. } => columns,
+        }
     }
 
     /// All columns that are stored by themselves, to be counted.
     pub fn columns_mut(&mut self) -> &mut [ColumnPiece] {
-        &mut self.columns
+        match self {
+            Self::Single(column) => std::slice::from_mut(column),
+            Self::OfRows { columns, .. } => columns,
+        }
     }
 
     /// Where the column at a place of the group is.
     pub fn at(&self, place: usize) -> Stored<'_> {
-        match self.places[place] {
-            Place::Column(column) => Stored::Column(&self.columns[column]),
-            Place::Field(field) => Stored::Field(field),
+        match self {
+            Self::Single(column) => Stored::Column(column),
+            Self::OfRows { columns, places } => match places[place] {
+                Place::Column(column) => Stored::Column(&columns[column]),
+                Place::Field(field) => Stored::Field(field),
+            },
         }
     }
 }

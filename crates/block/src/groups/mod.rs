@@ -103,7 +103,7 @@ impl<'a> Piece<'a> {
     /// Opens a piece of one column, whose section is there.
     pub fn open_column(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let column = ColumnPiece::open(section, bytes, logical, rows)?;
-        Ok(Self { levels: Levels::single(column), tuples: Tuples::None })
+        Ok(Self { levels: Levels::Single(column), tuples: Tuples::None })
     }
 
     /// The chunk of the column at `place`, where the column is stored by itself.
@@ -116,9 +116,9 @@ impl<'a> Piece<'a> {
 
     /// The column of a piece of one column.
     pub fn single_column(&self) -> Option<&ColumnPiece> {
-        match (self.levels.columns(), &self.tuples) {
-            ([column], Tuples::None) => Some(column),
-            _ => None,
+        match &self.levels {
+            Levels::Single(column) => Some(column),
+            Levels::OfRows { .. } => None,
         }
     }
 

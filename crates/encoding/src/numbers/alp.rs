@@ -284,7 +284,7 @@ mod tests {
         let mut writer = Writer::with_capacity(0);
         let mut head = Head { plain_bytes: 8, rows: keys.len(), ..Head::new(taut_types::Encoding::Alp) };
         write(&keys, &decimals, &mut head, &mut writer);
-        let (head, mut parts) = Head::parse(&writer.finish(head).into(), 8, keys.len()).unwrap();
+        let (head, mut parts) = Head::parse(writer.finish(head).into(), 8, keys.len()).unwrap();
         let alp = Alp::parse(&head, &mut parts).unwrap();
         for (row, key) in keys.iter().enumerate() {
             let found = alp.lower_bound((*key).into()) as i64;

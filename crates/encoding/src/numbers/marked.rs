@@ -177,7 +177,7 @@ impl Marked {
         let at = parts.at();
         let chunk = parts.take(head.heap_bytes, "a chunk of exceptions")?;
         let behind = |corrupt: CorruptChunk| CorruptChunk { at: corrupt.at + at, ..corrupt };
-        let (inner, mut inner_parts) = Head::parse(&chunk, head.plain_bytes, head.entries).map_err(behind)?;
+        let (inner, mut inner_parts) = Head::parse(chunk, head.plain_bytes, head.entries).map_err(behind)?;
         if head.inner != Some(inner.encoding) {
             return wrong(1, "the encoding of the chunk of exceptions");
         }
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn parse(bytes: &[u8], rows: usize) -> Result<Numbers, CorruptChunk> {
-        let (head, mut parts) = Head::parse(&bytes.into(), 8, rows)?;
+        let (head, mut parts) = Head::parse(bytes.into(), 8, rows)?;
         let numbers = Numbers::parse(&head, NESTING, &mut parts)?;
         parts.finish()?;
         Ok(numbers)
