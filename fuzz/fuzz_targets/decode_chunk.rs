@@ -69,9 +69,8 @@ fuzz_target!(|input: &[u8]| {
         chunk.filter(&test, 0..rows, &mut selection);
         for extreme in [Extreme::Least, Extreme::Greatest] {
             let Some(extremes) = chunk.extremes(extreme) else { continue };
-            let mut found = Bitmap::all_set(rows);
-            if chunk.filter_by_extremes(&test, (extreme, &extremes), 0..rows, &mut found).is_some() {
-                assert_eq!(found, selection, "{test:?} on {logical} as {}", chunk.description());
+            if let Some((found, _)) = chunk.find_by_extremes(&test, (extreme, &extremes), 0..rows) {
+                assert_eq!(found, selection.positions(), "{test:?} on {logical} as {}", chunk.description());
             }
         }
         if is_sound {

@@ -59,6 +59,15 @@ scan_report! {
     row_tests,
 }
 
+impl ScanReport {
+    /// Counts a column test that looked at so many encoded values.
+    pub(crate) fn saw_column_scan(&mut self, values: u64) {
+        self.column_scans += 1;
+        self.values_tested += values;
+        self.paths |= AccessPaths::ENCODED_SCAN;
+    }
+}
+
 /// A set of ways by which the rows of segments were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessPaths(u16);

@@ -24,6 +24,7 @@ use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest, UnlessN
 use crate::groups::Piece;
 use crate::groups::column::ColumnPiece;
 use crate::order::{TestHistory, expected_share, rank};
+use crate::paths::Choice;
 use crate::selection::Rows;
 use crate::statistics::ColumnSummary;
 use crate::{AccessPaths, Block, BlockError, ScanReport, Sections, Selection};
@@ -179,23 +180,32 @@ impl<'a> SegmentReader<'a> {
         report.rows_in += ranges.rows() - excluded;
         if row_tests.is_empty()
             && planned.iter().all(Planned::is_answered)
-            && let Some(selection) = Selection::of_few(&ranges, self.rows, |row| self.is_left_out(row))
+            && let Some(selection) = Selection::of_ranges(&ranges, self.rows, |row| self.is_left_out(row))
         {
             return Ok(selection);
         }
-        let mut selection = if ranges.rows() == self.rows as u64 {
-            Bitmap::all_set(self.rows)
-        } else {
-            let mut selection = Bitmap::none(self.rows);
-            ranges.iter().for_each(|rows| selection.set_range(rows.start as usize..rows.end as usize));
-            selection
-        };
+        let choice = if self.index_use == IndexUse::Never { None } else { self.choose_index(&planned)? };
+        let mut open = planned.iter().filter(|planned| !planned.is_answered());
+        if let (Some(only), None) = (open.next(), open.next())
+            && only.uncertain.rows() == ranges.rows()
+            && row_tests.is_empty()
+            && excluded == 0
+            && choice.is_none()
+        {
+            let selection = self.select_by_test(only, report)?;
+            history.saw_column_test(only.place, ranges.rows() as usize, selection.len());
+            return Ok(selection);
+        }
+        let mut selection = self.bits_of(&ranges);
         let mut is_left_out = excluded == 0;
         if excluded > ranges.rows() / 2 {
             self.leave_out(&mut selection, &ranges);
             is_left_out = true;
         }
-        let is_found = self.look_up(&mut planned, &mut selection, report)?;
+        let is_found = choice.is_some();
+        if let Some(choice) = choice {
+            self.look_up(&choice, &mut planned, &mut selection, report);
+        }
         // Counted after each test only: of what no row was left out yet, the number is known.
         let mut left = if excluded == 0 && !is_found { ranges.rows() as usize } else { selection.count() };
         for planned in planned {
@@ -222,16 +232,8 @@ impl<'a> SegmentReader<'a> {
         Ok(Selection::of(selection))
     }
 
-    /// Keeps the selected rows that an index leads to, where that pays, and tells whether it did. Tests that it answers are
-    /// answered then.
-    fn look_up(
-        &mut self,
-        planned: &mut [Planned<'_>],
-        selection: &mut Bitmap,
-        report: &mut ScanReport,
-    ) -> Result<bool, BlockError> {
-        let choice = if self.index_use == IndexUse::Never { None } else { self.choose_index(planned)? };
-        let Some(choice) = choice else { return Ok(false) };
+    /// Keeps the selected rows that an index leads to. Tests that it answers are answered then.
+    fn look_up(&self, choice: &Choice, planned: &mut [Planned<'_>], selection: &mut Bitmap, report: &mut ScanReport) {
         report.index_searches += 1;
         report.paths |= AccessPaths::CSB_TREE;
         let mut found = Bitmap::none(self.rows);
@@ -242,7 +244,16 @@ impl<'a> SegmentReader<'a> {
                 planned.uncertain = RowRanges::none();
             }
         }
-        Ok(true)
+    }
+
+    /// A bit for each row of the segment, set for those of some ranges.
+    fn bits_of(&self, ranges: &RowRanges) -> Bitmap {
+        if ranges.rows() == self.rows as u64 {
+            return Bitmap::all_set(self.rows);
+        }
+        let mut bits = Bitmap::none(self.rows);
+        ranges.iter().for_each(|rows| bits.set_range(rows.start as usize..rows.end as usize));
+        bits
     }
 
     /// The column tests with their places in the predicate, and the row tests. Where a column has no nulls in this segment,

@@ -229,18 +229,27 @@ impl Selection {
         Self::Range(0..0)
     }
 
+    /// Ascending rows that are few of a segment's.
+    pub(crate) fn of_few(positions: Vec<u32>) -> Self {
+        match Rows::of(&positions) {
+            // A segment has at most 65,536 rows.
+            Rows::Range(rows) => Self::Range(rows.start as u32..rows.end as u32),
+            _ => Self::Positions(positions),
+        }
+    }
+
     /// The rows of ranges but those that are left out, as [`Selection::of`] gives them; `None` where they may be many of
     /// the segment's.
-    pub(crate) fn of_few(ranges: &RowRanges, segment_rows: usize, is_left_out: impl Fn(u32) -> bool) -> Option<Self> {
+    pub(crate) fn of_ranges(
+        ranges: &RowRanges,
+        segment_rows: usize,
+        is_left_out: impl Fn(u32) -> bool,
+    ) -> Option<Self> {
         // A segment has at most 65,536 rows.
         if ranges.rows() as usize * BITS_MIN >= segment_rows {
             return None;
         }
-        let positions: Vec<u32> = ranges.iter().flatten().filter(|row| !is_left_out(*row)).collect();
-        Some(match Rows::of(&positions) {
-            Rows::Range(rows) => Self::Range(rows.start as u32..rows.end as u32),
-            _ => Self::Positions(positions),
-        })
+        Some(Self::of_few(ranges.iter().flatten().filter(|row| !is_left_out(*row)).collect()))
     }
 
     /// What a bitmap selects.
@@ -491,12 +500,12 @@ mod tests {
                 ranges.push(start..end);
             }
             left_out.iter().for_each(|row| bits.clear(*row as usize));
-            let few = Selection::of_few(&ranges, 1_000, |row| left_out.contains(&row));
+            let few = Selection::of_ranges(&ranges, 1_000, |row| left_out.contains(&row));
             assert_eq!(few, Some(Selection::of(bits)), "{ranges:?} without {left_out:?}");
         }
         let mut many = RowRanges::none();
         many.push(0..63);
-        assert_eq!(Selection::of_few(&many, 1_000, |_| false), None);
+        assert_eq!(Selection::of_ranges(&many, 1_000, |_| false), None);
     }
 
     #[test]

@@ -255,18 +255,6 @@ impl Bitmap {
         }
     }
 
-    /// Clears the rows of a range whose bit is zero in words of all rows.
-    pub(crate) fn intersect_range(&mut self, rows: Range<usize>, words: &[u64]) {
-        let range = self.word_range(&rows);
-        let whole = rows.start.div_ceil(64)..rows.end / 64;
-        for index in range.filter(|index| !whole.contains(index)) {
-            self.words[index] &= words[index] | !word_mask(index, &rows);
-        }
-        if !whole.is_empty() {
-            self.words[whole.clone()].iter_mut().zip(&words[whole]).for_each(|(word, mask)| *word &= mask);
-        }
-    }
-
     /// Clears those of some selected rows, up to a vector of them, whose bit in a mask of them is zero.
     pub(crate) fn intersect_at(&mut self, rows: &[u32], mask: &[u64; VECTOR_ROWS / 64]) {
         for (rows, mask) in rows.chunks(64).zip(mask) {

@@ -284,7 +284,7 @@ impl Chunk {
         test.test != Test::Null && numbers.filter_selected(&test.test, test.negated, selected, selection)
     }
 
-    /// The extremes of a few neighbouring values each, with which [`Chunk::filter_by_extremes`] is faster than
+    /// The extremes of a few neighbouring values each, with which [`Chunk::find_by_extremes`] is faster than
     /// [`Chunk::filter`] where few rows pass that lie at this end of all: a fiftieth of the chunk's bytes, about. `None`
     /// where the encoding has none.
     pub fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
@@ -294,26 +294,28 @@ impl Chunk {
         }
     }
 
-    /// Does as [`Chunk::filter`], by extremes of this chunk, and tells how many rows it looked at. `None`, with nothing
-    /// done, where the test is not one on a range, or too many rows may pass for that to be faster.
+    /// The rows of a range that pass a test, ascending, found by extremes of this chunk, and how many rows it looked at.
+    /// `None` where the test is not one on a range, or too many rows may pass for that to be faster than
+    /// [`Chunk::filter`].
     ///
     /// # Panics
-    /// As there.
-    pub fn filter_by_extremes(
+    /// When the range reaches outside.
+    pub fn find_by_extremes(
         &self,
         test: &ColumnTest,
         (extreme, extremes): (Extreme, &Buffer),
         rows: Range<usize>,
-        selection: &mut Bitmap,
-    ) -> Option<usize> {
-        self.check_selection(&rows, selection);
+    ) -> Option<(Vec<u32>, usize)> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let Values::Numbers(numbers) = &self.values else { return None };
         if test.negated {
             return None;
         }
-        let looked_at = numbers.filter_by_extremes(&test.test, (extreme, extremes), rows.clone(), selection)?;
-        self.filter_nulls(false, rows, selection);
-        Some(looked_at)
+        let (mut found, looked_at) = numbers.find_by_extremes(&test.test, (extreme, extremes), rows)?;
+        if let Some(validity) = &self.validity {
+            found.retain(|row| validity.value(*row as usize));
+        }
+        Some((found, looked_at))
     }
 
     /// Of rows whose values ascend and among which none is null, those that pass a test that is not one for nulls: by

@@ -9,7 +9,7 @@ use taut_types::Test;
 
 use super::{Planned, SegmentReader};
 use crate::section::Beside;
-use crate::{AccessPaths, BlockError, ScanReport};
+use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
 /// Extremes are made where one row or fewer of so many pass: of more, in no order, they leave out too few. To make them takes
 /// as long as five scans. Measured, as the next: `cargo run --release -p taut-encoding --example few_rows`.
@@ -17,7 +17,26 @@ const FEW: usize = 400;
 /// Where one row or fewer of so many are left, each is tested by itself.
 const LEFT: usize = 80;
 
+/// What is kept of one end of a column's numbers.
+type KeptExtremes = Option<(Extreme, Beside)>;
+
 impl SegmentReader<'_> {
+    /// The rows that pass a test, of which those that may are all that are in question. Where extremes tell, no bit is set
+    /// for any row.
+    pub(super) fn select_by_test(
+        &mut self,
+        planned: &Planned<'_>,
+        report: &mut ScanReport,
+    ) -> Result<Selection, BlockError> {
+        let kept = self.kept_extremes(planned)?;
+        if let Some(found) = self.find_by_extremes(planned, &kept, report)? {
+            return Ok(Selection::of_few(found));
+        }
+        let (rows, mut selection) = (planned.uncertain.rows() as usize, self.bits_of(&planned.uncertain));
+        let left = self.scan_column(planned, rows, &kept, &mut selection, report)?;
+        Ok(Selection::of_counted(selection, left))
+    }
+
     /// Clears selected rows, of which there are `before`, that fail a test, and tells how many are left.
     pub(super) fn test_column(
         &mut self,
@@ -26,46 +45,78 @@ impl SegmentReader<'_> {
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
-        report.column_scans += 1;
-        report.paths |= AccessPaths::ENCODED_SCAN;
         let (test, uncertain) = (planned.test, &planned.uncertain);
-        let (sections, extreme, rows) = (self.sections, self.extreme_of(planned)?, self.rows);
         let (piece, place) = self.piece(test.column)?;
         if before * LEFT <= uncertain.rows() as usize
             && let Some(chunk) = piece.chunk(place)
             && chunk.filter_selected(test, before, selection)
         {
-            report.values_tested += before as u64;
+            report.saw_column_scan(before as u64);
             return Ok(selection.count());
         }
-        let column = extreme.and_then(|extreme| Some((piece.single_column()?, extreme)));
-        let Some((column, extreme)) = column else {
-            report.values_tested += uncertain.rows();
-            piece.filter(place, test, uncertain, selection)?;
+        let kept = self.kept_extremes(planned)?;
+        if let Some(mut found) = self.find_by_extremes(planned, &kept, report)? {
+            found.retain(|row| selection.get(*row as usize));
+            uncertain.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            found.iter().for_each(|row| selection.set(*row as usize));
             return Ok(selection.count());
-        };
-        let beside = sections.extremes(column.section, extreme);
-        for range in uncertain.iter().map(|rows| rows.start as usize..rows.end as usize) {
-            let looked_at = match &beside {
-                Beside::Kept(extremes) => {
-                    column.chunk.filter_by_extremes(test, (extreme, extremes), range.clone(), selection)
-                }
-                Beside::Missed | Beside::Nothing => None,
+        }
+        self.scan_column(planned, before, &kept, selection, report)
+    }
+
+    /// The extremes of a test's column, where it lets one end of the numbers pass.
+    fn kept_extremes(&mut self, planned: &Planned<'_>) -> Result<KeptExtremes, BlockError> {
+        let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
+        let (piece, _) = self.piece(planned.test.column)?;
+        let kept = |extreme| Some((extreme, sections.extremes(piece.single_column()?.section, extreme)));
+        Ok(extreme.and_then(kept))
+    }
+
+    /// The rows that pass a test among those that may, by extremes; `None` where these do not tell.
+    fn find_by_extremes(
+        &mut self,
+        planned: &Planned<'_>,
+        kept: &KeptExtremes,
+        report: &mut ScanReport,
+    ) -> Result<Option<Vec<u32>>, BlockError> {
+        let Some((extreme, Beside::Kept(extremes))) = kept else { return Ok(None) };
+        let (piece, place) = self.piece(planned.test.column)?;
+        let Some(chunk) = piece.chunk(place) else { return Ok(None) };
+        let (mut all, mut all_looked_at) = (vec![], 0);
+        for rows in planned.uncertain.iter() {
+            let rows = rows.start as usize..rows.end as usize;
+            let Some((found, looked_at)) = chunk.find_by_extremes(planned.test, (*extreme, extremes), rows) else {
+                return Ok(None);
             };
-            if looked_at.is_some() {
-                report.paths |= AccessPaths::EXTREMES;
-            } else {
-                column.chunk.filter(test, range.clone(), selection);
-            }
-            report.values_tested += looked_at.unwrap_or(range.len()) as u64;
+            all_looked_at += looked_at as u64;
+            if all.is_empty() { all = found } else { all.extend(found) }
         }
+        report.saw_column_scan(all_looked_at);
+        report.paths |= AccessPaths::EXTREMES;
+        Ok(Some(all))
+    }
+
+    /// As [`SegmentReader::test_column`], by a scan; extremes are made for the next one, where it would have gained from them.
+    fn scan_column(
+        &mut self,
+        planned: &Planned<'_>,
+        before: usize,
+        kept: &KeptExtremes,
+        selection: &mut Bitmap,
+        report: &mut ScanReport,
+    ) -> Result<usize, BlockError> {
+        report.saw_column_scan(planned.uncertain.rows());
+        let (sections, rows) = (self.sections, self.rows);
+        let (piece, place) = self.piece(planned.test.column)?;
+        piece.filter(place, planned.test, &planned.uncertain, selection)?;
         let left = selection.count();
-        let is_worth_it = uncertain.rows() as usize * 2 > rows && left * FEW <= before;
-        if is_worth_it
-            && matches!(beside, Beside::Missed)
-            && let Some(extremes) = column.chunk.extremes(extreme)
+        if let Some((extreme, Beside::Missed)) = kept
+            && planned.uncertain.rows() as usize * 2 > rows
+            && left * FEW <= before
+            && let Some(column) = piece.single_column()
+            && let Some(extremes) = column.chunk.extremes(*extreme)
         {
-            sections.keep_extremes(column.section, extreme, extremes);
+            sections.keep_extremes(column.section, *extreme, extremes);
         }
         Ok(left)
     }

@@ -21,7 +21,7 @@ use super::packed::Packed;
 use crate::kernels::{Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, wide, word_of_bytes};
 use crate::lane_test::LaneTest;
 use crate::native::with_lane;
-use crate::{Bitmap, CHUNK_ROWS_MAX, VECTOR_ROWS};
+use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 
 /// Bits of a key.
 const KEY_BITS: usize = 16;
@@ -71,25 +71,22 @@ impl Packed {
         Buffer::from_vec(keys)
     }
 
-    /// Clears the rows of a range that fail a test, looking only at those whose extreme may pass, and tells how many these
-    /// are. `None`, and nothing is done, where they are many, the test is no range, or these are not the extremes of the
-    /// numbers.
-    pub(crate) fn filter_by_extremes(
+    /// The rows of a range that pass a test, found by looking only at those whose extreme may pass, and how many these
+    /// are. `None` where they are many, the test is no range, or these are not the extremes of the numbers.
+    pub(crate) fn find_by_extremes(
         &self,
         test: &Test,
         extreme: Extreme,
         extremes: &Buffer,
         rows: Range<usize>,
-        selection: &mut Bitmap,
-    ) -> Option<usize> {
+    ) -> Option<(Vec<u32>, usize)> {
         if self.width() <= KEY_BITS {
             return None;
         }
         with_lane!(self.width(), L => {
             let (low, high) = LaneTest::<L>::new(test, false, self.domain(), self.base()).bounds()?;
             let candidates = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
-            self.filter_candidates((low, high), &candidates, rows, selection);
-            Some(candidates.len() * L::LANES)
+            Some((self.passing((low, high), &candidates, &rows), candidates.len() * L::LANES))
         })
     }
 
@@ -141,17 +138,10 @@ impl Packed {
         Some(candidates)
     }
 
-    /// Clears the rows of a range whose number is not in a range, where only those of candidates can be.
-    fn filter_candidates<L: Lane>(
-        &self,
-        (low, high): (L, L),
-        candidates: &[usize],
-        rows: Range<usize>,
-        selection: &mut Bitmap,
-    ) {
+    /// The rows of a range whose number is in a range, where only those of candidates can be.
+    fn passing<L: Lane>(&self, (low, high): (L, L), candidates: &[usize], rows: &Range<usize>) -> Vec<u32> {
         let (width, span) = (self.width(), high.minus(low));
-        let mut passing = vec![0; selection.words().len() + 1];
-        let words = passing.as_mut_slice();
+        let mut passing = Vec::with_capacity(candidates.len());
         wide(|| {
             for candidate in candidates {
                 let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::LANES);
@@ -160,9 +150,17 @@ impl Packed {
                 unpack_row(width, self.vector::<L>(vector), row_of::<L>(first), bytes, |lane| {
                     u8::from(lane.minus(low) <= span)
                 });
-                words[candidate * L::LANES / 64] |= word_of_bytes(bytes) << (first % 64);
+                let mut bits = word_of_bytes(bytes);
+                while bits != 0 {
+                    // A chunk has at most 2^16 rows.
+                    passing.push((candidate * L::LANES) as u32 + bits.trailing_zeros());
+                    bits &= bits - 1;
+                }
             }
         });
-        selection.intersect_range(rows, &passing);
+        // The first and the last row of a vector may reach outside.
+        passing.truncate(passing.partition_point(|row| (*row as usize) < rows.end));
+        passing.drain(..passing.partition_point(|row| (*row as usize) < rows.start));
+        passing
     }
 }

@@ -415,16 +415,15 @@ impl Numbers {
         }
     }
 
-    /// As [`Packed::filter_by_extremes`].
-    pub(crate) fn filter_by_extremes(
+    /// As [`Packed::find_by_extremes`].
+    pub(crate) fn find_by_extremes(
         &self,
         test: &Test,
         (extreme, extremes): (Extreme, &Buffer),
         rows: Range<usize>,
-        selection: &mut Bitmap,
-    ) -> Option<usize> {
+    ) -> Option<(Vec<u32>, usize)> {
         match self {
-            Self::Packed(packed) => packed.filter_by_extremes(test, extreme, extremes, rows, selection),
+            Self::Packed(packed) => packed.find_by_extremes(test, extreme, extremes, rows),
             _ => None,
         }
     }
