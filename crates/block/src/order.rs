@@ -1,4 +1,5 @@
-//! In which order column tests run: the one that rules out most rows for its cost first.
+//! In which order column tests run: the one that rules out most rows for its cost first. A scan costs what is read and what is
+//! computed: of columns that are stored alone, the narrow ones cost less.
 //!
 //! What a test is expected to rule out comes from the bounds of zones, and once it has run on some rows of the scan,
 //! from what it did rule out there: the order adapts from segment to segment.
@@ -8,6 +9,8 @@ use taut_types::{ColumnTest, Key, Test};
 
 /// A test of text or bytes costs about as much as this many of numbers.
 const BYTES_COST: f64 = 4.0;
+/// To test a number costs about as much as to read so many bytes.
+const NUMBER_BYTES: f64 = 1.0;
 
 /// Rows on which a test must have run before that is held against the bounds of zones.
 const ROWS_MIN: f64 = 4096.0;
@@ -56,13 +59,14 @@ impl TestHistory {
     }
 }
 
-/// Where a test stands in the order, given the share of rows that pass it; lower runs first.
-pub(crate) fn rank(test: &ColumnTest, share: f64) -> f64 {
+/// Where a test stands in the order, given the share of rows that pass it, and the bytes that are read for a row; lower runs
+/// first.
+pub(crate) fn rank(test: &ColumnTest, share: f64, row_bytes: f64) -> f64 {
     let cost = match test.test {
         Test::BytesRange { .. } | Test::BytesOneOf(_) => BYTES_COST,
         Test::Range { .. } | Test::OneOf(_) | Test::Null => 1.0,
     };
-    (share - 1.0) / cost
+    (share - 1.0) / (cost * (NUMBER_BYTES + row_bytes))
 }
 
 /// The share of rows that pass a test, guessed from the bounds of zones as if values were spread evenly: a wrong guess

@@ -316,12 +316,27 @@ impl<'a> SegmentReader<'a> {
                 let certain = zones.certain(test);
                 let share = if is_asked { expected_share(test, zones) } else { 1.0 };
                 // What passed so far did so among rows that other ways had left: it says nothing about an index.
-                let rank = rank(test, history.share(place).unwrap_or(share));
+                let share_of_left = history.share(place).unwrap_or(share);
+                let rank = if is_asked { rank(test, share_of_left, self.row_bytes(test.column)) } else { 0.0 };
                 Planned { test, place, uncertain: ranges.without(&certain), certain, share, rank }
             })
             .collect();
         planned.sort_by(|left, right| left.rank.total_cmp(&right.rank));
         Ok(planned)
+    }
+
+    /// Bytes that a scan reads for a row of a column beside what one of any column reads.
+    fn row_bytes(&self, column: ColumnIndex) -> f64 {
+        let header = &self.block.header;
+        let (group, _) = header.place(column.index());
+        match header.kind(group) {
+            GroupKind::Column => {
+                let section = header.piece(self.segment, group).start;
+                header.section(section as usize).length as f64 / self.rows as f64
+            }
+            // Whatever is read of rows, all columns come along.
+            GroupKind::PackedRows | GroupKind::SlottedRows => 0.0,
+        }
     }
 
     /// Clears selected rows that fail a row test.

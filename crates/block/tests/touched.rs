@@ -190,6 +190,34 @@ fn zone_maps_answer_what_they_can() {
     assert_eq!((report.zones, report.zones_skipped), (8, 7));
 }
 
+/// Of two tests that as many rows pass, the one on the narrower column comes first, whatever their order in the text.
+#[test]
+fn narrow_columns_are_tested_first() {
+    let names = ["wide", "narrow"];
+    let columns = names.map(|name| Column::new(name, LogicalType::Integer, false));
+    let schema = Schema::new(columns.to_vec()).unwrap();
+    let number = |row: u64, of: u64| (row + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 ^ of << 33) >> 30;
+    let numbers = [2_000_000, 1_000].map(|most| (0..60_000).map(move |row| (number(row, most) % most) as i32));
+    let arrays = numbers.clone().map(|numbers| Arc::new(Int32Array::from_iter_values(numbers)) as ArrayRef);
+    let batch = RecordBatch::try_new(schema.arrow(), arrays.to_vec()).unwrap();
+    let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    let at_least = |column, low| ColumnTest::new(ColumnIndex(column), Test::Range { low, high: i128::MAX });
+    let tests = [at_least(0, 1_980_000), at_least(1, 990)];
+    let [wide, narrow] = [(0, 1_980_000), (1, 990)].map(|(column, low)| {
+        let passing = numbers[column].clone().filter(|number| *number >= low);
+        passing.count() as u64
+    });
+    assert!(wide != narrow && wide.abs_diff(narrow) < 100, "{wide} {narrow}");
+    for column_tests in [tests.to_vec(), tests.iter().rev().cloned().collect()] {
+        let predicate = Predicate { column_tests, row_tests: vec![] };
+        let mut report = ScanReport::default();
+        block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
+        // All of the narrow one, and of the wide one what that left.
+        assert_eq!(report.values_tested, 60_000 + narrow);
+    }
+}
+
 /// A test that few rows pass, at one end, looks at all numbers once, and from then on at a part.
 #[test]
 fn extremes_stand_for_most_numbers() {
