@@ -2,6 +2,7 @@
 
     load(table, file, columns)   into the engine's own form, until it is on disk; `columns` are all, in the order of rows
     settle(table)                what follows a load and is not in its time, where there is something
+    read(query)                  answers what reads a whole table, where that brings it into memory
     stored(table)                bytes on disk, or None
     select(query)                the answer as a table of pyarrow: what is timed
     prepare(lookup)              readies a statement with parameters, where the engine has them
@@ -37,6 +38,9 @@ class Engine:
 
     def stored(self, table):
         return None
+
+    def read(self, query):
+        self.select(query)
 
     def prepare(self, lookup):
         pass
@@ -154,6 +158,9 @@ class Polars(Engine):
     def select(self, query):
         return self.lazily(query).collect().to_arrow()
 
+    def read(self, query):
+        """Frames are in memory."""
+
     def rows(self, lookup, low, high=None):
         key = self.polars.col(lookup.key)
         wanted = key == low if high is None else key.is_between(low, high)
@@ -237,12 +244,17 @@ class ChDB(Engine):
         sql = f"SELECT sum(bytes_on_disk) FROM system.parts WHERE table = '{table}' AND active"
         return int(str(self.connection.query(sql)))
 
+    def answer(self, sql, values={}):
+        """The table lies in the bytes of the result, but does not hold it: this engine does, up to the next one."""
+        self.result = self.connection.query(sql, "Arrow", params=values)
+        return self.chdb.to_arrowTable(self.result)
+
     def select(self, query):
-        return self.chdb.to_arrowTable(self.connection.query(query.sql(), "Arrow"))
+        return self.answer(query.sql())
 
     def rows(self, lookup, *values):
         sql = lookup.parameters("{low:Int32}", "{high:Int32}")
-        return self.chdb.to_arrowTable(self.connection.query(sql, "Arrow", params=dict(zip(["low", "high"], values))))
+        return self.answer(sql, dict(zip(["low", "high"], values)))
 
     def drop(self, table):
         self.connection.query(f"DROP TABLE {table} SYNC")

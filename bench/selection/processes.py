@@ -31,6 +31,9 @@ class Server:
     def stored(self, table):
         return self.engine.stored(table)
 
+    def read(self, query):
+        self.engine.read(query)
+
     def check(self, query):
         return fingerprint(self.engine.as_table(self.engine.select(query)))
 

@@ -49,6 +49,16 @@ class Minimum:
 
 
 @dataclasses.dataclass(frozen=True)
+class Totals:
+    """What reads all of a table and answers with one row. It is not timed."""
+
+    table: str
+
+    def sql(self):
+        return f"SELECT {', '.join(f'SUM({column})' for column in tables.columns(self.table))} FROM {self.table}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Lookup:
     """All columns of `count` rows one behind the other by their key; run with values that differ each time."""
 
