@@ -285,7 +285,7 @@ impl Chunk {
     }
 
     /// The extremes of a few neighbouring values each, with which [`Chunk::find_by_extremes`] is faster than
-    /// [`Chunk::filter`] where few rows pass that lie at this end of all: a fiftieth of the chunk's bytes, about. `None`
+    /// [`Chunk::filter`] where few rows pass that lie at this end of all: a twentieth of the chunk's bytes, about. `None`
     /// where the encoding has none.
     pub fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match &self.values {

@@ -32,6 +32,8 @@ fn few_rows_are_found_as_a_scan_finds_them() {
         for (low, high) in [
             (numbers[last - few], i128::MAX),
             (numbers[last - few], numbers[last]),
+            (numbers[last - 3 * few], i128::MAX),
+            (i128::MIN, numbers[3 * few]),
             (numbers[last] + 1, i128::MAX),
             (i128::MIN, numbers[few]),
             (numbers[0], numbers[few]),
