@@ -160,8 +160,9 @@ impl Ring {
     /// Moves the hand to a section that was not read since it last passed, frees it and tells its bytes. `None` where no
     /// block holds any.
     fn throw_one_out(&mut self) -> Option<usize> {
-        // Twice around, from the middle of a block: in the first round, all sections may have been read.
-        for _ in 0..=2 * self.blocks.len() {
+        // Twice around, from the middle of a block, with the steps from the last block to the first: in the first round, all
+        // sections may have been read.
+        for _ in 0..2 * self.blocks.len() + 3 {
             let Some(block) = self.blocks.get(self.hand.0) else {
                 self.hand = (0, 0);
                 continue;
@@ -297,6 +298,18 @@ mod tests {
         cache.ring.lock().hand = (2, 1);
         assert_eq!(cache.insert(&cache.add(1), 0, buffer(100, 0)).len(), 100);
         assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (100, 1, 100));
+    }
+
+    #[test]
+    fn the_hand_comes_around_to_what_lies_behind_it() {
+        let cache = Cache::new(100);
+        let block = cache.add(3);
+        for section in [0, 1, 2, 0, 1] {
+            cache.insert(&block, section, buffer(50, 0));
+        }
+        (0..2).for_each(|section| assert!(block.get(section).is_some()));
+        cache.insert(&block, 2, buffer(50, 0));
+        assert!(block.get(2).is_some());
     }
 
     #[test]
