@@ -325,18 +325,14 @@ impl<'a> SegmentReader<'a> {
         Ok(planned)
     }
 
-    /// Bytes that a scan reads for a row of a column beside what one of any column reads.
+    /// Bytes that a scan of a column reads for a row: of columns that are stored together, those of all.
     fn row_bytes(&self, column: ColumnIndex) -> f64 {
         let header = &self.block.header;
         let (group, _) = header.place(column.index());
-        match header.kind(group) {
-            GroupKind::Column => {
-                let section = header.piece(self.segment, group).start;
-                header.section(section as usize).length as f64 / self.rows as f64
-            }
-            // Whatever is read of rows, all columns come along.
-            GroupKind::PackedRows | GroupKind::SlottedRows => 0.0,
-        }
+        // A piece has one section or more, and these follow each other.
+        let sections = header.piece(self.segment, group);
+        let (first, last) = (header.section(sections.start as usize), header.section(sections.end as usize - 1));
+        (last.offset + last.length - first.offset) as f64 / self.rows as f64
     }
 
     /// Clears selected rows that fail a row test.
