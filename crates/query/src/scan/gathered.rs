@@ -25,6 +25,8 @@ pub(super) struct Gathered {
     arrays: Vec<ArrayBuilder>,
     /// Rows of these.
     rows: usize,
+    /// Rows that they have room for.
+    room: usize,
     /// The most rows that they may have now: the first ones are soon handed on, so that whoever waits for them has them.
     rows_max: usize,
     batch_rows: usize,
@@ -51,6 +53,7 @@ impl Gathered {
             types: types.filter(can_append),
             arrays: Vec::new(),
             rows: 0,
+            room: 0,
             rows_max: batch_rows.min(SEGMENT_ROWS),
             batch_rows,
             coalescer: (!schema.fields().is_empty()).then_some(coalescer),
@@ -69,15 +72,16 @@ impl Gathered {
         more: usize,
         read: impl FnOnce(&mut [ArrayBuilder]) -> Result<bool>,
     ) -> Result<bool> {
-        if self.types.is_some() && self.rows + rows > self.rows_max {
+        if self.rows + rows > self.room {
+            // Arrays that grew would be copied.
             self.finish_arrays()?;
         }
         let Some(types) = &self.types else { return Ok(false) };
-        if self.arrays.is_empty() {
-            // As often as they have room: a part of them would have the others wait for the next batch.
-            let room = rows.saturating_add(more).min(self.rows_max);
-            let room = room.checked_rem(rows).map_or(rows, |rest| rows.max(room - rest));
-            self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, room)).collect();
+        if rows > self.room {
+            // Of few sizes: memory that comes back with a result then fits the next one.
+            let room = rows.saturating_add(more).checked_next_power_of_two().unwrap_or(usize::MAX);
+            self.room = rows.max(room.min(self.rows_max));
+            self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, self.room)).collect();
         }
         if !read(&mut self.arrays)? {
             return Ok(false);
@@ -120,6 +124,7 @@ impl Gathered {
         }
         let arrays = std::mem::take(&mut self.arrays).into_iter().map(ArrayBuilder::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
+        self.room = 0;
         self.rows_max = self.rows_max.saturating_mul(2).min(self.batch_rows);
         self.ready.push_back(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?);
         Ok(())
