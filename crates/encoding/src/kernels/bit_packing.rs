@@ -19,6 +19,7 @@ use arrow_buffer::ArrowNativeType;
 
 use crate::VECTOR_ROWS;
 use crate::kernels::{Keep, wide};
+use crate::native::Native;
 
 /// An unsigned integer in which packed numbers are unpacked.
 pub(crate) trait Lane: ArrowNativeType + Ord + Keep {
@@ -184,7 +185,7 @@ pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VE
     }
     let cells = out.as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
     // SAFETY: `MaybeUninit<L>` has the layout of `L`, and only values of `L` are written through it.
-    if !L::unpack_lanes(width, packed, unsafe { &mut *cells }) {
+    if !L::unpack_lanes(width, packed, L::default(), unsafe { &mut *cells }) {
         unpack(width, packed, out, |lane| lane);
     }
 }
@@ -201,6 +202,26 @@ pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out:
     unsafe { out.set_len(out.len() + VECTOR_ROWS) };
 }
 
+/// Unpacks a vector to the end of `out`, each number with `base` added, modulo the native integer.
+///
+/// # Panics
+/// As [`unpack`].
+#[inline]
+pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: O, out: &mut Vec<O>) {
+    if size_of::<O>() == size_of::<L>() {
+        assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
+        out.reserve(VECTOR_ROWS);
+        let cells = out.spare_capacity_mut()[..VECTOR_ROWS].as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
+        // SAFETY: the cells of a vector are there. Both types are integers of one size, and so of one alignment, that hold
+        // any bits.
+        if L::unpack_lanes(width, packed, L::from_i128(base.to_number()), unsafe { &mut *cells }) {
+            // SAFETY: `unpack_lanes` has written all cells.
+            return unsafe { out.set_len(out.len() + VECTOR_ROWS) };
+        }
+    }
+    append_unpacked(width, packed, out, |lane| base.plus(lane.to_u64()));
+}
+
 /// Writes every cell of `out`, which are those of one vector.
 #[inline(always)]
 fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
@@ -210,7 +231,7 @@ fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
         return out.fill(MaybeUninit::new(map(L::default())));
     }
     let mut lanes = [const { MaybeUninit::uninit() }; VECTOR_ROWS];
-    if L::unpack_lanes(width, packed, &mut lanes) {
+    if L::unpack_lanes(width, packed, L::default(), &mut lanes) {
         let lanes = &lanes;
         wide(move || {
             for (out, lane) in out.iter_mut().zip(lanes) {
@@ -351,6 +372,10 @@ mod tests {
             assert!(unpacked == masked, "unpack lanes, width {width} of {}", L::BITS);
             let mut appended = vec![7_i64];
             append_unpacked(width, &packed, &mut appended, |lane| lane.to_u64() as i64);
+            check_sums::<L, i16>(width, &packed, &masked);
+            check_sums::<L, i32>(width, &packed, &masked);
+            check_sums::<L, i64>(width, &packed, &masked);
+            check_sums::<L, i128>(width, &packed, &masked);
             let wide: Vec<i64> = std::iter::once(7).chain(masked.iter().map(|lane| lane.to_u64() as i64)).collect();
             assert_eq!(appended, wide, "append, width {width} of {}", L::BITS);
             let both = [packed.clone(), packed.clone()].concat();
@@ -375,6 +400,16 @@ mod tests {
             for (index, value) in masked.iter().enumerate() {
                 assert!(extract(width, &packed, index) == *value, "extract {index}, width {width} of {}", L::BITS);
             }
+        }
+    }
+
+    fn check_sums<L: Lane, O: Native + std::fmt::Debug>(width: usize, packed: &[L], numbers: &[L; VECTOR_ROWS]) {
+        for base in [O::default(), O::from_number(-77), O::MAX] {
+            let mut sums = vec![O::MIN];
+            append_sums(width, packed, base, &mut sums);
+            let expected = numbers.iter().map(|number| base.plus(number.to_u64()));
+            let expected: Vec<O> = std::iter::once(O::MIN).chain(expected).collect();
+            assert_eq!(sums, expected, "sums with {base:?}, width {width} of {}", L::BITS);
         }
     }
 

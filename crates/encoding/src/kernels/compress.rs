@@ -66,18 +66,23 @@ mod x86 {
                 const LANES: usize = size_of::<$register>() / size_of::<$value>();
                 let whole = values.len() / LANES * LANES;
                 let mut kept = 0;
+                let mut step = |word: u64, first: usize, place: usize| {
+                    let $bits = word >> place & (u64::MAX >> (64 - LANES));
+                    // SAFETY: the place is before `whole`, and so the register's values end where the slice does or
+                    // before. No more values were kept than came before the place: what is stored ends no later.
+                    unsafe {
+                        let values = values.as_mut_ptr();
+                        let $values = values.add(first + place).cast::<$register>().read_unaligned();
+                        values.add(kept).cast::<$register>().write_unaligned($moved);
+                    }
+                    kept += $bits.count_ones() as usize;
+                };
                 for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
-                    for place in (first..whole.min(first + 64)).step_by(LANES) {
-                        let $bits = word >> (place % 64) & (u64::MAX >> (64 - LANES));
-                        let lanes = &mut values[kept..place + LANES];
-                        // SAFETY: the slice ends with the bytes that are loaded, at any alignment. It has no fewer than
-                        // these, as no more were kept than there were, so that it begins with as many bytes that are
-                        // stored; they end where the loaded ones do or before.
-                        unsafe {
-                            let $values = lanes.as_ptr().add(lanes.len() - LANES).cast::<$register>().read_unaligned();
-                            lanes.as_mut_ptr().cast::<$register>().write_unaligned($moved);
-                        }
-                        kept += $bits.count_ones() as usize;
+                    if first + 64 <= whole {
+                        // So often as the compiler knows.
+                        (0..64).step_by(LANES).for_each(|place| step(*word, first, place));
+                    } else {
+                        (0..whole - first).step_by(LANES).for_each(|place| step(*word, first, place));
                     }
                 }
                 compress_from(values, bits, whole, kept)

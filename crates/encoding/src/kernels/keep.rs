@@ -65,11 +65,12 @@ pub(crate) trait Keep: Sized {
         false
     }
 
-    /// Unpacks a vector. Returns false where it has no loop for that, and has done nothing; else all is written.
+    /// Unpacks a vector, each number with `base` added, modulo the lane. Returns false where it has no loop for that, and
+    /// has done nothing; else all is written.
     ///
     /// # Panics
     /// When the packed vector is cut off.
-    fn unpack_lanes(_width: usize, _packed: &[Self], _: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
+    fn unpack_lanes(_width: usize, _packed: &[Self], _base: Self, _: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
         false
     }
 
@@ -114,16 +115,21 @@ macro_rules! keep {
                 }
             }
 
-            fn unpack_lanes(width: usize, packed: &[Self], out: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
+            fn unpack_lanes(
+                width: usize,
+                packed: &[Self],
+                base: Self,
+                out: &mut [MaybeUninit<Self>; VECTOR_ROWS],
+            ) -> bool {
                 if !(1..=Self::BITS as usize).contains(&width) {
                     return false;
                 }
                 match Instructions::current() {
                     Instructions::Portable => return false,
                     // SAFETY: the set in use is one that the machine has.
-                    Instructions::Avx2 => unsafe { avx2::$module::unpack(width, packed, out) },
+                    Instructions::Avx2 => unsafe { avx2::$module::unpack(width, packed, base, out) },
                     // SAFETY: as above.
-                    Instructions::Avx512 => unsafe { avx512::$module::unpack(width, packed, out) },
+                    Instructions::Avx512 => unsafe { avx512::$module::unpack(width, packed, base, out) },
                 }
                 true
             }

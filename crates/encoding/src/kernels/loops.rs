@@ -145,11 +145,18 @@ macro_rules! loops {
             /// A packed vector of a width that the compiler may know.
             #[inline]
             #[target_feature(enable = $features)]
-            fn unpack_rows(width: usize, packed: &[$lane], out: &mut [MaybeUninit<$lane>; VECTOR_ROWS]) {
+            fn unpack_rows(
+                width: usize,
+                packed: &[$lane],
+                base: $lane,
+                out: &mut [MaybeUninit<$lane>; VECTOR_ROWS],
+            ) {
+                // There is an instruction to subtract for each lane type already.
+                let below = splat(base.wrapping_neg());
                 let mut unpack = |row: usize| {
                     let first = first_index::<$lane>(row);
                     for (part, lanes) in unpacked(width, packed, row).into_iter().enumerate() {
-                        store(lanes, &mut out[first + part * LANES..][..LANES]);
+                        store($minus(lanes, below), &mut out[first + part * LANES..][..LANES]);
                     }
                 };
                 for eighth in 0..BITS / 8 {
@@ -162,10 +169,15 @@ macro_rules! loops {
             ///
             /// [`Keep::unpack_lanes`]: crate::kernels::Keep::unpack_lanes
             #[target_feature(enable = $features)]
-            pub(in crate::kernels) fn unpack(width: usize, packed: &[$lane], out: &mut [MaybeUninit<$lane>; VECTOR_ROWS]) {
+            pub(in crate::kernels) fn unpack(
+                width: usize,
+                packed: &[$lane],
+                base: $lane,
+                out: &mut [MaybeUninit<$lane>; VECTOR_ROWS],
+            ) {
                 match width {
-                    $($width => unpack_rows($width, packed, out),)*
-                    width => unpack_rows(width, packed, out),
+                    $($width => unpack_rows($width, packed, base, out),)*
+                    width => unpack_rows(width, packed, base, out),
                 }
             }
 

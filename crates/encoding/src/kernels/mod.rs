@@ -22,8 +22,8 @@ mod views;
 mod wide;
 
 pub(crate) use bit_packing::{
-    Lane, append_extracted, append_unpacked, extract, pack, packed_bytes, row_of, row_words, unpack, unpack_lanes,
-    unpack_row,
+    Lane, append_extracted, append_sums, append_unpacked, extract, pack, packed_bytes, row_of, row_words, unpack,
+    unpack_lanes, unpack_row,
 };
 pub(crate) use compress::{Compress, compress};
 pub use instructions::Instructions;

@@ -16,7 +16,7 @@ use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
-    LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_unpacked, extract, mask_of_bytes, pack,
+    LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_sums, append_unpacked, extract, mask_of_bytes, pack,
     packed_bytes, prefetch, unpack, unpack_lanes, wide,
 };
 use crate::lane_test::{LaneTest, filter_vectors};
@@ -112,7 +112,11 @@ impl Packed {
         if let Some(base) = self.base_of_widened::<O>() {
             self.append_mapped(rows, out, move |distance| O::from_number(base.wrapping_add(distance as i64).into()));
         } else {
-            self.append_mapped(rows, out, move |distance| base.plus(distance));
+            out.reserve(rows.len());
+            with_lane!(self.width, L => {
+                let whole = |packed: &[L], out: &mut Vec<O>| append_sums(self.width, packed, base, out);
+                self.append_lanes(rows, out, whole, move |lane: L| base.plus(lane.to_u64()));
+            });
         }
     }
 
@@ -120,7 +124,10 @@ impl Packed {
     #[inline]
     pub(crate) fn append_mapped<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>, map: impl Fn(u64) -> O + Copy) {
         out.reserve(rows.len());
-        with_lane!(self.width, L => self.append_lanes::<L, O>(rows, out, move |lane| map(lane.to_u64())));
+        with_lane!(self.width, L => {
+            let map = move |lane: L| map(lane.to_u64());
+            self.append_lanes(rows, out, |packed: &[L], out| append_unpacked(self.width, packed, out, map), map);
+        });
     }
 
     /// The base, where numbers are widened to 128 bits but can be computed in 64, which is faster.
@@ -132,10 +139,17 @@ impl Packed {
         i64::try_from(low).ok()
     }
 
-    fn append_lanes<L: Lane, O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>, map: impl Fn(L) -> O + Copy) {
+    /// Appends the numbers of a range: vectors by `whole`, what is left of others by `map`.
+    fn append_lanes<L: Lane, O: Native>(
+        &self,
+        rows: Range<usize>,
+        out: &mut Vec<O>,
+        whole: impl Fn(&[L], &mut Vec<O>),
+        map: impl Fn(L) -> O + Copy,
+    ) {
         self.vectors::<L>(rows, |packed, part| {
             if part.len() == VECTOR_ROWS {
-                append_unpacked(self.width, packed, out, map);
+                whole(packed, out);
             } else if part.len() <= EXTRACTED_ROWS_MAX {
                 out.extend(part.map(|row| map(extract(self.width, packed, row))));
             } else {
