@@ -153,7 +153,11 @@ class Polars(Engine):
         if hasattr(query, "group"):
             least = frame.group_by(query.group).agg(col(query.column).min())
             return least.filter(col(query.column) < query.below)
-        return frame.filter(*(col(column) >= value for column, value in query.predicates)).select(query.columns)
+        return frame.filter(*(self.condition(*predicate) for predicate in query.predicates)).select(query.columns)
+
+    def condition(self, column, low, high=None):
+        column = self.polars.col(column)
+        return column >= low if high is None else column.is_between(low, high)
 
     def select(self, query):
         return self.lazily(query).collect().to_arrow()

@@ -19,7 +19,7 @@ RIGHT = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Some columns of the rows in which each of some columns is at least some value."""
+    """Some columns of the rows in which each of some columns is at least some value, and at most another if there is one."""
 
     part: str
     name: str
@@ -28,7 +28,7 @@ class Selection:
     predicates: tuple
 
     def sql(self):
-        where = " AND ".join(f"{column} >= {value}" for column, value in self.predicates)
+        where = " AND ".join(condition(*predicate) for predicate in self.predicates)
         return f"SELECT {', '.join(self.columns)} FROM {self.table} WHERE {where}"
 
 
@@ -89,10 +89,23 @@ def percent(share):
     return f"{share * 100:g} %"
 
 
+def condition(column, low, high=None):
+    return f"{column} >= {low}" if high is None else f"{column} BETWEEN {low} AND {high}"
+
+
+def greatest(table, column):
+    return dict(zip(reversed(tables.columns(table)), reversed(tables.GREATEST[table])))[column]
+
+
 def at_least(table, column, share):
-    """The condition that this share of the rows fulfils."""
-    greatest = dict(zip(reversed(tables.columns(table)), reversed(tables.GREATEST[table])))[column]
-    return column, 1 + round((1 - share) * greatest)
+    """The condition that this share of the rows fulfils: those of the greatest values."""
+    return column, 1 + round((1 - share) * greatest(table, column))
+
+
+def in_the_middle(table, column, share):
+    """The condition that this share of the rows fulfils: those of the values in the middle."""
+    low, high = (1 + round((0.5 + part) * greatest(table, column)) for part in [0, share])
+    return column, low, high - 1
 
 
 def right(table):
@@ -127,10 +140,12 @@ def lookups():
 
 def few(indexed):
     """Few rows by a column that is not sorted, all columns."""
-    everything = tuple(tables.columns("points"))
+    everything, how = tuple(tables.columns("points")), "indexed" if indexed else "no index"
     for share in INDEXED:
-        name = f"{percent(share)} by a column, {'indexed' if indexed else 'no index'}"
+        name = f"{percent(share)} by a column, {how}"
         yield Selection("c", name, "points", everything, (at_least("points", "c7", share),))
+    name = f"{percent(INDEXED[-1])} from the middle of a column, {how}"
+    yield Selection("c", name, "points", everything, (in_the_middle("points", "c7", INDEXED[-1]),))
 
 
 def minimum(rows):

@@ -21,7 +21,7 @@ use taut_types::{ColumnIndex, ColumnTest, Predicate};
 use super::TableShape;
 use crate::load::string_bytes;
 use crate::parameters::place_of;
-use crate::scan::{Output, PageReader, Reader, block_error, comparison, list_test};
+use crate::scan::{Output, PageReader, Reader, add_test, block_error, comparison, list_test};
 
 /// Values that a lookup may test.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
@@ -129,7 +129,11 @@ impl Lookup {
 
     /// What the rows pass that are looked up; `None` where the values are not such as a test has.
     fn tests(&self, table: &Table, values: &[ScalarValue]) -> Option<Vec<ColumnTest>> {
-        self.conditions.iter().map(|condition| condition.test(values, table)).collect()
+        let mut tests = Vec::new();
+        for condition in &self.conditions {
+            add_test(&mut tests, condition.test(values, table)?);
+        }
+        Some(tests)
     }
 
     /// One batch of rows at most: what is done with a batch takes more than a row.

@@ -26,7 +26,7 @@ mod work;
 
 pub use aggregate::TautAggregateExec;
 pub use page::PageReader;
-pub use predicate::{comparison, key_of, list_test, map_columns, translate};
+pub use predicate::{add_test, comparison, key_of, list_test, map_columns, translate};
 pub use reader::{Output, Reader};
 pub use size::{batch_rows_of, rows_of};
 pub use source::ScanSource;

@@ -30,7 +30,7 @@ use taut_types::{
     ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, UnlessNull, equal_numbers, key_at,
 };
 
-use self::implied::{implied_tests, unless_null};
+use self::implied::{both_of, implied_tests, unless_null};
 
 /// The predicate that holds where all of these expressions over the columns of a table are true.
 ///
@@ -69,11 +69,11 @@ impl Translation<'_> {
             return Ok(());
         }
         if let Some(test) = column_test(expression, self.schema) {
-            self.predicate.column_tests.push(test);
+            add_test(&mut self.predicate.column_tests, test);
             return Ok(());
         }
         for (column, test) in implied_tests(expression, self.schema) {
-            self.predicate.column_tests.push(ColumnTest::new(column, test));
+            add_test(&mut self.predicate.column_tests, ColumnTest::new(column, test));
         }
         let test = ExpressionTest {
             unless_null: unless_null(expression, self.schema),
@@ -82,6 +82,18 @@ impl Translation<'_> {
         self.predicate.row_tests.push(Arc::new(test));
         Ok(())
     }
+}
+
+/// Adds a test to a conjunction. Bounds and lists of one column become one test: the two of `BETWEEN` are then one range for
+/// an index, and the column is read once.
+pub fn add_test(tests: &mut Vec<ColumnTest>, test: ColumnTest) {
+    for other in tests.iter_mut().filter(|other| other.column == test.column && !other.negated && !test.negated) {
+        if let Some(both) = both_of(&other.test, &test.test) {
+            other.test = both;
+            return;
+        }
+    }
+    tests.push(test);
 }
 
 /// The test that is equivalent to an expression on one column, where there is one.
@@ -418,6 +430,53 @@ mod tests {
             assert!(predicate.row_tests.is_empty(), "{expression}");
             assert_eq!(predicate.column_tests.len(), 1, "{expression}");
             assert_eq!((&predicate.column_tests[0].test, predicate.column_tests[0].negated), (&test, negated));
+        }
+    }
+
+    #[test]
+    fn bounds_and_lists_of_one_column_become_one_test() {
+        let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
+        let never = Test::BytesOneOf(Arc::from([]));
+        let cases = [
+            (col("i").between(lit(3), lit(8)), vec![(Test::Range { low: 3, high: 8 }, false)]),
+            (col("i").gt(lit(5)).and(col("i").lt(lit(2))), vec![(Test::Range { low: 6, high: 1 }, false)]),
+            (
+                col("i").gt(lit(4)).and(col("i").in_list(vec![lit(1), lit(5), lit(9)], false)).and(col("i").lt(lit(9))),
+                vec![(Test::OneOf(Arc::from([5])), false)],
+            ),
+            (
+                col("i").gt(lit(4)).and(col("i").not_eq(lit(7))).and(col("i").is_not_null()).and(col("i").lt(lit(9))),
+                vec![
+                    (Test::Range { low: 5, high: 8 }, false),
+                    (Test::Range { low: 7, high: 7 }, true),
+                    (Test::Null, true),
+                ],
+            ),
+            (
+                col("t").gt_eq(text("b")).and(col("t").lt(text("d"))).and(col("t").gt(text("b"))),
+                vec![(
+                    Test::BytesRange { low: Bound::Excluded((*b"b").into()), high: Bound::Excluded((*b"d").into()) },
+                    false,
+                )],
+            ),
+            (col("t").gt_eq(text("b")).and(col("t").lt(text("b"))), vec![(never.clone(), false)]),
+            (col("t").gt_eq(text("c")).and(col("t").lt_eq(text("b"))), vec![(never, false)]),
+            (
+                col("t").gt_eq(text("b")).and(col("t").lt_eq(text("b"))),
+                vec![(
+                    Test::BytesRange { low: Bound::Included((*b"b").into()), high: Bound::Included((*b"b").into()) },
+                    false,
+                )],
+            ),
+            (
+                col("t").in_list(vec![text("a"), text("c")], false).and(col("t").like(text("c%"))),
+                vec![(Test::BytesOneOf(Arc::from([Box::from(*b"c")])), false)],
+            ),
+        ];
+        for (expression, expected) in cases {
+            let found = predicate(expression.clone());
+            let tests: Vec<_> = found.column_tests.into_iter().map(|test| (test.test, test.negated)).collect();
+            assert!(found.row_tests.is_empty() && tests == expected, "{expression}: {tests:?}");
         }
     }
 

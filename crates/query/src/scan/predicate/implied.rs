@@ -29,11 +29,9 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
             Operator::And => {
                 let (mut left, right) = both();
                 for (column, test) in right {
-                    let test = match left.remove(&column) {
-                        Some(other) => both_of(other, test),
-                        None => test,
-                    };
-                    left.insert(column, test);
+                    // Either one is implied.
+                    let both = left.get(&column).and_then(|other| both_of(other, &test));
+                    left.insert(column, both.unwrap_or(test));
                 }
                 return left;
             }
@@ -95,27 +93,39 @@ fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
     arms.filter(|arm| !is_false(arm)).map(|arm| implied_tests(arm, schema)).reduce(either).unwrap_or_default()
 }
 
-/// A test that values pass which pass both; it may pass more.
-fn both_of(left: Test, right: Test) -> Test {
-    match (left, right) {
+/// The test that those values pass which pass both; `None` where there is none, as of nulls.
+pub(super) fn both_of(left: &Test, right: &Test) -> Option<Test> {
+    Some(match (left, right) {
         (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
-            Test::Range { low: low.max(other_low), high: high.min(other_high) }
+            Test::Range { low: *low.max(other_low), high: *high.min(other_high) }
         }
         (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
-            let low = if low_order(&low) < low_order(&other_low) { other_low } else { low };
-            let high = if high_order(&high) > high_order(&other_high) { other_high } else { high };
-            Test::BytesRange { low, high }
+            let low = if low_order(low) < low_order(other_low) { other_low } else { low };
+            let high = if high_order(high) > high_order(other_high) { other_high } else { high };
+            let is_empty = match (low, high) {
+                (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+                (Bound::Included(low), Bound::Included(high)) => low > high,
+                (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+                    low >= high
+                }
+            };
+            match is_empty {
+                true => Test::BytesOneOf(Arc::from([])),
+                false => Test::BytesRange { low: low.clone(), high: high.clone() },
+            }
         }
-        (Test::OneOf(numbers), other) | (other, Test::OneOf(numbers)) => {
+        (Test::OneOf(numbers), other @ (Test::Range { .. } | Test::OneOf(_)))
+        | (other @ Test::Range { .. }, Test::OneOf(numbers)) => {
             let passing = numbers.iter().copied().filter(|number| other.admits(&Key::Number(*number)));
             Test::OneOf(passing.collect())
         }
-        (Test::BytesOneOf(strings), other) | (other, Test::BytesOneOf(strings)) => {
+        (Test::BytesOneOf(strings), other @ (Test::BytesRange { .. } | Test::BytesOneOf(_)))
+        | (other @ Test::BytesRange { .. }, Test::BytesOneOf(strings)) => {
             let passing = strings.iter().filter(|bytes| other.admits(&Key::Bytes((*bytes).clone())));
             Test::BytesOneOf(passing.cloned().collect())
         }
-        (left, _) => left,
-    }
+        _ => return None,
+    })
 }
 
 /// Tests of a disjunction: of the columns that both sides test, what passes either. Long lists become ranges.
@@ -239,7 +249,7 @@ mod tests {
         let keys: Vec<Key> = (0..12).flat_map(|number| [Key::Number(number), Key::Bytes(bytes(number))]).collect();
         for tests in [&tests[..], &strings] {
             for (left, right) in tests.iter().flat_map(|left| tests.iter().map(move |right| (left, right))) {
-                let (both, either) = (both_of(left.clone(), right.clone()), either_of(left, right).unwrap());
+                let (both, either) = (both_of(left, right).unwrap(), either_of(left, right).unwrap());
                 for key in &keys {
                     let (first, second) = (left.admits(key), right.admits(key));
                     assert_eq!(both.admits(key), first && second, "{left:?} and {right:?}: {key:?}");
