@@ -79,7 +79,7 @@ mod x86 {
                 };
                 for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
                     if first + 64 <= whole {
-                        // So often as the compiler knows.
+                        // A number of times that the compiler knows, and unrolls.
                         (0..64).step_by(LANES).for_each(|place| step(*word, first, place));
                     } else {
                         (0..whole - first).step_by(LANES).for_each(|place| step(*word, first, place));

@@ -453,6 +453,10 @@ mod tests {
                 ],
             ),
             (
+                col("i").is_null().and(col("i").gt(lit(2))),
+                vec![(Test::Null, false), (Test::Range { low: 3, high: i128::MAX }, false)],
+            ),
+            (
                 col("t").gt_eq(text("b")).and(col("t").lt(text("d"))).and(col("t").gt(text("b"))),
                 vec![(
                     Test::BytesRange { low: Bound::Excluded((*b"b").into()), high: Bound::Excluded((*b"d").into()) },

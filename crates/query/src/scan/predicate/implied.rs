@@ -1,4 +1,5 @@
-//! Tests that an expression implies on single columns, without being equivalent to them.
+//! Tests that an expression implies on single columns, without being equivalent to them; and what two tests on one column are
+//! together.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -249,13 +250,22 @@ mod tests {
         let keys: Vec<Key> = (0..12).flat_map(|number| [Key::Number(number), Key::Bytes(bytes(number))]).collect();
         for tests in [&tests[..], &strings] {
             for (left, right) in tests.iter().flat_map(|left| tests.iter().map(move |right| (left, right))) {
-                let (both, either) = (both_of(left, right).unwrap(), either_of(left, right).unwrap());
+                let (Some(both), Some(either)) = (both_of(left, right), either_of(left, right)) else {
+                    panic!("{left:?} and {right:?} are of one kind");
+                };
                 for key in &keys {
                     let (first, second) = (left.admits(key), right.admits(key));
                     assert_eq!(both.admits(key), first && second, "{left:?} and {right:?}: {key:?}");
                     assert!(either.admits(key) || !(first || second), "{left:?} or {right:?}: {key:?}");
                 }
             }
+        }
+        // Of nulls, and of values of two kinds, no test is both.
+        for test in tests.iter().chain(&strings) {
+            assert_eq!((both_of(test, &Test::Null), both_of(&Test::Null, test)), (None, None), "{test:?}");
+        }
+        for (number, string) in tests.iter().flat_map(|number| strings.iter().map(move |string| (number, string))) {
+            assert_eq!((both_of(number, string), both_of(string, number)), (None, None), "{number:?} and {string:?}");
         }
         let long = |first: i128| Test::OneOf((first..first + LISTED_MAX as i128).collect());
         assert_eq!(either_of(&long(0), &long(5)), Some(Test::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
