@@ -1,7 +1,7 @@
 //! What AVX2 does to a register, under one name per width of lanes.
 //!
-//! Comparisons fill lanes with ones, of which one bit each is then taken. Of unsigned lanes there are no comparisons:
-//! the lesser of two is the first one where that is at most the second.
+//! Comparisons fill lanes with ones, of which one bit each is then taken: lanes are made bytes first, of which one
+//! instruction takes the bits of 32.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -11,6 +11,9 @@ use crate::kernels::{MASK_WORDS, VectorBits};
 
 /// A register.
 type Register = __m256i;
+
+/// What a test says of a register: each lane is all ones or all zeros.
+type Mask = __m256i;
 
 /// Loads lanes, which are as many as a register has.
 #[inline]
@@ -60,49 +63,74 @@ with_avx2! {
         _mm_cvtsi32_si128(shift as i32)
     }
 
-    /// The highest bit of each lane, which is all ones or all zeros.
-    fn bits_8(lanes: Register) -> u64 {
-        u64::from(_mm256_movemask_epi8(lanes) as u32)
-    }
-    fn bits_16(lanes: Register) -> u64 {
-        let bytes = _mm_packs_epi16(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
-        _mm_movemask_epi8(bytes) as u64
-    }
-    fn bits_32(lanes: Register) -> u64 {
-        _mm256_movemask_ps(_mm256_castsi256_ps(lanes)) as u64
-    }
-    fn bits_64(lanes: Register) -> u64 {
-        _mm256_movemask_pd(_mm256_castsi256_pd(lanes)) as u64
+    /// What passes one of two tests.
+    fn either(left: Mask, right: Mask) -> Mask {
+        _mm256_or_si256(left, right)
     }
 
-    /// A bit for each lane: whether it is at most that of the second.
-    fn at_most_8(left: Register, right: Register) -> u64 {
-        bits_8(_mm256_cmpeq_epi8(_mm256_min_epu8(left, right), left))
-    }
-    fn at_most_16(left: Register, right: Register) -> u64 {
-        bits_16(_mm256_cmpeq_epi16(_mm256_min_epu16(left, right), left))
-    }
-    fn at_most_32(left: Register, right: Register) -> u64 {
-        bits_32(_mm256_cmpeq_epi32(_mm256_min_epu32(left, right), left))
-    }
-    fn at_most_64(left: Register, right: Register) -> u64 {
-        // With the highest bit turned, signed numbers are in the order of the unsigned ones.
-        let first = _mm256_set1_epi64x(i64::MIN);
-        bits_64(_mm256_cmpgt_epi64(_mm256_xor_si256(left, first), _mm256_xor_si256(right, first))) ^ 0xf
+    /// A bit for each byte of two registers.
+    fn bits_of(first: Mask, second: Mask) -> u64 {
+        let bits = |bytes: Mask| u64::from(_mm256_movemask_epi8(bytes) as u32);
+        bits(first) | bits(second) << 32
     }
 
-    /// A bit for each lane: whether it is that of the second.
-    fn equal_8(left: Register, right: Register) -> u64 {
-        bits_8(_mm256_cmpeq_epi8(left, right))
+    /// A bit for each lane of a row.
+    fn bits_8(masks: [Mask; 4]) -> [u64; 2] {
+        [bits_of(masks[0], masks[1]), bits_of(masks[2], masks[3])]
     }
-    fn equal_16(left: Register, right: Register) -> u64 {
-        bits_16(_mm256_cmpeq_epi16(left, right))
+    fn bits_16(masks: [Mask; 4]) -> [u64; 1] {
+        // Both halves of a register are packed by themselves, so that the quarters come out as 0 2 1 3.
+        let packed = |first: Mask, second: Mask| {
+            _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(first, second))
+        };
+        [bits_of(packed(masks[0], masks[1]), packed(masks[2], masks[3]))]
     }
-    fn equal_32(left: Register, right: Register) -> u64 {
-        bits_32(_mm256_cmpeq_epi32(left, right))
+    fn bits_32(masks: [Mask; 4]) -> [u32; 1] {
+        let (first, second) = (_mm256_packs_epi32(masks[0], masks[1]), _mm256_packs_epi32(masks[2], masks[3]));
+        // The first halves of all four, then the second ones.
+        let halves = _mm256_packs_epi16(first, second);
+        let bytes = _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        [_mm256_movemask_epi8(bytes) as u32]
     }
-    fn equal_64(left: Register, right: Register) -> u64 {
-        bits_64(_mm256_cmpeq_epi64(left, right))
+    fn bits_64(masks: [Mask; 4]) -> [u16; 1] {
+        // One half of each lane.
+        let pair = |first: Mask, second: Mask| {
+            _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(_mm256_castsi256_ps(first), _mm256_castsi256_ps(second)))
+        };
+        let lanes = _mm256_packs_epi32(pair(masks[0], masks[1]), pair(masks[2], masks[3]));
+        let halves = _mm_packs_epi16(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+        let order = _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+        [_mm_movemask_epi8(_mm_shuffle_epi8(halves, order)) as u16]
+    }
+
+    /// What [`in_range_8`] and so on ask for: a range of unsigned lanes as one of signed ones, of which there are
+    /// comparisons. They begin at the least one: all are moved down by `low` and by half of the lane's numbers, and those
+    /// that pass are less than `span + 1`, moved alike. The span must not be the greatest lane.
+    fn range_8(low: u8, span: u8) -> [Register; 2] {
+        [_mm256_set1_epi8(low.wrapping_sub(1 << 7) as i8), _mm256_set1_epi8((span + 1).wrapping_sub(1 << 7) as i8)]
+    }
+    fn range_16(low: u16, span: u16) -> [Register; 2] {
+        [_mm256_set1_epi16(low.wrapping_sub(1 << 15) as i16), _mm256_set1_epi16((span + 1).wrapping_sub(1 << 15) as i16)]
+    }
+    fn range_32(low: u32, span: u32) -> [Register; 2] {
+        [_mm256_set1_epi32(low.wrapping_sub(1 << 31) as i32), _mm256_set1_epi32((span + 1).wrapping_sub(1 << 31) as i32)]
+    }
+    fn range_64(low: u64, span: u64) -> [Register; 2] {
+        [_mm256_set1_epi64x(low.wrapping_sub(1 << 63) as i64), _mm256_set1_epi64x((span + 1).wrapping_sub(1 << 63) as i64)]
+    }
+
+    /// Whether each lane is in a range.
+    fn in_range_8(lanes: Register, range: [Register; 2]) -> Mask {
+        _mm256_cmpgt_epi8(range[1], _mm256_sub_epi8(lanes, range[0]))
+    }
+    fn in_range_16(lanes: Register, range: [Register; 2]) -> Mask {
+        _mm256_cmpgt_epi16(range[1], _mm256_sub_epi16(lanes, range[0]))
+    }
+    fn in_range_32(lanes: Register, range: [Register; 2]) -> Mask {
+        _mm256_cmpgt_epi32(range[1], _mm256_sub_epi32(lanes, range[0]))
+    }
+    fn in_range_64(lanes: Register, range: [Register; 2]) -> Mask {
+        _mm256_cmpgt_epi64(range[1], _mm256_sub_epi64(lanes, range[0]))
     }
 
     /// The bits of each lane from `shift`; what is then above them is undefined.
@@ -154,26 +182,27 @@ with_avx2! {
         let half = |at: usize| _mm256_setr_epi64x(bits[at] as i64, bits[at + 1] as i64, bits[at] as i64, bits[at + 1] as i64);
         [half(0), half(2)]
     }
-    fn in_table_8(table: [Register; 2], lanes: Register) -> u64 {
+    fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
         let place = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
         let (low, high) = (_mm256_shuffle_epi8(table[0], place), _mm256_shuffle_epi8(table[1], place));
         // The fifth bit of the place, which says the half, comes first.
         let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(place));
         let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
-        bits_8(_mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit))
+        _mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit)
     }
 
     /// The registers in which a table of 1,024 bits is looked up by longer lanes.
     fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 4] {
         [load(&bits[..4]), load(&bits[4..8]), load(&bits[8..12]), load(&bits[12..])]
     }
-    fn in_table_16(table: [Register; 4], lanes: Register) -> u64 {
-        let low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(lanes));
-        let high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256::<1>(lanes));
-        in_table_32(table, low) | in_table_32(table, high) << 8
+    fn in_table_16(table: [Register; 4], lanes: Register) -> Mask {
+        // In the order in which packing puts them back.
+        let zero = _mm256_setzero_si256();
+        let (low, high) = (_mm256_unpacklo_epi16(lanes, zero), _mm256_unpackhi_epi16(lanes, zero));
+        _mm256_packs_epi32(in_table_32(table, low), in_table_32(table, high))
     }
-    fn in_table_32(table: [Register; 4], lanes: Register) -> u64 {
+    fn in_table_32(table: [Register; 4], lanes: Register) -> Mask {
         let word = _mm256_srli_epi32::<5>(lanes);
         let found = |place: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[place], word));
         // The bits above those of a place in a register say which one: each comes first in its turn.
@@ -183,31 +212,32 @@ with_avx2! {
         let flags = _mm256_castps_si256(_mm256_blendv_ps(early, late, is_late));
         let bit = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(lanes, _mm256_set1_epi32(31)));
         let is_set = _mm256_cmpeq_epi32(_mm256_and_si256(flags, bit), bit);
-        bits_32(is_set) & at_most_32(lanes, _mm256_set1_epi32(1023))
+        and(is_set, in_range_32(lanes, range_32(0, 1023)))
     }
-    fn in_table_64(table: [Register; 4], lanes: Register) -> u64 {
+    fn in_table_64(table: [Register; 4], lanes: Register) -> Mask {
         let low = _mm256_permutevar8x32_epi32(lanes, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
-        in_table_32(table, low) & at_most_64(lanes, _mm256_set1_epi64x(1023))
+        let is_set = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(in_table_32(table, low)));
+        and(is_set, in_range_64(lanes, range_64(0, 1023)))
     }
 }
 
 loops!(
     "avx2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
-    _mm256_set1_epi8, _mm256_sub_epi8, at_most_8, equal_8,
+    _mm256_set1_epi8, _mm256_sub_epi8, range_8, in_range_8, _mm256_cmpeq_epi8, bits_8,
     down_8, join_8, key_none, table_8, in_table_8
 );
 loops!(
     "avx2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
-    _mm256_set1_epi16, _mm256_sub_epi16, at_most_16, equal_16,
+    _mm256_set1_epi16, _mm256_sub_epi16, range_16, in_range_16, _mm256_cmpeq_epi16, bits_16,
     down_16, join_16, key_none, table_of, in_table_16
 );
 loops!(
     "avx2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
-    _mm256_set1_epi32, _mm256_sub_epi32, at_most_32, equal_32,
+    _mm256_set1_epi32, _mm256_sub_epi32, range_32, in_range_32, _mm256_cmpeq_epi32, bits_32,
     down_32, join_32, key_32, table_of, in_table_32
 );
 loops!(
     "avx2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
-    _mm256_set1_epi64x, _mm256_sub_epi64, at_most_64, equal_64,
+    _mm256_set1_epi64x, _mm256_sub_epi64, range_64, in_range_64, _mm256_cmpeq_epi64, bits_64,
     down_64, join_64, key_64, table_of, in_table_64
 );

@@ -9,6 +9,9 @@ use crate::kernels::{MASK_WORDS, VectorBits};
 /// A register.
 type Register = __m512i;
 
+/// What a test says of a register: a bit for each lane.
+type Mask = u64;
+
 /// Loads lanes, which are as many as a register has.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
@@ -55,6 +58,67 @@ with_avx512! {
     /// The bits that are set in both.
     fn and(left: Register, right: Register) -> Register {
         _mm512_and_si512(left, right)
+    }
+
+    /// What passes one of two tests.
+    fn either(left: Mask, right: Mask) -> Mask {
+        left | right
+    }
+
+    /// A bit for each lane of a row.
+    fn bits_8(masks: [Mask; 2]) -> [u64; 2] {
+        masks
+    }
+    fn bits_16(masks: [Mask; 2]) -> [u64; 1] {
+        [masks[0] | masks[1] << 32]
+    }
+    fn bits_32(masks: [Mask; 2]) -> [u32; 1] {
+        [(masks[0] | masks[1] << 16) as u32]
+    }
+    fn bits_64(masks: [Mask; 2]) -> [u16; 1] {
+        [(masks[0] | masks[1] << 8) as u16]
+    }
+
+    /// What [`in_range_8`] and so on ask for: where a range begins, and how many lanes follow.
+    fn range_8(low: u8, span: u8) -> [Register; 2] {
+        [_mm512_set1_epi8(low as i8), _mm512_set1_epi8(span as i8)]
+    }
+    fn range_16(low: u16, span: u16) -> [Register; 2] {
+        [_mm512_set1_epi16(low as i16), _mm512_set1_epi16(span as i16)]
+    }
+    fn range_32(low: u32, span: u32) -> [Register; 2] {
+        [_mm512_set1_epi32(low as i32), _mm512_set1_epi32(span as i32)]
+    }
+    fn range_64(low: u64, span: u64) -> [Register; 2] {
+        [_mm512_set1_epi64(low as i64), _mm512_set1_epi64(span as i64)]
+    }
+
+    /// Whether each lane is in a range.
+    fn in_range_8(lanes: Register, range: [Register; 2]) -> Mask {
+        _mm512_cmple_epu8_mask(_mm512_sub_epi8(lanes, range[0]), range[1])
+    }
+    fn in_range_16(lanes: Register, range: [Register; 2]) -> Mask {
+        u64::from(_mm512_cmple_epu16_mask(_mm512_sub_epi16(lanes, range[0]), range[1]))
+    }
+    fn in_range_32(lanes: Register, range: [Register; 2]) -> Mask {
+        u64::from(_mm512_cmple_epu32_mask(_mm512_sub_epi32(lanes, range[0]), range[1]))
+    }
+    fn in_range_64(lanes: Register, range: [Register; 2]) -> Mask {
+        u64::from(_mm512_cmple_epu64_mask(_mm512_sub_epi64(lanes, range[0]), range[1]))
+    }
+
+    /// Whether each lane is that of the second.
+    fn equal_8(left: Register, right: Register) -> Mask {
+        _mm512_cmpeq_epi8_mask(left, right)
+    }
+    fn equal_16(left: Register, right: Register) -> Mask {
+        u64::from(_mm512_cmpeq_epi16_mask(left, right))
+    }
+    fn equal_32(left: Register, right: Register) -> Mask {
+        u64::from(_mm512_cmpeq_epi32_mask(left, right))
+    }
+    fn equal_64(left: Register, right: Register) -> Mask {
+        u64::from(_mm512_cmpeq_epi64_mask(left, right))
     }
 
     /// The bits of each lane from `shift`; what is then above them is undefined.
@@ -110,7 +174,7 @@ with_avx512! {
         let flags = _mm512_setr_epi64(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
         [flags, _mm512_set1_epi64(0x8040_2010_0804_0201_u64 as i64)]
     }
-    fn in_table_8(table: [Register; 2], lanes: Register) -> u64 {
+    fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
         // Places are taken modulo 64: bits that come from the neighbour do no harm, as there are two equal halves.
         let flags = _mm512_permutexvar_epi8(_mm512_srli_epi16::<3>(lanes), table[0]);
         _mm512_test_epi8_mask(flags, _mm512_permutexvar_epi8(lanes, table[1]))
@@ -124,20 +188,20 @@ with_avx512! {
         };
         [half(0), half(8)]
     }
-    fn in_table_16(table: [Register; 2], lanes: Register) -> u64 {
+    fn in_table_16(table: [Register; 2], lanes: Register) -> Mask {
         let flags = _mm512_permutex2var_epi16(table[0], _mm512_srli_epi16::<4>(lanes), table[1]);
         let place = _mm512_and_si512(lanes, _mm512_set1_epi16(15));
         let bit = _mm512_sllv_epi16(_mm512_set1_epi16(1), place);
         let inside = _mm512_cmple_epu16_mask(lanes, _mm512_set1_epi16(1023));
         u64::from(_mm512_mask_test_epi16_mask(inside, flags, bit))
     }
-    fn in_table_32(table: [Register; 2], lanes: Register) -> u64 {
+    fn in_table_32(table: [Register; 2], lanes: Register) -> Mask {
         let flags = _mm512_permutex2var_epi32(table[0], _mm512_srli_epi32::<5>(lanes), table[1]);
         let bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), lanes);
         let inside = _mm512_cmple_epu32_mask(lanes, _mm512_set1_epi32(1023));
         u64::from(_mm512_mask_test_epi32_mask(inside, flags, bit))
     }
-    fn in_table_64(table: [Register; 2], lanes: Register) -> u64 {
+    fn in_table_64(table: [Register; 2], lanes: Register) -> Mask {
         let flags = _mm512_permutex2var_epi64(table[0], _mm512_srli_epi64::<6>(lanes), table[1]);
         let bit = _mm512_rolv_epi64(_mm512_set1_epi64(1), lanes);
         let inside = _mm512_cmple_epu64_mask(lanes, _mm512_set1_epi64(1023));
@@ -147,21 +211,21 @@ with_avx512! {
 
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
-    _mm512_set1_epi8, _mm512_sub_epi8, _mm512_cmple_epu8_mask, _mm512_cmpeq_epi8_mask,
+    _mm512_set1_epi8, _mm512_sub_epi8, range_8, in_range_8, equal_8, bits_8,
     down_8, join_8, key_none, table_8, in_table_8
 );
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
-    _mm512_set1_epi16, _mm512_sub_epi16, _mm512_cmple_epu16_mask, _mm512_cmpeq_epi16_mask,
+    _mm512_set1_epi16, _mm512_sub_epi16, range_16, in_range_16, equal_16, bits_16,
     down_16, join_16, key_none, table_of, in_table_16
 );
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
-    _mm512_set1_epi32, _mm512_sub_epi32, _mm512_cmple_epu32_mask, _mm512_cmpeq_epi32_mask,
+    _mm512_set1_epi32, _mm512_sub_epi32, range_32, in_range_32, equal_32, bits_32,
     down_32, join_32, key_32, table_of, in_table_32
 );
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
-    _mm512_set1_epi64, _mm512_sub_epi64, _mm512_cmple_epu64_mask, _mm512_cmpeq_epi64_mask,
+    _mm512_set1_epi64, _mm512_sub_epi64, range_64, in_range_64, equal_64, bits_64,
     down_64, join_64, key_64, table_of, in_table_64
 );

@@ -10,7 +10,9 @@
 //! masks are then constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes
 //! half the speed: the machine guesses better.
 //!
-//! Bits are written by cells, which are those of a row, or of half a row where it has more than a word's.
+//! A test says of each register of a row which lanes pass, in what the instructions have for that: a register again or a
+//! mask. These become bits together, a row's at once, and are written by cells: those of a row, or of half a row where it
+//! has more than a word's.
 
 /// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
 macro_rules! eight_times {
@@ -29,7 +31,7 @@ pub(super) use eight_times;
 macro_rules! loops {
     (
         $features:literal, $module:ident, $lane:ident, $signed:ty, $cell:ty, widths $($width:literal)*;
-        $splat:ident, $minus:ident, $at_most:ident, $equal:ident,
+        $splat:ident, $minus:ident, $range:ident, $in_range:ident, $equal:ident, $bits:ident,
         $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident
     ) => {
         /// The loops of one lane type, in a module of their own.
@@ -86,25 +88,20 @@ macro_rules! loops {
             /// where they stay: together on the stack, those of all rows would not fit the machine's registers.
             #[inline]
             #[target_feature(enable = $features)]
-            fn keep_row(
-                width: usize,
-                packed: &[$lane],
-                row: usize,
-                flip: u64,
+            fn keep_lanes(
+                lanes: [Register; PARTS],
+                first: usize,
+                flip: $cell,
                 selected: &mut VectorBits,
-                test: impl Fn(Register) -> u64,
+                test: impl Fn(Register) -> Mask,
             ) {
-                let lanes = unpacked(width, packed, row);
-                let cells = cells(selected);
-                for cell in 0..ROW_LANES / CELL_LANES {
-                    let mut bits = flip;
-                    for part in 0..CELL_LANES / LANES {
-                        bits ^= test(lanes[cell * CELL_LANES / LANES + part]) << (part * LANES);
-                    }
-                    cells[first_index::<$lane>(row) / CELL_LANES + cell] &= bits as $cell;
+                let cells = &mut cells(selected)[first / CELL_LANES..][..ROW_LANES / CELL_LANES];
+                for (cell, bits) in cells.iter_mut().zip($bits(lanes.map(test))) {
+                    *cell &= flip ^ bits;
+                    // Keeps the compiler from mixing the reads of rows, which are to come in order, and from putting cells
+                    // together again.
+                    compiler_fence(Ordering::SeqCst);
                 }
-                // Keeps the compiler from mixing the reads of rows, which are to come in order.
-                compiler_fence(Ordering::SeqCst);
             }
 
             /// The bits of a vector as those of rows, or of the parts of rows that fill a word.
@@ -115,27 +112,27 @@ macro_rules! loops {
                 unsafe { &mut *bits.as_mut_ptr().cast() }
             }
 
-            /// As [`keep_row`], in a range. Width and row are constants whether or not this is inlined.
+            /// As [`keep_lanes`], of a row of packed numbers in a range. Width and row are constants whether or not this is
+            /// inlined.
             #[inline]
             #[target_feature(enable = $features)]
             fn keep_row_in_range<const WIDTH: usize, const ROW: usize>(
                 packed: &[$lane],
-                low: Register,
-                span: Register,
+                range: [Register; 2],
                 selected: &mut VectorBits,
             ) {
-                keep_row(WIDTH, packed, ROW, 0, selected, |lanes| u64::from($at_most($minus(lanes, low), span)));
+                let lanes = unpacked(WIDTH, packed, ROW);
+                keep_lanes(lanes, first_index::<$lane>(ROW), 0, selected, |lanes| $in_range(lanes, range));
             }
 
             /// Packed numbers of a width that the compiler knows, in a range.
             #[target_feature(enable = $features)]
-            fn keep_range<const WIDTH: usize>(packed: &[$lane], low: $lane, span: $lane, selected: &mut [VectorBits]) {
-                let (low, span) = (splat(low), splat(span));
+            fn keep_range<const WIDTH: usize>(packed: &[$lane], range: [Register; 2], selected: &mut [VectorBits]) {
                 for (packed, selected) in packed.chunks_exact(WIDTH * ROW_LANES).zip(selected) {
                     if any(selected) {
                         eight_times!(EIGHTH => {
                             eight_times!(ROW => if ROW < BITS / 8 {
-                                keep_row_in_range::<WIDTH, { EIGHTH * (BITS / 8) + ROW }>(packed, low, span, selected);
+                                keep_row_in_range::<WIDTH, { EIGHTH * (BITS / 8) + ROW }>(packed, range, selected);
                             })
                         });
                     }
@@ -188,14 +185,17 @@ macro_rules! loops {
                 source: &Source<$lane>,
                 negated: bool,
                 selected: &mut [VectorBits],
-                test: impl Fn(Register) -> u64 + Copy,
+                test: impl Fn(Register) -> Mask + Copy,
             ) {
-                let flip = if negated { u64::MAX } else { 0 };
+                let flip = if negated { <$cell>::MAX } else { 0 };
                 match *source {
                     Source::Packed { width, packed } => {
                         for (packed, selected) in packed.chunks_exact(width * ROW_LANES).zip(selected) {
                             if any(selected) {
-                                (0..BITS).for_each(|row| keep_row(width, packed, row, flip, selected, test));
+                                for row in 0..BITS {
+                                    let lanes = unpacked(width, packed, row);
+                                    keep_lanes(lanes, first_index::<$lane>(row), flip, selected, test);
+                                }
                             }
                         }
                     }
@@ -209,22 +209,21 @@ macro_rules! loops {
             #[target_feature(enable = $features)]
             fn keep_plain(
                 lanes: &[$lane],
-                flip: u64,
+                flip: $cell,
                 selected: &mut [VectorBits],
-                test: impl Fn(Register) -> u64 + Copy,
+                test: impl Fn(Register) -> Mask + Copy,
             ) {
                 let (vectors, rest) = lanes.as_chunks::<VECTOR_ROWS>();
                 let mut padded = [0; VECTOR_ROWS];
                 padded[..rest.len()].copy_from_slice(rest);
                 for (lanes, selected) in vectors.iter().chain([&padded]).zip(selected) {
                     if any(selected) {
-                        for (lanes, selected) in lanes.as_chunks::<64>().0.iter().zip(selected) {
-                            let mut bits = 0;
-                            for part in 0..64 / LANES {
-                                bits |= test(load(&lanes[part * LANES..][..LANES])) << (part * LANES);
-                                compiler_fence(Ordering::SeqCst);
+                        for (row, lanes) in lanes.as_chunks::<ROW_LANES>().0.iter().enumerate() {
+                            let mut registers = [splat(0); PARTS];
+                            for (register, lanes) in registers.iter_mut().zip(lanes.as_chunks::<LANES>().0) {
+                                *register = load(lanes);
                             }
-                            *selected &= flip ^ bits;
+                            keep_lanes(registers, row * ROW_LANES, flip, selected, test);
                         }
                     }
                 }
@@ -242,11 +241,11 @@ macro_rules! loops {
                     *register = splat(values[place.min(values.len() - 1)]);
                 }
                 keep_where(source, negated, selected, |lanes| {
-                    let mut bits = 0;
-                    for register in registers {
-                        bits |= $equal(lanes, register);
+                    let mut equal = $equal(lanes, registers[0]);
+                    for register in &registers[1..] {
+                        equal = either(equal, $equal(lanes, *register));
                     }
-                    u64::from(bits)
+                    equal
                 });
             }
 
@@ -275,15 +274,17 @@ macro_rules! loops {
                 selected: &mut [VectorBits],
             ) -> bool {
                 match *predicate {
-                    Predicate::Range { low, span } => match *source {
-                        $(Source::Packed { width: $width, packed } if !negated => {
-                            keep_range::<$width>(packed, low, span, selected)
-                        })*
-                        _ => {
-                            let (low, span) = (splat(low), splat(span));
-                            keep_where(source, negated, selected, |lanes| u64::from($at_most($minus(lanes, low), span)))
+                    // All lanes, for which a loop has nothing to compare with.
+                    Predicate::Range { span: <$lane>::MAX, .. } => return false,
+                    Predicate::Range { low, span } => {
+                        let range = $range(low, span);
+                        match *source {
+                            $(Source::Packed { width: $width, packed } if !negated => {
+                                keep_range::<$width>(packed, range, selected)
+                            })*
+                            _ => keep_where(source, negated, selected, |lanes| $in_range(lanes, range)),
                         }
-                    },
+                    }
                     Predicate::Few(values @ ([_] | [_, _])) => keep_few::<2>(source, values, negated, selected),
                     Predicate::Few(values @ ([_, _, _] | [_, _, _, _])) => keep_few::<4>(source, values, negated, selected),
                     Predicate::Few(values) if values.is_empty() || values.len() > FEW => return false,
