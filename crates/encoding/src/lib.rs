@@ -43,7 +43,7 @@ pub use chunk::{Chunk, NullableNumbers};
 pub use encode::{Choice, EncodeError, encode};
 pub use hashes::Hashes;
 pub use head::CorruptChunk;
-pub use kernels::Instructions;
+pub use kernels::{Instructions, LINE_BYTES, prefetch};
 pub use numbers::Extreme;
 pub use runs::SelectedRuns;
 pub use search::numbers as search_ascending;

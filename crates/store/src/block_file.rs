@@ -241,8 +241,10 @@ impl Sections for OpenBlock {
     }
 }
 
-/// What one query reads, from wherever.
+/// What one query reads, from wherever. On lines of the processor's cache that nothing else is on: each of the threads of a
+/// query has its counters, and counts every section.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct ReadCounters {
     disk_bytes: AtomicU64,
     cache_bytes: AtomicU64,

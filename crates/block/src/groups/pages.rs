@@ -24,9 +24,10 @@
 use std::ops::Range;
 
 use arrow_buffer::Buffer;
+use taut_encoding::{LINE_BYTES, prefetch};
 
 use crate::error::Corrupt;
-use crate::selection::Rows;
+use crate::selection::{PageRows, Rows};
 use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 
 pub(crate) const HEAD_BYTES: usize = 32;
@@ -42,12 +43,10 @@ const OVERFLOW_BYTES: usize = 1 << 20;
 /// A zone of rows covers whole pages, one for each of these columns, so that zones take at most 2 % of the pages.
 const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
-/// Up to so many rows in a page, about, are touched before they are read: more follow each other closely.
-const TOUCHED_ROWS_MAX: usize = 8;
-/// Bytes that come from memory together.
-const LINE_BYTES: usize = 64;
-/// Lines of a row that are touched; what follows is fetched ahead by the processor.
-const TOUCHED_LINES_MAX: usize = 4;
+/// Up to so many rows in a page, about, are fetched before they are read: more follow each other closely.
+const FETCHED_ROWS_MAX: usize = 8;
+/// Lines of a row that are fetched; what follows the processor guesses.
+const FETCHED_LINES_MAX: usize = 4;
 
 /// The parsed first part of a head.
 #[derive(Debug)]
@@ -220,7 +219,7 @@ impl<'a> Pages<'a> {
 
     /// The head.
     pub fn head(&mut self) -> Result<Buffer, BlockError> {
-        self.load(0).map(|(bytes, _)| bytes)
+        self.load(0).cloned()
     }
 
     /// Says how many pages the head names.
@@ -228,11 +227,10 @@ impl<'a> Pages<'a> {
         self.pages = pages;
     }
 
-    /// A page, and whether it is asked for for the first time.
-    pub fn page(&mut self, page: usize) -> Result<(Buffer, bool), BlockError> {
-        let (bytes, is_new) = self.load(1 + page)?;
-        self.pages_read += u64::from(is_new);
-        Ok((bytes, is_new))
+    /// A page.
+    pub fn page(&mut self, page: usize) -> Result<&Buffer, BlockError> {
+        self.pages_read += u64::from(self.loaded[1 + page].is_none());
+        self.load(1 + page)
     }
 
     /// The section of a page, for errors.
@@ -251,23 +249,25 @@ impl<'a> Pages<'a> {
         if section >= self.loaded.len() {
             return Ok(None);
         }
-        let (bytes, is_new) = self.load(section)?;
+        let is_new = self.loaded[section].is_none();
+        let bytes = self.load(section)?.clone();
         self.overflow_bytes += if is_new { bytes.len() } else { 0 };
         let end = offset + length;
         Ok((end <= bytes.len()).then_some((bytes, offset..end)))
     }
 
     /// Has rows that lie far apart, if these do, come from memory together, where one would wait for the other when they
-    /// are read page by page. `place` tells at which byte of a page a row is, `bytes` what of it is read; nothing is checked
-    /// yet. Returns whether it did.
-    pub fn touch(
+    /// are read page by page. `slot` is the byte of a page that tells where a row is, or any, `place` where that is; `bytes`
+    /// are what is read from there. Nothing is checked yet. Returns whether it did.
+    pub fn fetch(
         &mut self,
         rows: &Rows<'_>,
         page_ends: &[u32],
         bytes: Range<usize>,
+        slot: impl Fn(&[u8], usize) -> usize,
         place: impl Fn(&[u8], usize) -> Option<usize>,
     ) -> Result<bool, BlockError> {
-        if rows.len() > TOUCHED_ROWS_MAX * page_ends.len() {
+        if rows.len() > FETCHED_ROWS_MAX * page_ends.len() {
             return Ok(false);
         }
         let positions = match rows {
@@ -277,33 +277,46 @@ impl<'a> Pages<'a> {
         };
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(false) };
         let page = |row: u32| page_ends.partition_point(|end| *end <= row);
-        if positions.len() > TOUCHED_ROWS_MAX * (page(*last) + 1 - page(*first)) {
+        if positions.len() > FETCHED_ROWS_MAX * (page(*last) + 1 - page(*first)) {
             return Ok(false);
         }
-        rows.by_page(page_ends, |number, _| self.page(number).map(drop))?;
-        let mut touched = 0;
-        rows.by_page::<BlockError>(page_ends, |number, part| {
-            if let Some(page) = &self.loaded[1 + number] {
-                part.each(|row| {
-                    let Some(row) = place(page, row).and_then(|at| page.get(at..)) else { return };
-                    let lines = bytes.clone().step_by(LINE_BYTES).take(TOUCHED_LINES_MAX).chain([bytes.end - 1]);
-                    touched ^= lines.filter_map(|at| row.get(at)).fold(0, |all, byte| all ^ byte);
-                });
+        let fetch_rows = |pages: &Self, number: usize, part: &PageRows<'_>| {
+            let Some(page) = &pages.loaded[1 + number] else { return };
+            part.each(|row| {
+                let Some(row) = place(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
+                let row = &row[..bytes.len().min(row.len())];
+                prefetch(&row[..row.len().min(FETCHED_LINES_MAX * LINE_BYTES)]);
+                // The line that the last byte is in, where rows begin anywhere.
+                prefetch(&row[row.len().saturating_sub(1)..]);
+            });
+        };
+        // A page behind, by when the slots are there.
+        let mut before: Option<(usize, PageRows<'_>)> = None;
+        rows.by_page(page_ends, |number, part| {
+            let page = self.page(number)?;
+            prefetch(&page[..page.len().min(LINE_BYTES)]);
+            part.each(|row| prefetch(page.get(slot(page, row)..).and_then(|bytes| bytes.get(..1)).unwrap_or_default()));
+            if let Some((number, part)) = before.replace((number, part)) {
+                fetch_rows(self, number, &part);
             }
-            Ok(())
+            Ok::<_, BlockError>(())
         })?;
-        std::hint::black_box(touched);
+        if let Some((number, part)) = before {
+            fetch_rows(self, number, &part);
+        }
         Ok(true)
     }
 
-    fn load(&mut self, section: usize) -> Result<(Buffer, bool), BlockError> {
-        if let Some(bytes) = &self.loaded[section] {
-            return Ok((bytes.clone(), false));
+    fn load(&mut self, section: usize) -> Result<&Buffer, BlockError> {
+        let loaded = &mut self.loaded[section];
+        match loaded {
+            Some(bytes) => Ok(bytes),
+            None => {
+                let bytes = self.sections.section(self.numbers.start + section as u32)?;
+                self.bytes_read += bytes.len() as u64;
+                Ok(loaded.insert(bytes))
+            }
         }
-        let bytes = self.sections.section(self.numbers.start + section as u32)?;
-        self.bytes_read += bytes.len() as u64;
-        self.loaded[section] = Some(bytes.clone());
-        Ok((bytes, true))
     }
 }
 

@@ -30,6 +30,6 @@ pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes, word_of_bytes};
 pub(crate) use positions::append_positions;
-pub(crate) use prefetch::{LINE_BYTES, prefetch};
+pub use prefetch::{LINE_BYTES, prefetch};
 pub(crate) use views::Views;
 pub(crate) use wide::wide;

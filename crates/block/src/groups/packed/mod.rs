@@ -92,7 +92,7 @@ impl<'a> PackedPiece<'a> {
 
     /// Asks for a page of this many rows, and checks it.
     fn page_of(&mut self, page: usize, rows: usize) -> Result<Page, BlockError> {
-        let (bytes, _) = self.pages.page(page)?;
+        let bytes = self.pages.page(page)?.clone();
         let section = self.pages.page_section(page);
         let stride = self.directory.tuple_bits;
         if bytes.len() < PAGE_HEAD_BYTES {

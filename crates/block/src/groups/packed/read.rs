@@ -30,11 +30,19 @@ impl PackedPiece<'_> {
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let tuple_bits = self.directory.tuple_bits;
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
-        let touched = self.pages.touch(rows, &page_ends, tuple, |page, row| {
-            let dictionary_bytes = page.get(4..8).map_or(0, |_| u32_at(page, 4) as usize);
-            Some(PAGE_HEAD_BYTES + dictionary_bytes + row * tuple_bits / 8)
-        });
-        let result = touched.and_then(|is_sparse| {
+        // Where no page has dictionaries, none has to be looked at.
+        let has_dictionaries = self.sets > 0;
+        let fetched = self.pages.fetch(
+            rows,
+            &page_ends,
+            tuple,
+            |_, _| 0,
+            |page, row| {
+                let dictionary_bytes = if has_dictionaries && page.len() >= 8 { u32_at(page, 4) as usize } else { 0 };
+                Some(PAGE_HEAD_BYTES + dictionary_bytes + row * tuple_bits / 8)
+            },
+        );
+        let result = fetched.and_then(|is_sparse| {
             // Pages that wait to be read.
             let mut pages = vec![];
             rows.by_page(&page_ends, |number, part| {

@@ -103,9 +103,14 @@ impl Shape {
         }
     }
 
+    /// Where a page has the slot of a tuple, if it is one.
+    fn slot_at(&self, page: &[u8], row: usize) -> Option<usize> {
+        page.len().checked_sub((row + 1) * self.slot_bytes)
+    }
+
     /// What a page that has not been checked says is the offset of a tuple.
     fn slot_of(&self, page: &[u8], row: usize) -> Option<usize> {
-        ((row + 1) * self.slot_bytes <= page.len()).then(|| self.slot(page, row))
+        self.slot_at(page, row).map(|at| self.offset(page, at))
     }
 
     /// The offset of a tuple.
@@ -203,7 +208,7 @@ impl<'a> SlottedPiece<'a> {
 
     /// Asks for a page of this many rows, and checks it as far as it was not before.
     fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<Page, BlockError> {
-        let (bytes, _) = self.pages.page(number)?;
+        let bytes = self.pages.page(number)?.clone();
         let section = self.pages.page_section(number);
         let checked = self.checked[number];
         if checked < wanted {

@@ -20,8 +20,9 @@ impl SlottedPiece<'_> {
         let mut outputs: Vec<Output> = places.iter().map(|place| Output::new(self.types[*place], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let bytes = self.shape.fixed_range(places);
-        let touched = self.pages.touch(rows, &page_ends, bytes, |page, row| self.shape.slot_of(page, row));
-        let result = touched.and_then(|is_sparse| {
+        let slot = |page: &[u8], row| self.shape.slot_at(page, row).unwrap_or(0);
+        let fetched = self.pages.fetch(rows, &page_ends, bytes, slot, |page, row| self.shape.slot_of(page, row));
+        let result = fetched.and_then(|is_sparse| {
             // Pages that wait to be read, and where their tuples lie: slots are looked up once for all columns.
             let (mut pages, mut tuples) = (vec![], vec![]);
             rows.by_page(&page_ends, |number, part| {
