@@ -52,6 +52,25 @@ def spread(values):
     return (max(values) - min(values)) / 2 / median(values) if median(values) else 0.0
 
 
+def resident():
+    """The resident memory of this process, in bytes."""
+    return status("VmRSS")
+
+
+def peak():
+    """The greatest resident memory of this process since the last call, in bytes."""
+    found = status("VmHWM")
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return found
+
+
+def status(field):
+    for line in pathlib.Path("/proc/self/status").read_text().split("\n"):
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 def milliseconds(seconds):
     return f"{seconds * 1e3:.3g}" if seconds < 0.1 else f"{seconds * 1e3:.0f}"
 

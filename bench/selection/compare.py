@@ -138,13 +138,13 @@ class Table:
 
     def index(self, column):
         """Who refuses to make one, and why."""
-        refused, seconds = {}, {}
+        refused, seconds, grown = {}, {}, {}
         for engine in list(self.processes):
             try:
-                seconds[engine] = self.processes[engine].ask("index", self.name, column)
+                seconds[engine], grown[engine] = self.processes[engine].ask("index", self.name, column)
             except (Refused, Failed) as error:
                 refused[engine] = str(error)
-        self.facts["indexes"] = {"seconds": seconds, "refused": refused}
+        self.facts["indexes"] = {"seconds": seconds, "grown_bytes": grown, "refused": refused}
         return refused
 
     def cell(self, query, refused={}):

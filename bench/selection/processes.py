@@ -7,6 +7,7 @@ Times are taken in the process of the engine and have nothing of the pipe in the
 import multiprocessing
 import time
 
+import common
 import numpy
 import pyarrow
 
@@ -49,7 +50,11 @@ class Server:
         return [timed(self.engine.rows, lookup, *key)[0] for key in keys]
 
     def index(self, table, column):
-        return timed(self.engine.index, table, column)[0]
+        """Seconds, and bytes by which the resident memory grew at most."""
+        common.peak()
+        before = common.resident()
+        seconds, _ = timed(self.engine.index, table, column)
+        return seconds, common.peak() - before
 
     def explain(self, query):
         return self.engine.explain(query)

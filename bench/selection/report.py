@@ -129,9 +129,11 @@ def lookups(facts):
     rows = [[cell["name"], *(ratio(found[0]) if (found := against(cell, [layout], ["SQLite"])) else "" for layout in TAUT)]
             for cell in facts["cells"] if cell["part"] == "c"]  # fmt: skip
     blocks += ["Of SQLite's time:", common.table(["", *TAUT], rows)]
-    made = ", ".join(f"{name} in {seconds:.1f} s" for name, seconds in facts["indexes"]["seconds"].items())
-    refused = "\n".join(f"- {name}: {why}" for name, why in facts["indexes"]["refused"].items())
-    return "\n\n".join(blocks) + f"\n\nThe index was made by {made or 'none'}. By these it was not:\n\n{refused}"
+    indexes = facts["indexes"]
+    grown = lambda name: f"{indexes['grown_bytes'][name] / 2**20:.0f} MiB"
+    made = ", ".join(f"{name} in {seconds:.1f} s ({grown(name)})" for name, seconds in indexes["seconds"].items())
+    refused = "\n".join(f"- {name}: {why}" for name, why in indexes["refused"].items())
+    return "\n\n".join(blocks) + f"\n\nThe index was made, and beside what the process held already needed memory, by {made or 'none'}. By these it was not:\n\n{refused}"
 
 
 def loads(facts):

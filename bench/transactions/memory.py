@@ -1,10 +1,10 @@
 """Peak resident memory of statements that change all rows."""
 
-import pathlib
 import shutil
 import threading
 import time
 
+import common
 from engines import DuckDB, Taut, rows_of, tables_on_disk
 from part import ROWS, say
 from processes import apart, ended
@@ -19,26 +19,17 @@ def load_apart(pipe, engine, place, count):
     pipe.send(("answer", None))
 
 
-def peak():
-    """The greatest resident memory since the last call, in bytes."""
-    for line in pathlib.Path("/proc/self/status").read_text().split("\n"):
-        if line.startswith("VmHWM"):
-            found = int(line.split()[1]) * 1024
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-    return found
-
-
 def limited_apart(pipe, engine, place, limit):
     if engine == "DuckDB":
         made = DuckDB(place, memory=LIMIT)
     else:
         made = Taut(place, engine.split()[1], memory=LIMIT, cache=LIMITED_CACHE)
     made.rows("SELECT count(*) FROM t")
-    pipe.send(("opened", None, peak()))
+    pipe.send(("opened", None, common.peak()))
     before = made.rows("SELECT sum(v) FROM t")[0][0]
     steps = {"UPDATE": lambda: made.sql("UPDATE t SET v = v + 1"), "VACUUM": made.vacuum, "VACUUM FULL": made.vacuum_full}
     for what, run in steps.items():
-        peak()
+        common.peak()
         timer = threading.Timer(limit, made.interrupt)
         timer.daemon = True
         timer.start()
@@ -46,10 +37,10 @@ def limited_apart(pipe, engine, place, limit):
         try:
             run()
         except Exception as error:
-            pipe.send(("failed", what, f"{type(error).__name__}: {error} (after {time.perf_counter() - start:.1f} s, peak {peak():,} bytes)"))
+            pipe.send(("failed", what, f"{type(error).__name__}: {error} (after {time.perf_counter() - start:.1f} s, peak {common.peak():,} bytes)"))
             break
         timer.cancel()
-        pipe.send((what, time.perf_counter() - start, peak()))
+        pipe.send((what, time.perf_counter() - start, common.peak()))
     count, after = made.rows("SELECT count(*), sum(v) FROM t")[0]
     pipe.send(("answer", [int(count), int(after - before)]))
     made.close()
