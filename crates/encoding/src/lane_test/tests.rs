@@ -77,6 +77,11 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Range { low: high, span: low.minus(high) },
         Kind::Range { low: high, span: L::default() },
         Kind::Range { low: L::MAX, span: L::from_u64(1) },
+        // Up to half of all lanes, one more, and all but one.
+        Kind::Range { low, span: L::MAX.down(1) },
+        Kind::Range { low, span: L::MAX.minus(L::MAX.down(1)) },
+        Kind::Range { low: high, span: L::MAX.minus(L::from_u64(1)) },
+        Kind::Range { low: L::default(), span: L::MAX.minus(L::from_u64(1)) },
         Kind::Table { low, flags: flags(9) },
         Kind::Table { low: few[1], flags: flags(256) },
         Kind::Table { low: few[1], flags: flags(1024) },
