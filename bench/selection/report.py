@@ -130,10 +130,11 @@ def lookups(facts):
             for cell in facts["cells"] if cell["part"] == "c"]  # fmt: skip
     blocks += ["Of SQLite's time:", common.table(["", *TAUT], rows)]
     indexes = facts["indexes"]
-    grown = lambda name: f"{indexes['grown_bytes'][name] / 2**20:.0f} MiB"
-    made = ", ".join(f"{name} in {seconds:.1f} s ({grown(name)})" for name, seconds in indexes["seconds"].items())
+    mebibytes = lambda name: indexes["grown_bytes"][name] / 2**20
+    made = ", ".join(f"{name} in {seconds:.1f} s and {mebibytes(name):.0f} MiB" for name, seconds in indexes["seconds"].items())
     refused = "\n".join(f"- {name}: {why}" for name, why in indexes["refused"].items())
-    return "\n\n".join(blocks) + f"\n\nThe index was made, and beside what the process held already needed memory, by {made or 'none'}. By these it was not:\n\n{refused}"
+    blocks.append(f"The index was made by {made or 'none'}; the memory is what the process grew by at most.")
+    return "\n\n".join([*blocks, "By these it was not:", refused])
 
 
 def loads(facts):
