@@ -1,11 +1,14 @@
 //! From the columns of a segment to the sections of a packed piece.
 
+use std::ops::Range;
+
 use arrow_array::{Array, BinaryViewArray};
 use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
-use super::bits::{PADDING, put, put_wide};
-use super::field::{FIELD_BYTES, Kind, NULLABLE, OVERFLOW};
+use super::bits::{PADDING, put, put_wide, width_of};
+use super::field::{FIELD_BYTES, LENGTHS, NULLABLE, OVERFLOW};
+use super::lengths::Anchors;
 use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan};
 use super::sharing::{Arrangement, PageDictionaries, Sharing};
 use crate::groups::pages::{Directory, HEAD_BYTES, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
@@ -39,23 +42,22 @@ pub(crate) fn build(
         plan.record.stored_bytes = heap.as_ref().map_or(0, |heap| heap.stored_bytes);
         heaps.push(heap);
     }
-    let (page_bytes, tuple_bits) = arrange(&mut plans, &heaps, rows);
-    let page_ends = cut(page_bytes, tuple_bits, &heaps, rows);
-    let mut arrangement = Arrangement { page_bytes, tuple_bits, page_ends };
+    let shape = arrange(&mut plans, &heaps, rows);
+    let mut arrangement = Arrangement { shape, page_ends: cut(shape, &heaps, rows) };
     let sharing = Sharing::choose(columns, &mut plans, &heaps, &mut arrangement);
-    let Arrangement { page_bytes, tuple_bits, page_ends } = arrangement;
+    let Arrangement { shape, page_ends } = arrangement;
     let mut sections = vec![vec![]];
     let mut first = 0;
     for (number, end) in page_ends.iter().enumerate() {
         let rows = first..*end as usize;
-        sections.push(page(columns, &plans, &heaps, rows, tuple_bits, &sharing.page(number)));
+        sections.push(page(columns, &plans, &heaps, rows, shape, &sharing.page(number)));
         first = *end as usize;
     }
     let directory = Directory {
-        page_bytes,
+        page_bytes: shape.page_bytes,
         page_ends: page_ends.clone(),
         overflows: overflow.sections.len(),
-        tuple_bits,
+        tuple_bits: shape.tuple_bits,
         fields: 0..0,
         tables_at: 0,
     };
@@ -109,19 +111,55 @@ impl Heap {
     pub(super) fn length(&self, row: usize) -> usize {
         self.ends[row] - self.start(row)
     }
+
+    /// From the least length of some rows to the greatest.
+    fn lengths(&self, rows: usize) -> Range<usize> {
+        let lengths = (0..rows).map(|row| self.length(row));
+        lengths.clone().min().unwrap_or(0)..lengths.max().unwrap_or(0)
+    }
 }
 
-/// Gives each field its place in the tuple. Returns the size of pages, and bits of a tuple.
-pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> (usize, usize) {
+/// The size of pages, and what is in them.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub page_bytes: usize,
+    pub tuple_bits: usize,
+    /// Where inline values are found by lengths.
+    pub anchors: Option<Anchors>,
+}
+
+impl Shape {
+    /// Bytes of some tuples in a page, without the values in its heap.
+    pub fn bytes_of(self, rows: usize) -> usize {
+        (rows * self.tuple_bits).div_ceil(8) + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows))
+    }
+}
+
+/// Gives each field its place in the tuple.
+pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> Shape {
     let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
     let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
+    let lengths: Vec<Range<usize>> = heaps.iter().flatten().map(|heap| heap.lengths(rows)).collect();
+    // Of a tuple, in the mean.
+    let heap_bits = heaps.iter().flatten().map(|heap| 8 * heap.bytes.len()).sum::<usize>() / rows.max(1);
     let mut page_bytes = PAGE_BYTES;
     loop {
-        let mut bit = 0;
+        // An end in the heap is less than the size of a page, a power of two.
+        let end_bits = page_bytes.trailing_zeros();
+        let anchors = Anchors::of(lengths.len(), page_bytes).filter(|anchors| {
+            let bits = lengths.iter().map(|lengths| width_of(lengths.len() as u128)).sum::<u32>();
+            bits + (anchors.bits() as u32) < end_bits * lengths.len() as u32
+        });
+        let mut lengths = lengths.iter();
+        let mut bit = 0_u32;
         for plan in &mut *plans {
-            if matches!(plan.record.kind, Kind::Inline | Kind::InlineFsst) {
-                // An end in the heap is less than the size of a page, a power of two.
-                plan.record.width = page_bytes.trailing_zeros();
+            if plan.record.is_inline() {
+                plan.record.flags &= !LENGTHS;
+                (plan.record.width, plan.record.base) = (end_bits, 0);
+                if let (Some(_), Some(lengths)) = (anchors, lengths.next()) {
+                    plan.record.flags |= LENGTHS;
+                    (plan.record.width, plan.record.base) = (width_of(lengths.len() as u128), lengths.start as i128);
+                }
             }
             plan.record.bit = bit;
             // At most 16,384 fields of 130 bits.
@@ -129,28 +167,32 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
         }
         let bits = bit as usize;
         let whole = bits.next_multiple_of(8);
-        let tuple_bits = if (whole - bits) * 32 <= bits { whole } else { bits };
-        let needed = PAGE_HEAD_BYTES + PADDING + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest);
+        let tuple_bits = if (whole - bits) * 32 <= bits + heap_bits { whole } else { bits };
+        let shape = Shape { page_bytes, tuple_bits, anchors };
+        let needed = PAGE_HEAD_BYTES
+            + PADDING
+            + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest)
+            + anchors.map_or(0, |anchors| anchors.bytes_of(PAGE_ROWS_MIN));
         let is_long = page_bytes >= LONG_PAGE_BYTES || PAGE_ROWS_WANTED * tuple_bits <= page_bytes * 8;
         if needed <= page_bytes && is_long {
-            return (page_bytes, tuple_bits);
+            return shape;
         }
         page_bytes *= 2;
     }
 }
 
 /// The rows at which pages end: each takes as many as fit.
-fn cut(page_bytes: usize, tuple_bits: usize, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
-    let room = page_bytes - PAGE_HEAD_BYTES - PADDING;
+fn cut(shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
+    let room = shape.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
     if heaps.is_empty() {
-        let per_page = (room * 8).checked_div(tuple_bits).unwrap_or(rows).min(rows);
+        let per_page = (room * 8).checked_div(shape.tuple_bits).unwrap_or(rows).min(rows);
         return (1..=rows.div_ceil(per_page)).map(|page| (page * per_page).min(rows) as u32).collect();
     }
     let (mut ends, mut first, mut heap_bytes) = (vec![], 0, 0);
     for row in 0..rows {
         let more: usize = heaps.iter().map(|heap| heap.length(row)).sum();
-        if ((row - first + 1) * tuple_bits).div_ceil(8) + heap_bytes + more > room {
+        if shape.bytes_of(row - first + 1) + heap_bytes + more > room {
             ends.push(row as u32);
             (first, heap_bytes) = (row, 0);
         }
@@ -165,21 +207,22 @@ fn page(
     columns: &[(&ColumnValues, Choice, &str)],
     plans: &[FieldPlan],
     heaps: &[Option<Heap>],
-    rows: std::ops::Range<usize>,
-    tuple_bits: usize,
+    rows: Range<usize>,
+    shape: Shape,
     dictionaries: &PageDictionaries<'_>,
 ) -> Vec<u8> {
+    let tuple_bits = shape.tuple_bits;
     let tuples_at = PAGE_HEAD_BYTES + dictionaries.bytes.len();
     let tuples_bytes = (rows.len() * tuple_bits).div_ceil(8);
     let heap_bytes: usize = heaps.iter().flatten().map(|heap| heap.ends[rows.end - 1] - heap.start(rows.start)).sum();
     let mut bytes = vec![0; tuples_at + tuples_bytes + PADDING];
-    bytes.reserve(heap_bytes);
+    bytes.reserve(heap_bytes + shape.bytes_of(rows.len()) - tuples_bytes);
     bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
     // Less than a page.
     bytes[4..8].copy_from_slice(&(dictionaries.bytes.len() as u32).to_le_bytes());
     bytes[PAGE_HEAD_BYTES..tuples_at].copy_from_slice(&dictionaries.bytes);
     let tuples = &mut bytes[tuples_at..];
-    let ends_before = heap_ends(heaps, &rows);
+    let (ends, starts) = heap_ends(heaps, &rows);
     for (place, plan) in plans.iter().enumerate() {
         let (values, ..) = columns[place];
         let record = &plan.record;
@@ -227,14 +270,18 @@ fn page(
                 }
             }
             (Source::Inline(_), _) => {
-                // Ends are written under nulls too: the value behind begins there.
+                // Ends are written under nulls too, as the value behind begins there, and lengths, which are zero.
                 for row in rows.clone() {
                     let tuple = (row - rows.start) * tuple_bits;
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                         put(tuples, tuple + record.bit as usize, 1);
                     }
-                    let end = ends_before[place].get(row - rows.start).copied().unwrap_or(0);
-                    put(tuples, tuple + value_bit, end as u64);
+                    let number = match &heaps[place] {
+                        // The base is the length of some row.
+                        Some(heap) if record.flags & LENGTHS != 0 => heap.length(row) - record.base as usize,
+                        _ => ends[place].get(row - rows.start).copied().unwrap_or(0),
+                    };
+                    put(tuples, tuple + value_bit, number as u64);
                 }
                 if record.flags & OVERFLOW != 0 {
                     let referred = heaps[place].iter().flat_map(|heap| &heap.referred);
@@ -247,6 +294,9 @@ fn page(
         }
     }
     bytes.truncate(tuples_at + tuples_bytes);
+    if let Some(anchors) = shape.anchors {
+        anchors.write(&starts, &mut bytes);
+    }
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
     for row in rows {
         for heap in &heaps {
@@ -257,11 +307,12 @@ fn page(
     bytes
 }
 
-/// Where the values of each inline field end in the heap of a page.
-fn heap_ends(heaps: &[Option<Heap>], rows: &std::ops::Range<usize>) -> Vec<Vec<usize>> {
-    let mut ends = vec![vec![]; heaps.len()];
+/// Where the values of each inline field end in the heap of a page, and where those of each tuple begin.
+fn heap_ends(heaps: &[Option<Heap>], rows: &Range<usize>) -> (Vec<Vec<usize>>, Vec<usize>) {
+    let (mut ends, mut starts) = (vec![vec![]; heaps.len()], Vec::with_capacity(rows.len()));
     let mut end = 0;
     for row in rows.clone() {
+        starts.push(end);
         for (heap, ends) in heaps.iter().zip(&mut ends) {
             if let Some(heap) = heap {
                 end += heap.length(row);
@@ -269,7 +320,7 @@ fn heap_ends(heaps: &[Option<Heap>], rows: &std::ops::Range<usize>) -> Vec<Vec<u
             }
         }
     }
-    ends
+    (ends, starts)
 }
 
 #[inline(always)]

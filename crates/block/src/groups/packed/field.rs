@@ -4,10 +4,11 @@
 //! offset  size  field
 //! 0       1     kind          0 nulls, 1 number, 2 dictionary, 3 inline, 4 inline fsst, 5 dictionary of pages
 //! 1       1     width         bits of the value, 0..=128
-//! 2       1     flags         1 nullable, 2 overflow, 4 plain (a width that is the type's, not the data's)
+//! 2       1     flags         1 nullable, 2 overflow, 4 plain (a width that is the type's, not the data's), 8 lengths
 //! 3       1     zero
 //! 4       4     bit           where the field begins in the tuple
-//! 8       16    base          number: the number of distance zero; dictionary of pages: the one entries count from
+//! 8       16    base          number: the number of distance zero; dictionary of pages: the one entries count from; inline
+//!                             with lengths: the least length
 //! 24      4     entries       dictionary: how many; dictionary of pages: the set
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
 //! 32      4     table_length
@@ -21,7 +22,8 @@
 //! A `number` is a distance from the base. A `dictionary` code is a place in a sorted list of values, which is a plain
 //! chunk of the column's type, or in the dictionary of the page (see `page_dictionary`). An `inline` value is where the
 //! value ends in the heap of its page; it begins where the one before ends: that of the inline field before in the tuple,
-//! or of the last inline field of the tuple before.
+//! or of the last inline field of the tuple before. With `lengths`, which all inline fields of a piece have or none, it is
+//! how many bytes it has more than the least one (see `lengths`).
 
 use std::sync::OnceLock;
 
@@ -31,6 +33,7 @@ use taut_encoding::Chunk;
 use taut_types::LogicalType;
 
 use super::bits::mask;
+use super::lengths::{Anchors, Length, Lengths};
 use super::symbols::Symbols;
 use crate::error::Corrupt;
 use crate::groups::output::wrong;
@@ -40,6 +43,7 @@ pub(crate) const FIELD_BYTES: usize = 48;
 pub(crate) const NULLABLE: u8 = 1;
 pub(crate) const OVERFLOW: u8 = 2;
 pub(crate) const PLAIN: u8 = 4;
+pub(crate) const LENGTHS: u8 = 8;
 /// A group has at most so many columns, and no more sets.
 const SET_MAX: u32 = 16_384;
 
@@ -92,14 +96,22 @@ pub(crate) enum FieldValues {
     },
     /// Codes of the dictionary of a page.
     PageDictionary,
-    /// The end of the value before lies in another field: of the same tuple, or of the one before.
     Inline {
-        before: Before,
+        begins: Begins,
         symbols: Option<Symbols>,
     },
 }
 
 /// Where an inline value begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Begins {
+    /// Where the value before ends, which is in another field: of the same tuple, or of the one before.
+    Behind(Before),
+    /// Behind the values whose lengths are before its own.
+    ByLengths(Lengths),
+}
+
+/// The field of the end before an inline value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     /// Where the field begins that holds the end before.
@@ -113,6 +125,11 @@ impl Record {
     /// Bits of the field in a tuple.
     pub fn bits(&self) -> usize {
         usize::from(self.flags & NULLABLE != 0) + usize::from(self.flags & OVERFLOW != 0) + self.width as usize
+    }
+
+    /// Whether values are in the heaps of pages.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.kind, Kind::Inline | Kind::InlineFsst)
     }
 
     pub fn write(&self, bytes: &mut Vec<u8>) {
@@ -140,13 +157,16 @@ impl Record {
             table_length: u32_at(bytes, 32),
             stored_bytes: u64_at(bytes, 40),
         };
-        let zeros = bytes[3] == 0 && bytes[36..40] == [0; 4] && record.flags <= NULLABLE | OVERFLOW | PLAIN;
+        let zeros = bytes[3] == 0 && bytes[36..40] == [0; 4] && record.flags <= NULLABLE | OVERFLOW | PLAIN | LENGTHS;
         zeros.then_some(record)
     }
 
     /// Whether a field of this kind can have what the record says.
     fn fits(&self, logical: LogicalType) -> bool {
-        let overflows = self.flags & OVERFLOW != 0;
+        let (overflows, has_length) = (self.flags & OVERFLOW != 0, self.flags & LENGTHS != 0);
+        if has_length && !(self.is_inline() && u32::try_from(self.base).is_ok()) {
+            return false;
+        }
         match self.kind {
             Kind::Nulls => self.width == 0 && self.flags == 0,
             Kind::Number => {
@@ -172,7 +192,7 @@ pub(crate) fn parse_fields(
     head: &Buffer,
     fields: std::ops::Range<usize>,
     tables_at: usize,
-    tuple_bits: usize,
+    (page_bytes, tuple_bits): (usize, usize),
     types: &[LogicalType],
 ) -> Result<Vec<Field>, Corrupt> {
     let mut parsed = Vec::with_capacity(types.len());
@@ -209,13 +229,14 @@ pub(crate) fn parse_fields(
                     _ => None,
                 };
                 // Linked below, when all inline fields are known.
-                let before = Before { value_bit, width: record.width, in_previous_tuple: true };
-                FieldValues::Inline { before, symbols }
+                let begins = Begins::Behind(Before { value_bit, width: record.width, in_previous_tuple: true });
+                FieldValues::Inline { begins, symbols }
             }
         };
         parsed.push(Field { logical: *logical, record, value_bit, null_bit, overflow_bit, values });
     }
-    link_inline(&mut parsed);
+    link_inline(&mut parsed, page_bytes)
+        .ok_or(wrong(fields.start, "inline fields that all have lengths and are few, or none"))?;
     Ok(parsed)
 }
 
@@ -229,20 +250,45 @@ fn table_of(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> 
     inside.then(|| head.slice_with_length(at, length))
 }
 
-/// Tells each inline field where the end before its value lies.
-fn link_inline(fields: &mut [Field]) {
-    let is_inline = |field: &Field| matches!(field.values, FieldValues::Inline { .. });
-    let Some(last) = fields.iter().rev().find(|field| is_inline(field)) else { return };
+/// Tells each inline field where its values begin, if all of them say it alike.
+fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
+    let inline = || fields.iter().filter(|field| field.record.is_inline());
+    let has_length = |field: &&Field| field.record.flags & LENGTHS != 0;
+    let length = |field: &Field| Length {
+        bit: field.value_bit,
+        mask: mask(field.record.width),
+        // Checked to have 32 bits.
+        base: field.record.base as usize,
+    };
+    let Some(last) = inline().last() else { return Some(()) };
     let mut ends = Before { value_bit: last.value_bit, width: last.record.width, in_previous_tuple: true };
+    let lengths: Vec<Length> = inline().filter(has_length).map(length).collect();
+    if !lengths.is_empty() && inline().any(|field| !has_length(&field)) {
+        return None;
+    }
+    let mut lengths = if lengths.is_empty() { None } else { Some(Lengths::all(&lengths, page_bytes)?) };
     for field in fields {
         let own = Before { value_bit: field.value_bit, width: field.record.width, in_previous_tuple: false };
-        if let FieldValues::Inline { before, .. } = &mut field.values {
-            *before = std::mem::replace(&mut ends, own);
+        if let FieldValues::Inline { begins, .. } = &mut field.values {
+            let before = std::mem::replace(&mut ends, own);
+            *begins = match &mut lengths {
+                Some(lengths) => Begins::ByLengths(lengths.next()?),
+                None => Begins::Behind(before),
+            };
         }
     }
+    Some(())
 }
 
 impl Field {
+    /// The anchors of pages, where values are found by lengths.
+    pub fn anchors(&self) -> Option<Anchors> {
+        match &self.values {
+            FieldValues::Inline { begins: Begins::ByLengths(lengths), .. } => Some(lengths.anchors),
+            _ => None,
+        }
+    }
+
     /// The values of a dictionary, decoded once.
     pub fn dictionary(&self) -> Option<&ArrayRef> {
         match &self.values {

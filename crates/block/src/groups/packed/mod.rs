@@ -14,17 +14,19 @@
 //! 8        8               zero
 //! 16       ...             dictionaries  see `page_dictionary`
 //!          rows * bits     tuples        tuple i at bit i * tuple_bits; see `field` for what is in one
+//!          ...             anchors       see `lengths`
 //!          ...             heap          inline values, row by row, in a row by order of the fields
 //!          24              zeros         so that loads of whole words stay inside
 //! ```
 //!
-//! `tuple_bits` is rounded up to whole bytes where that costs at most 1/32, because then every load of a field has
-//! the same shift.
+//! `tuple_bits` is rounded up to whole bytes where that costs at most 1/32 of a tuple and its inline values, because then
+//! every load of a field has the same shift.
 
 mod bits;
 mod build;
 mod dictionary;
 mod field;
+mod lengths;
 mod page_dictionary;
 mod plan;
 mod read;
@@ -34,6 +36,7 @@ mod symbols;
 pub(crate) use build::build;
 pub(crate) use plan::field_bytes;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use arrow_array::ArrayRef;
@@ -44,6 +47,7 @@ use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
+use self::lengths::{Anchors, Cursor};
 use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
 use crate::groups::field_test::{BytesTest, FieldTest, retain};
@@ -57,8 +61,12 @@ pub(crate) struct PackedPiece<'a> {
     pub pages: Pages<'a>,
     pub directory: Directory,
     fields: Vec<Field>,
+    /// Of pages, where inline values are found by lengths.
+    anchors: Option<Anchors>,
     /// Sets of fields that refer to dictionaries of pages.
     sets: usize,
+    /// Where the inline values of some rows lie, while they are read.
+    found: Vec<Range<usize>>,
 }
 
 /// A checked page.
@@ -67,8 +75,11 @@ struct Page {
     /// Section of the piece, for errors.
     section: usize,
     tuples_at: usize,
+    anchors_at: usize,
     heap: Range<usize>,
     stride: usize,
+    /// Where an inline value was found last.
+    cursor: Cell<Cursor>,
 }
 
 impl Page {
@@ -83,11 +94,12 @@ impl<'a> PackedPiece<'a> {
         let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
-        let fields =
-            field::parse_fields(head, directory.fields.clone(), directory.tables_at, directory.tuple_bits, types)
-                .map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        let tuples = (directory.page_bytes, directory.tuple_bits);
+        let fields = field::parse_fields(head, directory.fields.clone(), directory.tables_at, tuples, types)
+            .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         let sets = fields.iter().filter_map(Field::set).max().map_or(0, |last| last + 1);
-        Ok(Self { pages, directory, fields, sets })
+        let anchors = fields.iter().find_map(Field::anchors);
+        Ok(Self { pages, directory, fields, anchors, sets, found: vec![] })
     }
 
     /// Asks for a page of this many rows, and checks it.
@@ -103,7 +115,8 @@ impl<'a> PackedPiece<'a> {
             return Err(self.pages.corrupt(section, wrong(4, "the bytes of dictionaries that fields refer to")));
         }
         let tuples_at = PAGE_HEAD_BYTES + dictionary_bytes;
-        let heap_at = tuples_at + (rows * stride).div_ceil(8);
+        let anchors_at = tuples_at + (rows * stride).div_ceil(8);
+        let heap_at = anchors_at + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows));
         if bytes.len() < heap_at + PADDING || bytes.len() > self.directory.page_bytes {
             let corrupt = wrong(bytes.len(), "a page that holds its tuples");
             return Err(self.pages.corrupt(section, corrupt));
@@ -112,7 +125,7 @@ impl<'a> PackedPiece<'a> {
             return Err(self.pages.corrupt(section, wrong(0, "as many rows as the directory says")));
         }
         let heap = heap_at..bytes.len() - PADDING;
-        Ok(Page { bytes, section, tuples_at, heap, stride })
+        Ok(Page { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
     }
 
     /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
@@ -293,8 +306,9 @@ impl<'a> PackedPiece<'a> {
         let field = &self.fields[place];
         let record = &field.record;
         let rows = self.directory.page_ends.last().copied().unwrap_or(0);
+        let anchors = field.anchors().map_or(0, |anchors| anchors.bytes_of(rows as usize) as u64);
         let bits = record.bits() as u64 * u64::from(rows);
-        let bytes = bits.div_ceil(8) + record.stored_bytes + u64::from(record.table_length);
+        let bytes = bits.div_ceil(8) + anchors + record.stored_bytes + u64::from(record.table_length);
         let plain = record.flags & PLAIN != 0;
         let (encoding, text) = match record.kind {
             Kind::Nulls => (Encoding::Constant, "constant".to_owned()),

@@ -137,8 +137,11 @@ pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> 
     let (end_bits, heap_bytes) = match (&plan.source, &values.keys) {
         (Source::Inline(compressor), Keys::Bytes(views)) => {
             let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| compressed(compressor, views));
-            let plain_bytes = values.plain_bytes() as usize;
-            (PAGE_BYTES.trailing_zeros() as usize, plain_bytes.saturating_mul(after) / before.max(1))
+            let stored = |plain: usize| plain.saturating_mul(after) / before.max(1);
+            // A length and a share of an anchor, or an end.
+            let longest = sample_of(views).iter().map(|value| value.len()).max().unwrap_or(0);
+            let bits = (width_of(stored(longest) as u128) + 1).min(PAGE_BYTES.trailing_zeros());
+            (bits as usize, stored(values.plain_bytes() as usize))
         }
         _ => (0, 0),
     };

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
+use taut_encoding::prefetch;
 
 use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
-use super::field::{Field, FieldValues};
+use super::field::{Begins, Field, FieldValues};
 use super::symbols::Symbols;
 use super::{PAGE_HEAD_BYTES, PackedPiece, Page};
 use crate::BlockError;
@@ -120,10 +121,24 @@ impl PackedPiece<'_> {
     ) -> Result<(), BlockError> {
         let Values::Text(text) = &mut output.values else { return Ok(()) };
         let referred = &mut output.referred;
-        let mut left = page.heap.len();
-        rows.try_each(|row| {
+        let heap = page.heap();
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        if !matches!(rows, PageRows::Range(_)) {
+            // Values that are far apart come from memory together.
             let field = &self.fields[place];
-            let Some(value) = page.inline(field, row) else { return Err(self.corrupt_inline(page)) };
+            rows.each(|row| {
+                let value = page.find(field, row);
+                prefetch(heap.get(value.clone()).unwrap_or_default());
+                found.push(value);
+            });
+        }
+        let mut values = found.iter();
+        let mut left = heap.len();
+        let appended = rows.try_each(|row| {
+            let field = &self.fields[place];
+            let value = values.next().cloned().unwrap_or_else(|| page.find(field, row));
+            let Some(value) = heap.get(value) else { return Err(self.corrupt_inline(page)) };
             if field.is_overflow(page, row) {
                 let (bytes, range) = self.overflow(page, value)?;
                 *referred += range.len();
@@ -142,7 +157,9 @@ impl PackedPiece<'_> {
                 _ => text.push(value),
             }
             Ok(())
-        })
+        });
+        self.found = found;
+        appended
     }
 
     /// Whether an inline value that is not null passes a test.
@@ -155,7 +172,7 @@ impl PackedPiece<'_> {
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BlockError> {
         let field = &self.fields[place];
-        let Some(value) = page.inline(field, row) else { return Err(self.corrupt_inline(page)) };
+        let Some(value) = page.heap().get(page.find(field, row)) else { return Err(self.corrupt_inline(page)) };
         if field.is_overflow(page, row) {
             let (bytes, range) = self.overflow(page, value)?;
             return Ok(test.admits(&bytes[range]));
@@ -191,10 +208,19 @@ impl Field {
 }
 
 impl Page {
-    /// The stored bytes of an inline value.
+    /// Where inline values lie.
+    fn heap(&self) -> &[u8] {
+        &self.bytes[self.heap.clone()]
+    }
+
+    /// Where in the heap an inline value lies; a page that is damaged may have less.
     #[inline(always)]
-    fn inline(&self, field: &Field, row: usize) -> Option<&[u8]> {
-        let FieldValues::Inline { before, .. } = &field.values else { return None };
+    fn find(&self, field: &Field, row: usize) -> Range<usize> {
+        let FieldValues::Inline { begins, .. } = &field.values else { return 0..0 };
+        let before = match begins {
+            Begins::Behind(before) => before,
+            Begins::ByLengths(lengths) => return lengths.find(self, row),
+        };
         let Tuples { bytes, stride } = self.tuples();
         let tuple = row * stride;
         let start = match before.in_previous_tuple {
@@ -204,7 +230,7 @@ impl Page {
         };
         let end = load_narrow(bytes, tuple + field.value_bit) & mask(field.record.width);
         // Both have at most 32 bits.
-        self.bytes[self.heap.clone()].get(start as usize..end as usize)
+        start as usize..end as usize
     }
 }
 

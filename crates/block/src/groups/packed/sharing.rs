@@ -12,7 +12,7 @@ use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
 use super::bits::{PADDING, width_of};
-use super::build::{Heap, arrange};
+use super::build::{Heap, Shape, arrange};
 use super::field::{Kind, PLAIN};
 use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
@@ -35,8 +35,7 @@ const ZONES_MAX: usize = 16;
 
 /// Where the tuples of a piece lie.
 pub(super) struct Arrangement {
-    pub page_bytes: usize,
-    pub tuple_bits: usize,
+    pub shape: Shape,
     pub page_ends: Vec<u32>,
 }
 
@@ -214,7 +213,7 @@ impl Sharing {
                 sets = vec![all];
             }
         }
-        let bits = (arrangement.tuple_bits * rows) as i64;
+        let bits = (arrangement.shape.tuple_bits * rows) as i64;
         if sets.is_empty() || sets.iter().map(|set| set.saved).sum::<i64>() * 8 < bits {
             return Self::default();
         }
@@ -239,18 +238,18 @@ impl Sharing {
             changed.iter_mut().for_each(|(place, plan)| std::mem::swap(&mut plans[*place], plan));
         };
         swap(plans, &mut changed);
-        let (page_bytes, tuple_bits) = arrange(plans, heaps, rows);
+        let shape = arrange(plans, heaps, rows);
         let mut sharing = Self { sets, pages: vec![] };
-        if let Some(page_ends) = sharing.cut(page_bytes, tuple_bits, heaps, rows) {
+        if let Some(page_ends) = sharing.cut(shape, heaps, rows) {
             sharing.tell_bytes(plans);
             let page_overhead = PAGE_RECORD_BYTES + ZONE_BYTES * columns.len().min(ZONES_MAX);
             let bytes = |bits: usize, pages: usize| bits * rows / 8 + pages * page_overhead;
             let tables: usize = changed.iter().map(|(_, plan)| plan.table.len()).sum();
-            let before = bytes(arrangement.tuple_bits, arrangement.page_ends.len()) + tables;
+            let before = bytes(arrangement.shape.tuple_bits, arrangement.page_ends.len()) + tables;
             let dictionaries: u64 = changed.iter().map(|(place, _)| plans[*place].record.stored_bytes).sum();
-            let after = bytes(tuple_bits, page_ends.len()) + dictionaries as usize;
+            let after = bytes(shape.tuple_bits, page_ends.len()) + dictionaries as usize;
             if after * 8 <= before * 7 {
-                *arrangement = Arrangement { page_bytes, tuple_bits, page_ends };
+                *arrangement = Arrangement { shape, page_ends };
                 return Some(sharing);
             }
         }
@@ -261,14 +260,14 @@ impl Sharing {
 
     /// Finds the rows at which pages end, and the values of each: a page takes as many rows as fit, and as its
     /// dictionaries have codes for. `None` where a row alone is too long.
-    fn cut(&mut self, page_bytes: usize, tuple_bits: usize, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
-        let room = page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
+    fn cut(&mut self, shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
+        let room = shape.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
         let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
         let (mut ends, mut first) = (vec![], 0);
         // For each set and value the first row of the page that has it.
         let mut seen: Vec<Vec<u32>> = self.sets.iter().map(|set| vec![NEVER; set.values.len()]).collect();
         while first < rows {
-            let mut end = rows.min((room * 8).checked_div(tuple_bits).map_or(rows, |most| first + most));
+            let mut end = rows.min((room * 8).checked_div(shape.tuple_bits).map_or(rows, |most| first + most));
             for (set, seen) in self.sets.iter().zip(&mut seen) {
                 end = set.see(first..end, seen);
             }
@@ -276,7 +275,7 @@ impl Sharing {
             let mut bytes: usize = self.sets.iter().zip(&seen).map(|(set, seen)| set.bytes_max(end, seen)).sum();
             for row in first..end {
                 bytes += heaps.iter().map(|heap| heap.length(row)).sum::<usize>();
-                if ((row - first + 1) * tuple_bits).div_ceil(8) + bytes > room {
+                if shape.bytes_of(row - first + 1) + bytes > room {
                     end = row;
                     break;
                 }

@@ -45,6 +45,7 @@ use crate::error::Corrupt;
 use crate::groups::field_test::{BytesTest, FieldTest, retain};
 use crate::groups::output::wrong;
 use crate::groups::pages::{Directory, Pages, u32_at, u64_at};
+use crate::header::u16_at;
 use crate::{BlockError, PAGE_BYTES};
 
 const PAGE_HEAD_BYTES: usize = 16;
@@ -96,11 +97,7 @@ impl Shape {
     /// A slot or end.
     #[inline(always)]
     fn offset(&self, bytes: &[u8], at: usize) -> usize {
-        if self.slot_bytes == 2 {
-            usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
-        } else {
-            u32_at(bytes, at) as usize
-        }
+        if self.slot_bytes == 2 { u16_at(bytes, at).into() } else { u32_at(bytes, at) as usize }
     }
 
     /// Where a page has the slot of a tuple, if it is one.
