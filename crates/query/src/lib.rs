@@ -29,6 +29,7 @@ mod sqlstate;
 mod statement;
 mod system_tables;
 mod table;
+mod workers;
 
 pub use batches::Batches;
 pub use columns::type_name;
@@ -43,3 +44,4 @@ pub use statement::{
     ACTION, Action, Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Outputs, ROW,
     Statement, TARGET, TableSource, TargetColumn, WRITTEN, is_long, parse,
 };
+pub use workers::Workers;

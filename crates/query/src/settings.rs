@@ -15,6 +15,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
 use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, Subqueries};
+use crate::workers::Workers;
 
 extensions_options! {
     /// Settings of a session that are Taut's own. None changes an answer.
@@ -44,6 +45,7 @@ const JOIN_VALUES_MAX: usize = 2048;
 pub struct Engine {
     threads: usize,
     runtime: Arc<RuntimeEnv>,
+    workers: Arc<Workers>,
 }
 
 impl Engine {
@@ -55,12 +57,17 @@ impl Engine {
     pub fn new(threads: usize, memory_bytes: usize) -> Result<Self> {
         let pool = Arc::new(FairSpillPool::new(memory_bytes));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
-        Ok(Self { threads: threads.max(1), runtime })
+        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default() })
     }
 
     /// How many threads a query uses.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// The threads that run queries, which say when they park.
+    pub fn workers(&self) -> &Arc<Workers> {
+        &self.workers
     }
 
     /// A fresh context: PostgreSQL's grammar, exact decimal literals, our join order.
@@ -69,7 +76,8 @@ impl Engine {
             .with_target_partitions(self.threads)
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(CATALOG, PUBLIC);
+            .with_default_catalog_and_schema(CATALOG, PUBLIC)
+            .with_extension(Arc::clone(&self.workers));
         let options = config.options_mut();
         options.extensions.insert(TautOptions::default());
         options.sql_parser.dialect = Dialect::PostgreSQL;

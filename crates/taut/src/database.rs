@@ -276,9 +276,12 @@ impl Database {
     fn on(store: Arc<Store>, settings: &Settings) -> Result<Self, Error> {
         let memory_bytes = settings.memory_bytes.unwrap_or_else(default_memory);
         let engine = Engine::new(settings.threads, memory_bytes).map_err(taut_query::QueryError::from)?;
+        let (parked, unparked) = (Arc::clone(engine.workers()), Arc::clone(engine.workers()));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
             .thread_name("taut")
+            .on_thread_park(move || parked.park())
+            .on_thread_unpark(move || unparked.unpark())
             .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()

@@ -23,6 +23,7 @@ use super::reader::{Output, Reader};
 use super::source::ScanSource;
 use super::work::{Morsel, SegmentPlace, WorkQueue, rows_of};
 use crate::progress::ScanProgress;
+use crate::workers::Workers;
 
 /// How long a partition reads before others have a turn: some segments, of which most take some microseconds each.
 const TURN: Duration = Duration::from_micros(200);
@@ -79,10 +80,14 @@ pub fn open(
     context: &TaskContext,
 ) -> SendableRecordBatchStream {
     let batch_rows = context.session_config().batch_size();
-    let progress = context.session_config().get_extension::<ScanProgress>();
+    let config = context.session_config();
+    let (progress, workers) = (config.get_extension::<ScanProgress>(), config.get_extension::<Workers>());
     let schema = Arc::clone(&source.output);
     let source = source.clone();
     let stream = try_stream! {
+        if let Some(workers) = workers {
+            workers.make_way();
+        }
         let table = Arc::clone(source.table().stored());
         let mut metrics = ScanMetrics::new(&source.metrics, &table, partition);
         let output = Output::of(&source);

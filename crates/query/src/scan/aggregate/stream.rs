@@ -28,6 +28,7 @@ use super::plan::AggregatePlan;
 use super::segment::{Into, SegmentCounts, aggregate, subtracts};
 use super::states::States;
 use crate::progress::ScanProgress;
+use crate::workers::Workers;
 
 /// The counters of one partition.
 struct Metrics {
@@ -192,7 +193,11 @@ pub fn open(
     let source = source.clone();
     let mut metrics = Metrics::new(metrics, partition);
     let stream = try_stream! {
-        let progress = context.session_config().get_extension::<ScanProgress>();
+        let config = context.session_config();
+        let progress = config.get_extension::<ScanProgress>();
+        if let Some(workers) = config.get_extension::<Workers>() {
+            workers.make_way();
+        }
         let stored = Arc::clone(source.table().stored());
         let mut scan = ScanMetrics::new(&source.metrics, &stored, partition);
         let mut conditions = Conditions::new(&source)?;
