@@ -1,6 +1,7 @@
 //! The partial states of one partition.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_stream::try_stream;
 use datafusion::arrow::compute::filter_record_batch;
@@ -21,7 +22,7 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
-use super::super::stream::{Conditions, block_error, open_block};
+use super::super::stream::{Conditions, TURN, block_error, open_block};
 use super::super::work::{Morsel, WorkQueue, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
@@ -203,6 +204,7 @@ pub fn open(
         let mut conditions = Conditions::new(&source)?;
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
         let mut current = None;
+        let mut yielded = Instant::now();
         while let Some(Morsel::Segment(place)) = work.segments.take() {
             {
                 let elapsed = metrics.baseline.elapsed_compute().clone();
@@ -229,8 +231,11 @@ pub fn open(
                     yield batch.record_output(&metrics.baseline);
                 }
             }
-            // A segment takes milliseconds: whoever cancels, or waits for this thread, has a chance in between.
-            tokio::task::yield_now().await;
+            // Whoever cancels, or waits for this thread, has a chance in between.
+            if yielded.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                yielded = Instant::now();
+            }
         }
         for batch in table.take()? {
             yield batch.record_output(&metrics.baseline);
