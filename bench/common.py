@@ -24,17 +24,22 @@ def pin(count=2):
 
 
 def machine(threads):
-    model, memory = platform.processor(), 0
+    model, memory, instructions = platform.processor(), 0, set()
     for line in pathlib.Path("/proc/cpuinfo").read_text().split("\n"):
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
+        if line.startswith("flags"):
+            instructions = set(line.split(":", 1)[1].split())
             break
+    # Those that decide which loops run.
+    names = {"AVX-512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512vbmi2"}, "AVX2": {"avx2"}}
+    vectors = next((name for name, needed in names.items() if needed <= instructions), "neither AVX2 nor AVX-512")
     for line in pathlib.Path("/proc/meminfo").read_text().split("\n"):
         if line.startswith("MemTotal"):
             memory = int(line.split()[1]) // 1024 // 1024
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
-        "processor": model,
+        "processor": f"{model} with {vectors}",
         "threads": threads,
         "memory_gib": memory,
         "system": f"{platform.system()} {platform.release()}",
