@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use common::{build, open};
-use taut_block::{AccessPaths, ScanReport, Selection};
+use taut_block::{AccessPaths, ScanReport, Selection, TestHistory};
 use taut_types::{
-    Abstraction, Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, SortColumn, TableDesign, Test,
+    Abstraction, Column, ColumnIndex, ColumnTest, Encoding, Layout, LogicalType, Predicate, Schema, SortColumn,
+    TableDesign, Test,
 };
 
 const ROWS: i64 = 100_000;
@@ -216,6 +217,42 @@ fn narrow_columns_are_tested_first() {
         // All of the narrow one, and of the wide one what that left.
         assert_eq!(report.values_tested, 60_000 + narrow);
     }
+}
+
+/// Bounds say that few rows pass the first test, of which nearly all do: it runs first until that has been seen.
+#[test]
+fn tests_run_in_the_order_of_what_they_did() {
+    let columns = ["clustered", "spread"].map(|name| Column::new(name, LogicalType::Integer, false));
+    let schema = Schema::new(columns.to_vec()).unwrap();
+    let noise = |row: i32| row.wrapping_mul(0x61C8_8647) as u32 >> 12;
+    let clustered = |row: i32| if row % 1000 == 0 { 1_000_000 } else { noise(row) as i32 % 1000 };
+    let spread = |row: i32| noise(row.wrapping_mul(7919)) as i32 % 1_000_000;
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(Int32Array::from_iter_values((0..ROWS as i32).map(clustered))),
+        Arc::new(Int32Array::from_iter_values((0..ROWS as i32).map(spread))),
+    ];
+    let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
+    let encodings = (0..2).map(|column| (ColumnIndex(column), Encoding::FrameOfReference)).collect();
+    let images = build(&schema, &TableDesign { encodings, ..design(Layout::Column) }, &[batch]).unwrap();
+    let (block, sections) = open(&images[0]);
+    let test = |column, low, high| ColumnTest::new(ColumnIndex(column), Test::Range { low, high });
+    let predicate = Predicate { column_tests: vec![test(0, 0, 1999), test(1, 500_000, 504_999)], row_tests: vec![] };
+    let second = block.segment_rows(0) as i32..ROWS as i32;
+    let rows = second.len() as u64;
+    let passing = |passes: &dyn Fn(i32) -> bool| second.clone().filter(|row| passes(*row)).count() as u64;
+    let spread_pass = passing(&|row| (500_000..505_000).contains(&spread(row)));
+    assert!(passing(&|row| clustered(row) < 2000) > rows * 9 / 10 && spread_pass < rows / 100);
+
+    let tested_in_second = |history: &mut TestHistory| {
+        let mut report = ScanReport::default();
+        block.open_segment(&sections, 1).filter_in_order(&predicate, history, &mut report).unwrap();
+        report.values_tested
+    };
+    // Many that are left are tested with those between them.
+    assert_eq!(tested_in_second(&mut TestHistory::default()), 2 * rows);
+    let mut history = TestHistory::default();
+    block.open_segment(&sections, 0).filter_in_order(&predicate, &mut history, &mut ScanReport::default()).unwrap();
+    assert_eq!(tested_in_second(&mut history), rows + spread_pass);
 }
 
 /// A test that few rows pass, at one end, looks at all numbers once, and from then on at a part.
