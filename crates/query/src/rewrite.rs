@@ -185,7 +185,8 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
     for block in old {
         let design = design_of(block)?;
         if design.indexes != wanted.indexes {
-            let open = block.open(&ReadCounters::new())?;
+            // The memory that it takes does not grow with the table.
+            let open = block.open_once(&ReadCounters::new())?;
             let image = BlockImage::with_indexes(open.block(), &open, &wanted.indexes)?;
             new.push(changes.write_block(&image, &design)?);
             replaced.push(Arc::clone(block));
@@ -222,7 +223,7 @@ fn rewritten(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Prog
     let mut new = Vec::new();
     let mut builder = writer.builder();
     for block in old {
-        let open = block.open(&counters)?;
+        let open = block.open_once(&counters)?;
         for segment in 0..open.block().segments() {
             let (mut reader, live) = live_rows(table, &open, segment)?;
             if live.is_empty() {

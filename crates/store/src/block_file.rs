@@ -64,7 +64,17 @@ impl BlockFile {
             }
         };
         let Opened { block, sections } = opened.clone();
-        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached: Some(sections) })
+        let cached = Some(sections);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached, brings_in: true })
+    }
+
+    /// As [`BlockFile::open`], for who reads the block through and then replaces it: what is in memory is taken from there,
+    /// and what is not does not come in.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_once(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
+        Ok(OpenBlock { brings_in: false, ..self.open(counters)? })
     }
 
     /// Opens the block anew from its file, past all that is kept in memory.
@@ -72,7 +82,7 @@ impl BlockFile {
         let counters = Arc::default();
         self.directory.close_block(self.id());
         let block = Arc::new(self.read_header(&counters)?);
-        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None })
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
     }
 
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
@@ -166,6 +176,8 @@ pub struct OpenBlock {
     counters: Arc<ReadCounters>,
     /// Its sections that are in memory, unless it is read past them.
     cached: Option<Arc<CachedSections>>,
+    /// Whether sections that are read come among these.
+    brings_in: bool,
 }
 
 impl OpenBlock {
@@ -225,8 +237,8 @@ impl Sections for OpenBlock {
         let buffer = buffer.map_err(|source| SectionError::Io { section: index, source })?;
         entry.verify(index, &buffer)?;
         Ok(match &self.cached {
-            Some(cached) => self.file.directory.cache.insert(cached, index, buffer),
-            None => buffer,
+            Some(cached) if self.brings_in => self.file.directory.cache.insert(cached, index, buffer),
+            _ => buffer,
         })
     }
 

@@ -74,6 +74,26 @@ fn a_table_created_loaded_and_dropped_by_one_commit_leaves_nothing() {
 }
 
 #[test]
+fn a_block_that_is_read_once_does_not_come_into_memory() {
+    let store = open(&SimulatedDisk::new()).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
+    let file = Arc::clone(&store.snapshot().table("t").unwrap().blocks[0]);
+    let held = || (store.cache_statistics().sections, store.cache_statistics().bytes);
+    let counters = ReadCounters::new();
+    let once = file.open_once(&counters).unwrap();
+    let header = counters.disk_bytes();
+    let section = once.section(0).unwrap();
+    assert_eq!((held(), counters.disk_bytes()), ((0, 0), header + section.len() as u64));
+    // What is there already is not read again.
+    assert_eq!(file.open(&counters).unwrap().section(0).unwrap(), section);
+    let (held_then, read) = (held(), counters.disk_bytes());
+    assert_eq!(held_then.0, 1);
+    assert_eq!(once.section(0).unwrap(), section);
+    assert_eq!((held(), counters.disk_bytes()), (held_then, read));
+}
+
+#[test]
 fn readers_never_notice_writers() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
