@@ -11,7 +11,8 @@
 
 use parking_lot::Mutex;
 
-/// How many workers are moved at once: a worker that starts to compute has woken one at most, and moves it in turn.
+/// How many workers are moved at once. Few are enough: a thread that starts to compute has just woken one, which wakes the next
+/// and makes way for it.
 const MOVED_MAX: usize = 4;
 
 /// The threads of a runtime that have nothing to do, or were woken and have not run since. The one that parked last is the
@@ -19,6 +20,8 @@ const MOVED_MAX: usize = 4;
 #[derive(Debug, Default)]
 pub struct Workers {
     parked: Mutex<Vec<system::Thread>>,
+    /// Held by who moves some: another would take for a worker's own what this one is about to put back.
+    moving: Mutex<()>,
 }
 
 impl Workers {
@@ -38,7 +41,8 @@ impl Workers {
     pub(crate) fn make_way(&self) {
         // Those that are moved want the list at once, to leave it.
         let newest: Vec<_> = self.parked.lock().iter().rev().take(MOVED_MAX).copied().collect();
-        system::move_away(&newest);
+        let _moving = self.moving.lock();
+        newest.into_iter().for_each(system::move_away);
     }
 }
 
@@ -54,19 +58,17 @@ mod system {
 
     /// A thread that is queued on a processor that it may no longer use is put in the queue of another at once, and stays there
     /// when it may use the first again.
-    pub fn move_away(threads: &[Thread]) {
+    pub fn move_away(thread: Thread) {
         let own = sched_getcpu();
-        for thread in threads {
-            let Ok(before) = sched_getaffinity(Some(*thread)) else { continue };
-            if own >= CpuSet::MAX_CPU || !before.is_set(own) || before.count() < 2 {
-                continue;
-            }
-            let mut others = before;
-            others.unset(own);
-            // Refused, it stays where it is, which costs time only.
-            if sched_setaffinity(Some(*thread), &others).is_ok() {
-                let _ = sched_setaffinity(Some(*thread), &before);
-            }
+        let Ok(before) = sched_getaffinity(Some(thread)) else { return };
+        if own >= CpuSet::MAX_CPU || !before.is_set(own) || before.count() < 2 {
+            return;
+        }
+        let mut others = before;
+        others.unset(own);
+        // Refused, it stays where it is, which costs time only.
+        if sched_setaffinity(Some(thread), &others).is_ok() {
+            let _ = sched_setaffinity(Some(thread), &before);
         }
     }
 }
@@ -79,83 +81,98 @@ mod system {
         std::thread::current().id()
     }
 
-    pub fn move_away(_: &[Thread]) {}
+    pub fn move_away(_: Thread) {}
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use std::hint::spin_loop;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
     use super::*;
 
-    fn only(processor: usize) -> CpuSet {
+    fn set_of(processors: &[usize]) -> CpuSet {
         let mut set = CpuSet::new();
-        set.set(processor);
+        processors.iter().for_each(|processor| set.set(*processor));
         set
     }
 
-    /// Two processors that this thread may use, or none.
-    fn two_processors() -> Option<[usize; 2]> {
+    fn usable() -> Vec<usize> {
         let usable = sched_getaffinity(None).unwrap();
-        let mut places = (0..CpuSet::MAX_CPU).filter(|place| usable.is_set(*place));
-        Some([places.next()?, places.next()?])
+        (0..CpuSet::MAX_CPU).filter(|place| usable.is_set(*place)).collect()
     }
 
-    /// On a thread whose processors are nobody else's: the runner of tests may have one thread for all.
-    fn on_its_own(test: impl FnOnce(usize, usize) + Send) {
-        if let Some([own, other]) = two_processors() {
-            thread::scope(|scope| scope.spawn(|| test(own, other)).join()).unwrap();
-        }
+    /// Runs `test` beside a worker that is parked and computes all the time, first on the processor of `test`, which has that
+    /// one only; and then looks what the worker may use.
+    fn beside_a_worker(of_worker: &[usize], test: impl FnOnce(&Workers, Pid, &AtomicUsize) + Send) {
+        let own = of_worker[0];
+        let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                sched_setaffinity(None, &set_of(&[own])).unwrap();
+                workers.park();
+                while !is_over.load(Ordering::SeqCst) {
+                    ran_on.store(sched_getcpu(), Ordering::SeqCst);
+                }
+                workers.unpark();
+            });
+            let tested = scope.spawn(|| {
+                let began = Instant::now();
+                while ran_on.load(Ordering::SeqCst) != own {
+                    assert!(began.elapsed() < Duration::from_secs(60), "the worker does not begin");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                sched_setaffinity(None, &set_of(&[own])).unwrap();
+                let worker = workers.parked.lock()[0];
+                sched_setaffinity(Some(worker), &set_of(of_worker)).unwrap();
+                test(&workers, worker, &ran_on);
+                assert_eq!(sched_getaffinity(Some(worker)).unwrap(), set_of(of_worker), "what it could use before");
+            });
+            let tested = tested.join();
+            is_over.store(true, Ordering::SeqCst);
+            tested.unwrap();
+        });
+        assert_eq!(workers.parked.into_inner(), []);
     }
 
     #[test]
     fn a_worker_that_waits_for_this_processor_runs_on_another() {
-        on_its_own(|own, other| {
-            let mut both = only(own);
-            both.set(other);
-            let (workers, is_queued) = (Workers::default(), AtomicBool::new(false));
-            let ran_on = AtomicUsize::new(usize::MAX);
-            thread::scope(|scope| {
-                let worker = scope.spawn(|| {
-                    sched_setaffinity(None, &only(own)).unwrap();
-                    workers.park();
-                    is_queued.store(true, Ordering::SeqCst);
-                    // Computes, on the one processor or the other.
-                    while ran_on.load(Ordering::SeqCst) != other {
-                        ran_on.store(sched_getcpu(), Ordering::SeqCst);
-                    }
-                    workers.unpark();
-                    sched_getaffinity(None).unwrap()
-                });
-                while !is_queued.load(Ordering::SeqCst) {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                sched_setaffinity(None, &only(own)).unwrap();
-                let thread = workers.parked.lock()[0];
-                sched_setaffinity(Some(thread), &both).unwrap();
-                while ran_on.load(Ordering::SeqCst) != other {
-                    workers.make_way();
-                    spin_loop();
-                }
-                assert_eq!(worker.join().unwrap(), both, "it may use what it could use before");
-            });
-            assert_eq!(workers.parked.into_inner(), []);
+        let [own, other, ..] = *usable() else { return };
+        beside_a_worker(&[own, other], |workers, _, ran_on| {
+            let began = Instant::now();
+            while ran_on.load(Ordering::SeqCst) != other {
+                assert!(began.elapsed() < Duration::from_secs(60), "the worker stays");
+                workers.make_way();
+            }
         });
     }
 
     #[test]
     fn a_worker_that_may_use_no_other_processor_stays() {
-        on_its_own(|own, _| {
-            let workers = Workers::default();
-            sched_setaffinity(None, &only(own)).unwrap();
-            workers.park();
+        let own = usable()[0];
+        beside_a_worker(&[own], |workers, worker, _| {
             workers.make_way();
-            assert_eq!(sched_getaffinity(None).unwrap(), only(own));
+            assert_ne!(worker, gettid());
+        });
+    }
+
+    /// With two processors nothing can be lost: a worker that may use one is left alone.
+    #[test]
+    fn several_threads_that_make_way_leave_a_worker_what_it_may_use() {
+        let usable = usable();
+        beside_a_worker(&usable, |workers, _, _| {
+            thread::scope(|scope| {
+                for processor in &usable {
+                    scope.spawn(move || {
+                        sched_setaffinity(None, &set_of(&[*processor])).unwrap();
+                        (0..1000).for_each(|_| workers.make_way());
+                    });
+                }
+            });
         });
     }
 }
