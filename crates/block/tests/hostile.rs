@@ -5,7 +5,7 @@
 mod common;
 
 use arrow_buffer::Buffer;
-use common::{InMemory, build, designs, open};
+use common::{InMemory, build, designs, open, texts};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -130,8 +130,13 @@ fn damage_behind_a_good_checksum_never_panics() {
     let mut random = StdRng::seed_from_u64(SEED);
     // Numbers in stretches, of many rows, are there for the dictionaries of pages.
     let tried = [("1023 rows", "", DAMAGES), ("long values", "", DAMAGES), ("Extreme", "", DAMAGES)];
-    for (name, layout, damages) in tried.into_iter().chain([("local", "packed_row", DAMAGES / 3)]) {
-        let table = table(name);
+    let tried = tried.into_iter().chain([("local", "packed_row", DAMAGES / 3)]);
+    let tried: Vec<_> = tried.map(|(name, layout, damages)| (table(name), layout, damages)).collect();
+    // Text that is found by lengths, in long pages too, and by ends.
+    let shapes = [(3, 0..=20, 2_000), (2, 0..=6_000, 100), (5, 0..=20, 1_000)];
+    let of_text = shapes.map(|(columns, bytes, rows)| texts(columns, bytes, rows, &mut random));
+    let tried = tried.into_iter().chain(of_text.map(|table| (table, "packed_row", DAMAGES / 3)));
+    for (table, layout, damages) in tried {
         let model = Model::of(&table);
         let tests = tests_for(&model, &mut random);
         for (_, image) in images(&table).into_iter().filter(|(design, _)| design.starts_with(layout)) {

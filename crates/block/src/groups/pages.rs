@@ -45,8 +45,8 @@ const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
 /// Up to so many rows in a page, about, are fetched before they are read: more follow each other closely.
 const FETCHED_ROWS_MAX: usize = 8;
-/// Lines of a row that are fetched; what follows the processor guesses.
-const FETCHED_LINES_MAX: usize = 4;
+/// Lines of a row, or of a value of it, that are fetched; what follows the processor guesses.
+pub(crate) const FETCHED_LINES_MAX: usize = 4;
 
 /// The parsed first part of a head.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +16,29 @@ use roaring::RoaringBitmap;
 use taut_block::{
     Beside, Block, BlockBuilder, BlockImage, Extreme, SectionEntry, SectionError, Sections, SegmentReader, Selection,
 };
-use taut_testkit::Model;
+use taut_testkit::{Model, TestTable, array_of};
 use taut_types::{
-    Abstraction, ColumnIndex, ColumnTest, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout,
-    LogicalType, RowTest, Schema, SortColumn, TableDesign, UnlessNull, key_at,
+    Abstraction, Column, ColumnIndex, ColumnTest, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key,
+    Layout, LogicalType, RowTest, Schema, SortColumn, TableDesign, UnlessNull, key_at,
 };
+
+/// A table of text, each value of which has so many bytes; those of every second column are sometimes null.
+pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: &mut StdRng) -> TestTable {
+    let is_nullable = |column: usize| column % 2 == 1;
+    let column = |column: usize| Column::new(format!("c{column}"), LogicalType::Bytea, is_nullable(column));
+    let schema = Schema::new((0..columns).map(column).collect()).unwrap();
+    let mut values = |column: usize| {
+        let value = |random: &mut StdRng| {
+            let length = random.random_range(bytes.clone());
+            Key::Bytes((0..length).map(|_| random.random::<u8>()).collect())
+        };
+        let keys = (0..rows).map(|row| (!is_nullable(column) || row % 7 != 3).then(|| value(random)));
+        array_of(&keys.collect::<Vec<_>>(), LogicalType::Bytea)
+    };
+    let arrays = (0..columns).map(&mut values).collect();
+    let batches = vec![RecordBatch::try_new(schema.arrow(), arrays).unwrap()];
+    TestTable { name: format!("{columns} columns of {bytes:?} bytes"), schema, batches }
+}
 
 /// Sections in memory, and extremes beside them. Counts how often each section is asked for.
 pub struct InMemory {

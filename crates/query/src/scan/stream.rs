@@ -25,8 +25,9 @@ use super::work::{Morsel, SegmentPlace, WorkQueue, rows_of};
 use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
-/// How long a partition reads before others have a turn: some segments, of which most take some microseconds each. A turn
-/// costs both processors: the runtime wakes an idle worker for the rest of the partition, which then finds it taken.
+/// How long a partition reads before others have a turn: some segments, of which most take some microseconds each. Turns are
+/// not for nothing: the runtime wakes an idle worker for the rest of this partition, which takes a processor from others and
+/// finds that there is nothing to do.
 pub(super) const TURN: Duration = Duration::from_millis(2);
 
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.

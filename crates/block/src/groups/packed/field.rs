@@ -33,7 +33,7 @@ use taut_encoding::Chunk;
 use taut_types::LogicalType;
 
 use super::bits::mask;
-use super::lengths::{Anchors, Length, Lengths};
+use super::lengths::{Length, Lengths};
 use super::symbols::Symbols;
 use crate::error::Corrupt;
 use crate::groups::output::wrong;
@@ -44,6 +44,8 @@ pub(crate) const NULLABLE: u8 = 1;
 pub(crate) const OVERFLOW: u8 = 2;
 pub(crate) const PLAIN: u8 = 4;
 pub(crate) const LENGTHS: u8 = 8;
+/// More than a column of a segment can take.
+const STORED_BYTES_MAX: u64 = 1 << 40;
 /// A group has at most so many columns, and no more sets.
 const SET_MAX: u32 = 16_384;
 
@@ -157,8 +159,9 @@ impl Record {
             table_length: u32_at(bytes, 32),
             stored_bytes: u64_at(bytes, 40),
         };
-        let zeros = bytes[3] == 0 && bytes[36..40] == [0; 4] && record.flags <= NULLABLE | OVERFLOW | PLAIN | LENGTHS;
-        zeros.then_some(record)
+        let zeros = bytes[3] == 0 && bytes[36..40] == [0; 4];
+        let known = record.flags <= NULLABLE | OVERFLOW | PLAIN | LENGTHS;
+        (zeros && known && record.stored_bytes <= STORED_BYTES_MAX).then_some(record)
     }
 
     /// Whether a field of this kind can have what the record says.
@@ -281,10 +284,10 @@ fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
 }
 
 impl Field {
-    /// The anchors of pages, where values are found by lengths.
-    pub fn anchors(&self) -> Option<Anchors> {
+    /// Where values are found by lengths.
+    pub fn lengths(&self) -> Option<&Lengths> {
         match &self.values {
-            FieldValues::Inline { begins: Begins::ByLengths(lengths), .. } => Some(lengths.anchors),
+            FieldValues::Inline { begins: Begins::ByLengths(lengths), .. } => Some(lengths),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! page     │ head │ dictionaries │ tuple 0 │ tuple 1 │ ... │ anchor 0 │ anchor 1 │ ... │ heap │ zeros │
-//!                                                            u16 in pages of up to 64 KiB, else u32
+//!                                                            u16 where page_bytes are up to 64 KiB, else u32
 //! ```
 //!
 //! The more inline fields a tuple has the fewer tuples a group: no value is more than [`GROUP_LENGTHS`] lengths behind its anchor.
@@ -63,7 +63,7 @@ impl Anchors {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     pub anchors: Anchors,
-    /// Of all inline fields, which come first.
+    /// Of all inline fields of the piece, of which there are `count`.
     fields: [Length; FIELDS_MAX],
     count: usize,
     /// The place of this field among them.
@@ -117,6 +117,14 @@ impl Lengths {
         padded[..fields.len()].copy_from_slice(fields);
         let count = fields.len();
         Some((0..count).map(move |own| Self { anchors, fields: padded, count, own }))
+    }
+
+    /// The share of this field in the anchors of pages that end at these rows.
+    pub fn anchor_bytes(&self, page_ends: &[u32]) -> u64 {
+        let starts = std::iter::once(&0).chain(page_ends);
+        let of_page = |(start, end): (&u32, &u32)| self.anchors.bytes_of((end - start) as usize);
+        let bytes: usize = starts.zip(page_ends).map(of_page).sum();
+        (bytes / self.count + if self.own == 0 { bytes % self.count } else { 0 }) as u64
     }
 
     /// Where in the heap the value of a tuple lies; a page that is damaged may have less.

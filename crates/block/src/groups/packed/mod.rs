@@ -98,7 +98,7 @@ impl<'a> PackedPiece<'a> {
         let fields = field::parse_fields(head, directory.fields.clone(), directory.tables_at, tuples, types)
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         let sets = fields.iter().filter_map(Field::set).max().map_or(0, |last| last + 1);
-        let anchors = fields.iter().find_map(Field::anchors);
+        let anchors = fields.iter().find_map(Field::lengths).map(|lengths| lengths.anchors);
         Ok(Self { pages, directory, fields, anchors, sets, found: vec![] })
     }
 
@@ -306,7 +306,7 @@ impl<'a> PackedPiece<'a> {
         let field = &self.fields[place];
         let record = &field.record;
         let rows = self.directory.page_ends.last().copied().unwrap_or(0);
-        let anchors = field.anchors().map_or(0, |anchors| anchors.bytes_of(rows as usize) as u64);
+        let anchors = field.lengths().map_or(0, |lengths| lengths.anchor_bytes(&self.directory.page_ends));
         let bits = record.bits() as u64 * u64::from(rows);
         let bytes = bits.div_ceil(8) + anchors + record.stored_bytes + u64::from(record.table_length);
         let plain = record.flags & PLAIN != 0;

@@ -134,7 +134,7 @@ pub(crate) fn plan(
 pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> Result<usize, BuildError> {
     let mut budget = DICTIONARY_BYTES_MAX;
     let plan = plan(values, choice, name, &mut budget)?;
-    let (end_bits, heap_bytes) = match (&plan.source, &values.keys) {
+    let (more_bits, heap_bytes) = match (&plan.source, &values.keys) {
         (Source::Inline(compressor), Keys::Bytes(views)) => {
             let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| compressed(compressor, views));
             let stored = |plain: usize| plain.saturating_mul(after) / before.max(1);
@@ -145,7 +145,7 @@ pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> 
         }
         _ => (0, 0),
     };
-    Ok((values.rows() * (plan.record.bits() + end_bits)).div_ceil(8) + plan.table.len() + heap_bytes)
+    Ok((values.rows() * (plan.record.bits() + more_bits)).div_ceil(8) + plan.table.len() + heap_bytes)
 }
 
 fn plan_numbers(

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
-use taut_encoding::prefetch;
+use taut_encoding::{LINE_BYTES, prefetch};
 
 use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
 use super::field::{Begins, Field, FieldValues};
@@ -13,7 +13,7 @@ use super::{PAGE_HEAD_BYTES, PackedPiece, Page};
 use crate::BlockError;
 use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
-use crate::groups::pages::u32_at;
+use crate::groups::pages::{FETCHED_LINES_MAX, u32_at};
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
@@ -129,7 +129,8 @@ impl PackedPiece<'_> {
             let field = &self.fields[place];
             rows.each(|row| {
                 let value = page.find(field, row);
-                prefetch(heap.get(value.clone()).unwrap_or_default());
+                let bytes = heap.get(value.clone()).unwrap_or_default();
+                prefetch(&bytes[..bytes.len().min(FETCHED_LINES_MAX * LINE_BYTES)]);
                 found.push(value);
             });
         }

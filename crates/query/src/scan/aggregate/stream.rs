@@ -230,6 +230,7 @@ pub fn open(
                 for batch in table.take()? {
                     yield batch.record_output(&metrics.baseline);
                 }
+                yielded = Instant::now();
             }
             // Whoever cancels, or waits for this thread, has a chance in between.
             if yielded.elapsed() >= TURN {
