@@ -32,7 +32,7 @@ def machine(threads):
             instructions = set(line.split(":", 1)[1].split())
             break
     # Those that decide which loops run.
-    names = {"AVX-512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512vbmi2"}, "AVX2": {"avx2"}}
+    names = {"AVX-512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512_vbmi2"}, "AVX2": {"avx2"}}
     vectors = next((name for name, needed in names.items() if needed <= instructions), "neither AVX2 nor AVX-512")
     for line in pathlib.Path("/proc/meminfo").read_text().split("\n"):
         if line.startswith("MemTotal"):
