@@ -30,4 +30,4 @@ pub use predicate::{add_test, comparison, key_of, list_test, map_columns, transl
 pub use reader::{Output, Reader};
 pub use size::{batch_rows_of, rows_of};
 pub use source::ScanSource;
-pub use stream::block_error;
+pub use stream::{Turn, block_error};

@@ -11,6 +11,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterTracking};
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::prelude::SessionConfig;
 use taut_block::{BlockError, TestHistory};
 use taut_store::OpenBlock;
 use taut_types::Predicate;
@@ -25,10 +26,29 @@ use super::work::{Morsel, SegmentPlace, WorkQueue, rows_of};
 use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
-/// How long a partition reads before others have a turn: some segments, of which most take some microseconds each. Turns are
-/// not for nothing: the runtime wakes an idle worker for the rest of this partition, which takes a processor from others and
-/// finds that there is nothing to do.
-pub(super) const TURN: Duration = Duration::from_millis(2);
+/// How long a partition reads before others have a turn: some segments, of which most take some microseconds each. It is in
+/// the context of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(Duration);
+
+impl Turn {
+    /// Where other operators wait for their turn, such as the other side of a join.
+    pub const AMONG_OPERATORS: Self = Self(Duration::from_micros(200));
+    /// Of a plan that hands on what a scan reads, whose partitions do not wait for each other. Turns are not for nothing: the
+    /// runtime wakes an idle worker for the rest of this partition, which takes a processor from others and finds that there is
+    /// nothing to do.
+    pub const ALONE: Self = Self(Duration::from_millis(2));
+
+    /// That of a query.
+    pub(super) fn of(config: &SessionConfig) -> Self {
+        config.get_extension::<Self>().map_or(Self::AMONG_OPERATORS, |turn| *turn)
+    }
+
+    /// Whether it is over, begun then.
+    pub(super) fn is_over(self, began: Instant) -> bool {
+        began.elapsed() >= self.0
+    }
+}
 
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.
 pub(super) struct Conditions<'a> {
@@ -84,6 +104,7 @@ pub fn open(
     let batch_rows = context.session_config().batch_size();
     let config = context.session_config();
     let (progress, workers) = (config.get_extension::<ScanProgress>(), config.get_extension::<Workers>());
+    let turn = Turn::of(config);
     let schema = Arc::clone(&source.output);
     let source = source.clone();
     let stream = try_stream! {
@@ -150,7 +171,7 @@ pub fn open(
             running.stop();
             // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between, and
             // so have batches of other partitions.
-            if yielded.elapsed() >= TURN {
+            if turn.is_over(yielded) {
                 tokio::task::yield_now().await;
                 yielded = Instant::now();
             }

@@ -402,6 +402,9 @@ fn start_query(
         let rows = rows.max(config.batch_size());
         config = config.with_batch_size(rows);
     }
+    if handed_on.is_some() {
+        config.set_extension(Arc::new(scan::Turn::ALONE));
+    }
     // Functions are looked up by name in plans that come from elsewhere, and only there.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());

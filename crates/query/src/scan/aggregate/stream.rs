@@ -22,7 +22,7 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
-use super::super::stream::{Conditions, TURN, block_error, open_block};
+use super::super::stream::{Conditions, Turn, block_error, open_block};
 use super::super::work::{Morsel, WorkQueue, rows_of};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
@@ -195,7 +195,7 @@ pub fn open(
     let mut metrics = Metrics::new(metrics, partition);
     let stream = try_stream! {
         let config = context.session_config();
-        let progress = config.get_extension::<ScanProgress>();
+        let (progress, turn) = (config.get_extension::<ScanProgress>(), Turn::of(config));
         if let Some(workers) = config.get_extension::<Workers>() {
             workers.make_way();
         }
@@ -233,7 +233,7 @@ pub fn open(
                 yielded = Instant::now();
             }
             // Whoever cancels, or waits for this thread, has a chance in between.
-            if yielded.elapsed() >= TURN {
+            if turn.is_over(yielded) {
                 tokio::task::yield_now().await;
                 yielded = Instant::now();
             }
