@@ -167,6 +167,9 @@ impl<L: Lane> LaneTest<L> {
 
     /// Clears the bits of lanes that fail; bits past the last lane are then undefined.
     fn keep(&self, source: Source<L>, selected: &mut [VectorBits]) {
+        if L::keep_narrow(&source, |lane| self.admits(lane), selected) {
+            return;
+        }
         let predicate = match &self.kind {
             Kind::Range { low, span } => Some(Predicate::Range { low: *low, span: *span }),
             Kind::Few(values) => Some(Predicate::Few(values)),

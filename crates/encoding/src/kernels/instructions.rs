@@ -11,7 +11,8 @@ pub enum Instructions {
     Portable = 1,
     /// AVX2, and with it BMI1 and POPCNT: vectors of 32 bytes.
     Avx2 = 2,
-    /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits.
+    /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits. With
+    /// them GFNI, which every machine has that has those.
     Avx512 = 3,
 }
 
@@ -35,6 +36,7 @@ impl Instructions {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vbmi")
                 && is_x86_feature_detected!("avx512vbmi2")
+                && is_x86_feature_detected!("gfni")
                 && has_avx2
             {
                 return Self::Avx512;

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use crate::VECTOR_ROWS;
 use crate::kernels::MASK_WORDS;
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::{Instructions, avx2, avx512, gather};
+use crate::kernels::{Instructions, avx2, avx512, gather, narrow};
 
 /// Where the lanes of vectors stand.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,11 @@ pub(crate) trait Keep: Sized {
         false
     }
 
+    /// As [`Keep::keep`], of packed numbers of so few bits that it can be asked for each number whether it passes.
+    fn keep_narrow(_: &Source<Self>, _passes: impl Fn(Self) -> bool, _: &mut [VectorBits]) -> bool {
+        false
+    }
+
     /// Unpacks a vector, each number with `base` added, modulo the lane. Returns false where it has no loop for that, and
     /// has done nothing; else all is written.
     ///
@@ -88,24 +93,17 @@ impl Keep for u128 {}
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! keep {
-    ($lane:ident, $module:ident, $gather:ident) => {
+    ($lane:ident, $module:ident, $gather:ident $(, $narrow:item)?) => {
         impl Keep for $lane {
+            $($narrow)?
+
             fn keep(
                 source: &Source<Self>,
                 predicate: &Predicate<Self>,
                 negated: bool,
                 selected: &mut [VectorBits],
             ) -> bool {
-                match source {
-                    Source::Packed { width, packed } => {
-                        assert!((1..=Self::BITS as usize).contains(width), "a number has its bits");
-                        let bytes = width * VECTOR_ROWS / 8 * selected.len();
-                        assert!(size_of_val(*packed) >= bytes, "a packed vector is cut off");
-                    }
-                    Source::Plain(lanes) | Source::Floats(lanes) => {
-                        assert!(lanes.len().div_ceil(VECTOR_ROWS) >= selected.len(), "lanes are cut off");
-                    }
-                }
+                source.check(selected.len());
                 match Instructions::current() {
                     Instructions::Portable => false,
                     // SAFETY: the set in use is one that the machine has.
@@ -151,7 +149,25 @@ macro_rules! keep {
     };
 }
 #[cfg(target_arch = "x86_64")]
-keep!(u8, bytes, gather_8);
+keep!(
+    u8,
+    bytes,
+    gather_8,
+    fn keep_narrow(source: &Source<u8>, passes: impl Fn(u8) -> bool, selected: &mut [VectorBits]) -> bool {
+        match source {
+            Source::Packed { width: width @ ..=narrow::WIDTH_MAX, packed }
+                if Instructions::current() == Instructions::Avx512 =>
+            {
+                source.check(selected.len());
+                let passes = std::array::from_fn(|number| passes(number as u8));
+                // SAFETY: the set in use is one that the machine has, and with these instructions it has GFNI.
+                unsafe { narrow::keep(*width, packed, &passes, selected) };
+                true
+            }
+            _ => false,
+        }
+    }
+);
 #[cfg(target_arch = "x86_64")]
 keep!(u16, halves, gather_16);
 #[cfg(target_arch = "x86_64")]
@@ -167,6 +183,23 @@ mod others {
 }
 
 impl<'a, L> Source<'a, L> {
+    /// Checks that there are so many vectors.
+    ///
+    /// # Panics
+    /// When there are fewer, or packed numbers have no bits or more than the lane.
+    #[cfg(target_arch = "x86_64")]
+    fn check(&self, vectors: usize) {
+        match self {
+            Self::Packed { width, packed } => {
+                assert!((1..=8 * size_of::<L>()).contains(width), "a number has its bits");
+                assert!(size_of_val(*packed) >= width * VECTOR_ROWS / 8 * vectors, "a packed vector is cut off");
+            }
+            Self::Plain(lanes) | Self::Floats(lanes) => {
+                assert!(lanes.len().div_ceil(VECTOR_ROWS) >= vectors, "lanes are cut off");
+            }
+        }
+    }
+
     /// Some of the vectors.
     pub(crate) fn vectors(&self, vectors: std::ops::Range<usize>) -> Self {
         let rows = |lanes: &'a [L]| &lanes[vectors.start * VECTOR_ROWS..lanes.len().min(vectors.end * VECTOR_ROWS)];

@@ -6,6 +6,8 @@
 //! since the machine then does not guess what will be read next. The bits of a row have their place among the
 //! sixteen words of the vector's.
 //!
+//! Numbers of up to three bits are tested without unpacking where a machine has GFNI (`narrow.rs`).
+//!
 //! Unpacking and the test on a range, which is most tests, are compiled once for each width up to 63 bits: shifts and
 //! masks are then constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes
 //! half the speed: the machine guesses better.

@@ -16,6 +16,8 @@ mod keep;
 #[cfg(target_arch = "x86_64")]
 mod loops;
 mod masks;
+#[cfg(target_arch = "x86_64")]
+mod narrow;
 mod positions;
 mod prefetch;
 mod views;

@@ -1,0 +1,195 @@
+//! Tests on packed numbers of up to three bits, which are not unpacked for it.
+//!
+//! A test on so few bits is a table of up to eight entries. All numbers of a lane are one, two or three bytes, and its
+//! eight rows pass or fail in a byte: an instruction on bytes works on several hundred numbers.
+//!
+//! ```text
+//! bytes of 64 lanes    bits r * width .. (r + 1) * width of a lane's bytes are row r
+//!   the test           a byte per lane, with a bit for each row that passes
+//!   transposed         of each eight lanes a byte for each row, with a bit for each lane that passes
+//!   bytes in order     the bits of 64 lanes of a row are a word of the mask
+//! ```
+//!
+//! What transposes is an instruction of GFNI that multiplies matrices of 8 x 8 bits: eight bytes are one.
+
+use std::arch::x86_64::*;
+
+use crate::VECTOR_ROWS;
+use crate::kernels::VectorBits;
+
+/// Greatest width.
+pub(super) const WIDTH_MAX: usize = 3;
+
+/// What numbers pass a test: those of up to [`WIDTH_MAX`] bits.
+pub(super) type Passes = [bool; 1 << WIDTH_MAX];
+
+/// Bytes of a register.
+const BYTES: usize = 64;
+/// Bytes of the words of a row.
+const ROW_BYTES: usize = VECTOR_ROWS / 8;
+
+/// What eight bytes are multiplied by to be transposed: byte `r` of the product is of the bits of row `r`, whose place this
+/// byte says.
+const IDENTITY: u64 = 0x8040_2010_0804_0201;
+
+/// As the identity, for rows that stand in the order 0, 4, 1, 5, 2, 6, 3, 7.
+const EVEN_ROWS_FIRST: u64 = 0x8020_0802_4010_0401;
+
+/// A byte for each of a register, computed from its place.
+macro_rules! bytes {
+    ($place:ident => $byte:expr) => {{
+        let (mut bytes, mut $place) = ([0; BYTES], 0);
+        while $place < BYTES {
+            bytes[$place] = ($byte) as u8;
+            $place += 1;
+        }
+        bytes
+    }};
+}
+
+/// Reverses each eight bytes: a product has the first byte of its matrix in its highest bits.
+static REVERSE: [u8; BYTES] = bytes!(place => (place % 16) ^ 7);
+
+/// Where the bytes of the mask's words stand in two registers of transposed bits, for eight words each. Word `w` has row
+/// `w / 2`, and in it the lanes of register `w % 2`, of which each eight have eight bytes, one for each row.
+static PLACES: [[u8; BYTES]; 2] = [
+    bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16),
+    bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16 + 4),
+];
+
+/// The second of two rows of three bits.
+static SECONDS: [u8; BYTES] = bytes!(place => place / 8);
+
+/// Two rows of three bits, by four bits of the byte in which they end, and above them two of the byte before it.
+static TWO_AND_FOUR: [u8; BYTES] = bytes!(place => place % 16 * 4 + place / 16);
+
+/// Two rows of three bits, by two bits of the byte in which they end, and above them four of the byte before it.
+static FOUR_AND_TWO: [u8; BYTES] = bytes!(place => place % 4 * 16 + place / 4);
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn load(bytes: &[u8; BYTES]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn load_words(words: &[u64; 8]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn store_words(bits: __m512i, words: &mut [u64; 8]) {
+    // SAFETY: the array has the 64 bytes that are written, at any alignment.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), bits) };
+}
+
+/// Where the first has ones the second, else the third.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn choose(bits: __m512i, ones: __m512i, zeros: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0xca>(bits, ones, zeros)
+}
+
+/// Clears the bits of packed numbers that do not pass.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+pub(super) fn keep(width: usize, packed: &[u8], passes: &Passes, selected: &mut [VectorBits]) {
+    match width {
+        1 => keep_rows::<1, { ROW_BYTES }>(packed, passes, selected),
+        2 => keep_rows::<2, { 2 * ROW_BYTES }>(packed, passes, selected),
+        3 => keep_rows::<3, { 3 * ROW_BYTES }>(packed, passes, selected),
+        width => unreachable!("{width} bits are unpacked"),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
+    packed: &[u8],
+    passes: &Passes,
+    selected: &mut [VectorBits],
+) {
+    let tables = if WIDTH == 3 { tables_of_two(passes) } else { tables_of_one(passes) };
+    let (places, reverse) = ([load(&PLACES[0]), load(&PLACES[1])], load(&REVERSE));
+    // Rows of two bits are put in order as they are transposed.
+    let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_ROWS_FIRST } else { IDENTITY } as i64);
+    for (packed, selected) in packed.as_chunks::<PACKED_BYTES>().0.iter().zip(selected) {
+        let [low, high] = selected.as_chunks_mut::<8>().0 else { unreachable!("a mask has sixteen words") };
+        let before = [load_words(low), load_words(high)];
+        let any = _mm512_or_si512(before[0], before[1]);
+        if _mm512_test_epi64_mask(any, any) == 0 {
+            continue;
+        }
+        // All are loaded before the first is used, in the order in which memory gives them.
+        let mut bytes = [[_mm512_setzero_si512(); 2]; WIDTH];
+        for (register, bytes) in bytes.as_flattened_mut().iter_mut().zip(packed.as_chunks().0) {
+            *register = load(bytes);
+        }
+        let mut transposed = [_mm512_setzero_si512(); 2];
+        for (half, transposed) in transposed.iter_mut().enumerate() {
+            let bytes = bytes.map(|bytes| bytes[half]);
+            let passing = match WIDTH {
+                1 => choose(bytes[0], tables[1], tables[0]),
+                2 => pass_two_bits(bytes[0], bytes[1], tables),
+                _ => pass_three_bits(bytes[0], bytes[1], bytes[2], tables),
+            };
+            *transposed = _mm512_gf2p8affine_epi64_epi8::<0>(rows, _mm512_shuffle_epi8(passing, reverse));
+        }
+        for ((words, before), places) in [low, high].into_iter().zip(before).zip(places) {
+            store_words(
+                _mm512_and_si512(before, _mm512_permutex2var_epi8(transposed[0], places, transposed[1])),
+                words,
+            );
+        }
+    }
+}
+
+/// For each number of up to two bits, ones where it passes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn tables_of_one(passes: &Passes) -> [__m512i; 4] {
+    [0, 1, 2, 3].map(|number| _mm512_set1_epi8(-i8::from(passes[number])))
+}
+
+/// Of lanes of rows of two bits, those that pass: rows 0, 4, 1, 5 and so on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn pass_two_bits(first: __m512i, second: __m512i, entries: [__m512i; 4]) -> __m512i {
+    // The low bits of the first byte's rows, and between them those of the second byte's; then their high bits. Bits of a
+    // neighbour come where none is chosen.
+    let even = _mm512_set1_epi8(0x55);
+    let low = choose(even, first, _mm512_slli_epi16::<1>(second));
+    let high = choose(even, _mm512_srli_epi16::<1>(first), second);
+    choose(high, choose(low, entries[3], entries[2]), choose(low, entries[1], entries[0]))
+}
+
+/// For each two rows of three bits, which of them pass, by their six bits in the order of [`pass_three_bits`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn tables_of_two(passes: &Passes) -> [__m512i; 4] {
+    let first = _mm512_set1_epi64(i64::from_le_bytes(passes.map(u8::from)));
+    let second = _mm512_permutexvar_epi8(load(&SECONDS), first);
+    let both = _mm512_or_si512(first, _mm512_slli_epi16::<1>(second));
+    [
+        both,
+        _mm512_slli_epi16::<2>(_mm512_permutexvar_epi8(load(&TWO_AND_FOUR), both)),
+        _mm512_slli_epi16::<4>(_mm512_permutexvar_epi8(load(&FOUR_AND_TWO), both)),
+        _mm512_slli_epi16::<6>(both),
+    ]
+}
+
+/// Of lanes of rows of three bits, those that pass. Tables are looked up by the lowest six bits of a byte.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn pass_three_bits(first: __m512i, second: __m512i, third: __m512i, tables: [__m512i; 4]) -> __m512i {
+    let two_and_four = choose(_mm512_set1_epi8(0x0f), second, _mm512_srli_epi16::<2>(first));
+    let four_and_two = choose(_mm512_set1_epi8(0x03), third, _mm512_srli_epi16::<2>(second));
+    let rows_0_1 = _mm512_permutexvar_epi8(first, tables[0]);
+    let rows_2_3 = _mm512_permutexvar_epi8(two_and_four, tables[1]);
+    let rows_4_5 = _mm512_permutexvar_epi8(four_and_two, tables[2]);
+    let rows_6_7 = _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(third), tables[3]);
+    _mm512_or_si512(_mm512_or_si512(rows_0_1, rows_2_3), _mm512_or_si512(rows_4_5, rows_6_7))
+}
