@@ -155,12 +155,25 @@ fn other_cases() -> Vec<(&'static str, Chunk, Test)> {
     let (big, packed) = (LogicalType::BigInt, Choice::Forced(Encoding::BitPacked));
     let width = |width| chunk_of(&of_width(width), big, packed);
     let far_apart = |entries| chunk_of(&i64s(|row| random(random(row) as usize % entries) as i64), big, Choice::Auto);
+    let outliers = || {
+        let value = |row: usize| if row % 100 == 7 { random(row) >> 20 } else { random(row) & 63 };
+        chunk_of(&i64s(|row| value(row) as i64), big, Choice::Forced(Encoding::Patched))
+    };
+    // About as many of each number as of all that are greater.
+    let skewed =
+        || chunk_of(&i64s(|row| (u64::MAX / (random(row) | 1)) as i64), big, Choice::Forced(Encoding::Patched));
+    let decimals = || {
+        let array: ArrayRef =
+            Arc::new((0..ROWS).map(|row| Some((random(row) % 500) as f64 / 10.0)).collect::<Float64Array>());
+        chunk_of(&array, LogicalType::Double, Choice::Forced(Encoding::Alp))
+    };
     let middle = range(0, i128::from(i64::MAX / 5));
     vec![
         ("plain i32, range", chunk_of(&integers, LogicalType::Integer, Choice::Plain), range(0, 400_000_000)),
         ("plain i64, range", chunk_of(&i64s(|row| random(row) as i64), big, Choice::Plain), middle.clone()),
         ("plain f64, range", chunk_of(&floats, LogicalType::Double, Choice::Plain), range(key(1e18), key(2e18))),
         ("plain i64, 3 values", chunk_of(&i64s(|row| random(row) as i64), big, Choice::Plain), list(&[5, 17, 99])),
+        ("width 2, 2 values", width(2), list(&[0, 3])),
         ("width 6, not in range", width(6), tenth(6)),
         ("width 6, 3 values", width(6), list(&[5, 17, 40])),
         ("width 6, 9 values", width(6), list(&[5, 7, 9, 11, 13, 15, 17, 19, 40])),
@@ -169,6 +182,9 @@ fn other_cases() -> Vec<(&'static str, Chunk, Test)> {
         ("width 20, 3 values", width(20), list(&[5, 17, 40])),
         ("width 20, 20 values close", width(20), list(&near)),
         ("width 20, 20 values far apart", width(20), list(&far)),
+        ("width 6 and 1 % of exceptions, range", outliers(), tenth(6)),
+        ("width 3 and 8 % marked exceptions, range", skewed(), range(2, 9)),
+        ("alp of width 9, range", decimals(), range(key(10.0), key(15.0))),
         ("dictionary of 77 i64, range", far_apart(77), middle.clone()),
         (
             "run_length of 50 rows, range",

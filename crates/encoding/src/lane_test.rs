@@ -86,6 +86,11 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
+    /// Passes this lane alone.
+    pub(crate) fn equal_to(lane: L) -> Self {
+        Self { kind: Kind::Range { low: lane, span: L::default() }, negated: false }
+    }
+
     /// The test on codes whose entries pass where the flag of the code is set. Codes past the flags fail.
     pub(crate) fn of_flags(flags: impl ExactSizeIterator<Item = bool>) -> Self {
         let flags: Vec<u8> = flags.map(u8::from).collect();
@@ -151,11 +156,7 @@ impl<L: Lane> LaneTest<L> {
         }
         let whole = rows.start.div_ceil(VECTOR_ROWS)..rows.end / VECTOR_ROWS;
         let mut edge = |rows: Range<usize>| {
-            filter_vectors(rows, selection, |vector| {
-                let mut bits = [[u64::MAX; MASK_WORDS]];
-                self.keep(source.vectors(vector..vector + 1), &mut bits);
-                bits[0]
-            });
+            filter_vectors(rows, selection, |vector| self.mask_of(source.vectors(vector..vector + 1)));
         };
         if whole.is_empty() {
             return edge(rows);
@@ -163,6 +164,13 @@ impl<L: Lane> LaneTest<L> {
         edge(rows.start..whole.start * VECTOR_ROWS);
         edge(whole.end * VECTOR_ROWS..rows.end);
         self.keep(source.vectors(whole.clone()), selection.vectors_mut(whole));
+    }
+
+    /// One bit per lane of a source of one vector; bits past the last lane are undefined.
+    pub(crate) fn mask_of(&self, vector: Source<L>) -> [u64; MASK_WORDS] {
+        let mut bits = [[u64::MAX; MASK_WORDS]];
+        self.keep(vector, &mut bits);
+        bits[0]
     }
 
     /// Clears the bits of lanes that fail; bits past the last lane are then undefined.
@@ -206,7 +214,7 @@ impl<L: Lane> LaneTest<L> {
     }
 
     /// One bit per lane of a packed vector.
-    pub(crate) fn mask_packed(&self, width: usize, packed: &[L]) -> [u64; MASK_WORDS] {
+    fn mask_packed(&self, width: usize, packed: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
         if let Kind::Range { low, span } = &self.kind {
             let (low, span) = (*low, *span);

@@ -12,7 +12,7 @@ pub enum Instructions {
     /// AVX2, and with it BMI1 and POPCNT: vectors of 32 bytes.
     Avx2 = 2,
     /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits. With
-    /// them GFNI, which every machine has that has those.
+    /// them GFNI and BMI2, which every machine has that has those.
     Avx512 = 3,
 }
 
@@ -37,6 +37,7 @@ impl Instructions {
                 && is_x86_feature_detected!("avx512vbmi")
                 && is_x86_feature_detected!("avx512vbmi2")
                 && is_x86_feature_detected!("gfni")
+                && is_x86_feature_detected!("bmi2")
                 && has_avx2
             {
                 return Self::Avx512;

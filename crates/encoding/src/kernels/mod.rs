@@ -9,6 +9,7 @@ mod avx2;
 mod avx512;
 mod bit_packing;
 mod compress;
+mod deposit;
 #[cfg(target_arch = "x86_64")]
 mod gather;
 mod instructions;
@@ -28,6 +29,7 @@ pub(crate) use bit_packing::{
     unpack_lanes, unpack_row,
 };
 pub(crate) use compress::{Compress, compress};
+pub(crate) use deposit::deposit;
 pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes, word_of_bytes};

@@ -23,7 +23,6 @@ use taut_types::{Test, f32_from_key, f32_to_key, f64_from_key, f64_to_key};
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::lane_test::LaneTest;
 use crate::native::Native;
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::packed::{self, Packed};
@@ -213,9 +212,12 @@ impl Alp {
 
     /// Clears the rows of a range that fail a test.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let keys = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
-        let correct = |vector, mask: &mut _| self.exceptions.correct_mask(&keys, vector, mask);
-        self.integers.filter_corrected(&self.test_on_integers(test), negated, rows, selection, correct);
+        let on_integers = self.test_on_integers(test);
+        if self.exceptions.len() == 0 {
+            return self.integers.filter(&on_integers, negated, rows, selection);
+        }
+        let correct = self.exceptions.correct_masks(test, negated, rows.clone());
+        self.integers.filter_corrected(&on_integers, negated, rows, selection, correct);
     }
 
     /// The test on integers that says the same as a test on keys: rounding keeps the order of products with a

@@ -12,14 +12,14 @@
 use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
+use taut_types::Test;
 
-use crate::VECTOR_ROWS;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::{MASK_WORDS, wide};
-use crate::lane_test::LaneTest;
 use crate::native::Native;
 use crate::numbers::packed::width_of;
 use crate::numbers::plain::{self, Plain};
+use crate::{Bitmap, VECTOR_ROWS};
 
 /// Bits of an exception besides its number.
 const ROW_BITS: usize = 16;
@@ -98,15 +98,29 @@ impl Exceptions {
         }
     }
 
-    /// Sets the bits of the exceptions of a vector by a test on them.
-    pub(crate) fn correct_mask(&self, test: &LaneTest<u128>, vector: usize, mask: &mut [u64; MASK_WORDS]) {
-        let first = vector * VECTOR_ROWS;
-        for (place, number) in self.within(first..first + VECTOR_ROWS) {
-            let bit = 1 << (place % 64);
-            if test.admits(number as u128) {
-                mask[place / 64] |= bit;
-            } else {
-                mask[place / 64] &= !bit;
+    /// What sets the bits of exceptions in the masks of vectors, by a test on them. It is given the vectors of a range of
+    /// rows, or some of them, in order.
+    pub(crate) fn correct_masks(
+        &self,
+        test: &Test,
+        negated: bool,
+        rows: Range<usize>,
+    ) -> impl FnMut(usize, &mut [u64; MASK_WORDS]) {
+        let first_row = rows.start - rows.start % VECTOR_ROWS;
+        let mut next = self.rows.partition_point(|row| usize::from(*row) < first_row);
+        let end = self.rows.partition_point(|row| usize::from(*row) < rows.end).max(next);
+        let mut passing = Bitmap::all_set(self.rows.len());
+        self.numbers.filter(test, negated, next..end, &mut passing);
+        move |vector, mask| {
+            let first = vector * VECTOR_ROWS;
+            while let Some(row) = self.rows[next..end].first().map(|row| usize::from(*row))
+                && row < first + VECTOR_ROWS
+            {
+                if let Some(place) = row.checked_sub(first) {
+                    let (word, bit) = (&mut mask[place / 64], place % 64);
+                    *word = *word & !(1 << bit) | u64::from(passing.get(next)) << bit;
+                }
+                next += 1;
             }
         }
     }

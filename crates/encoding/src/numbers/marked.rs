@@ -18,7 +18,7 @@ use taut_types::{Encoding, Test};
 
 use crate::encode::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::kernels::MASK_WORDS;
+use crate::kernels::{MASK_WORDS, deposit};
 use crate::native::Native;
 use crate::numbers::exceptions::{self, Window};
 use crate::numbers::packed::{self, Packed, width_of};
@@ -276,14 +276,8 @@ impl Marked {
                 if marks == 0 || none_passes {
                     continue;
                 }
-                let mut bits = passing.bits_from(next, these.end);
+                *mask |= deposit(passing.bits_from(next, these.end), marks);
                 next += marks.count_ones() as usize;
-                let mut left = marks;
-                while left != 0 {
-                    *mask |= (bits & 1) << left.trailing_zeros();
-                    bits >>= 1;
-                    left &= left - 1;
-                }
             }
         });
     }

@@ -16,8 +16,8 @@ use taut_types::Test;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
-    LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_sums, append_unpacked, extract, mask_of_bytes, pack,
-    packed_bytes, prefetch, unpack, unpack_lanes, wide,
+    LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_sums, append_unpacked, extract, pack, packed_bytes,
+    prefetch, unpack, unpack_lanes, wide,
 };
 use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::{Native, with_lane};
@@ -285,14 +285,12 @@ impl Packed {
         }
     }
 
-    /// One bit for each number of a vector: whether its distance is the greatest of the width.
+    /// One bit for each number of a vector: whether its distance is the greatest of the width, which is not zero.
     pub(crate) fn greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
-        let mut bytes = [0; VECTOR_ROWS];
         with_lane!(self.width, L => {
-            let greatest = <L as Lane>::MAX.down((<L as Lane>::BITS - self.width) % <L as Lane>::BITS);
-            unpack(self.width, self.vector::<L>(vector), &mut bytes, move |lane| u8::from(lane == greatest));
-        });
-        mask_of_bytes(&bytes)
+            LaneTest::<L>::equal_to(<L as Lane>::MAX.down(<L as Lane>::BITS - self.width))
+                .mask_of(Source::Packed { width: self.width, packed: self.vector(vector) })
+        })
     }
 
     /// Clears the rows of a range that fail a test.
@@ -326,9 +324,12 @@ impl Packed {
     ) {
         with_lane!(self.width, L => {
             let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
-            let constant = test.constant().map(|passes| [if passes { u64::MAX } else { 0 }; MASK_WORDS]);
+            let constant = if self.width == 0 { Some(test.admits(L::default())) } else { test.constant() };
             filter_vectors(rows, selection, |vector| {
-                let mut mask = constant.unwrap_or_else(|| test.mask_packed(self.width, self.vector(vector)));
+                let mut mask = match constant {
+                    Some(passes) => [if passes { u64::MAX } else { 0 }; MASK_WORDS],
+                    None => test.mask_of(Source::Packed { width: self.width, packed: self.vector(vector) }),
+                };
                 correct(vector, &mut mask);
                 mask
             });

@@ -15,7 +15,6 @@ use taut_types::Test;
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::lane_test::LaneTest;
 use crate::native::Native;
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::packed::{self, Packed};
@@ -66,8 +65,10 @@ impl Patched {
 
     /// Clears the rows of a range that fail a test.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let numbers = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
-        let correct = |vector, mask: &mut _| self.exceptions.correct_mask(&numbers, vector, mask);
+        if self.exceptions.len() == 0 {
+            return self.packed.filter(test, negated, rows, selection);
+        }
+        let correct = self.exceptions.correct_masks(test, negated, rows.clone());
         self.packed.filter_corrected(test, negated, rows, selection, correct);
     }
 }

@@ -1,0 +1,57 @@
+//! Bits that follow each other, put in places that do not.
+
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::Instructions;
+
+/// For each place that is set, from the lowest on, the next of the lowest bits; all other places are zero.
+#[inline]
+pub(crate) fn deposit(bits: u64, places: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if Instructions::current() == Instructions::Avx512 {
+        // SAFETY: the set in use is one that the machine has, and with these instructions it has BMI2. Machines that have
+        // BMI2 without them may be slow at this.
+        return unsafe { deposit_with_bmi2(bits, places) };
+    }
+    deposit_one_by_one(bits, places)
+}
+
+#[inline]
+fn deposit_one_by_one(mut bits: u64, mut places: u64) -> u64 {
+    let mut deposited = 0;
+    while places != 0 {
+        deposited |= (bits & 1) << places.trailing_zeros();
+        bits >>= 1;
+        places &= places - 1;
+    }
+    deposited
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "bmi2")]
+fn deposit_with_bmi2(bits: u64, places: u64) -> u64 {
+    std::arch::x86_64::_pdep_u64(bits, places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Instructions;
+
+    #[test]
+    fn places_take_bits_in_order() {
+        let mut state = 9_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state ^ state >> 29
+        };
+        let mut cases = vec![(u64::MAX, 0), (5, u64::MAX), (0b1101, 0b1010_0011)];
+        cases.extend((0..200).map(|_| (next(), next() & next())));
+        assert_eq!(deposit_one_by_one(0b1101, 0b1010_0011), 0b1010_0001);
+        Instructions::each(|set| {
+            for (bits, places) in &cases {
+                assert_eq!(deposit(*bits, *places), deposit_one_by_one(*bits, *places), "{set:?}, {bits:x} {places:x}");
+            }
+        });
+    }
+}
