@@ -8,7 +8,7 @@ use arrow_array::Array;
 use libfuzzer_sys::fuzz_target;
 use taut_encoding::{Bitmap, Choice, Chunk, Extreme, encode};
 use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
-use taut_types::{Encoding, LogicalType, key_at};
+use taut_types::{Encoding, LogicalType, Test, key_at};
 
 /// Rows of the good chunks: more than two vectors, and no multiple of one.
 const ROWS: usize = 2_500;
@@ -64,6 +64,9 @@ fuzz_target!(|input: &[u8]| {
     if let Some(dictionary) = chunk.dictionary() {
         check_array(&dictionary, logical, dictionary.len());
     }
+    // Only rows whose values ascend can be searched; others give some ranges of rows.
+    let keys = || (0..rows).map(|row| key_at(&all, logical, row));
+    let ascends = is_sound && keys().all(|key| key.is_some()) && keys().is_sorted();
     for test in tests(0, logical) {
         let mut selection = Bitmap::all_set(rows);
         chunk.filter(&test, 0..rows, &mut selection);
@@ -71,6 +74,19 @@ fuzz_target!(|input: &[u8]| {
             let Some(extremes) = chunk.extremes(extreme) else { continue };
             if let Some((found, _)) = chunk.find_by_extremes(&test, (extreme, &extremes), 0..rows) {
                 assert_eq!(found, selection.positions(), "{test:?} on {logical} as {}", chunk.description());
+            }
+        }
+        let is_searched = !test.negated && test.test != Test::Null;
+        if let Some(ranges) = is_searched.then(|| chunk.search(&test.test, 0..rows)).flatten() {
+            assert!(ranges.iter().all(|range| range.start <= range.end && range.end <= rows), "{ranges:?}");
+            let found: Vec<u32> = ranges.into_iter().flatten().map(|row| row as u32).collect();
+            assert!(!ascends || found == selection.positions(), "{test:?} on {logical} as {}", chunk.description());
+        }
+        let positions = selection.positions();
+        if let Some(selected) = chunk.select(&selection, positions.len()) {
+            check_array(&selected, logical, positions.len());
+            for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
+                assert_eq!(key_at(&selected, logical, index), key_at(&all, logical, *row as usize), "row {row}");
             }
         }
         if is_sound {

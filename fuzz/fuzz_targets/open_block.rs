@@ -6,12 +6,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use libfuzzer_sys::fuzz_target;
 use taut_block::{Block, BlockBuilder, ScanReport, SectionEntry, SectionError, Sections, checksum};
 use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
-use taut_types::{Column, ColumnIndex, ColumnTest, Predicate, Schema, TableDesign};
+use taut_types::{Column, ColumnIndex, ColumnTest, IndexDesign, IndexKind, Predicate, Schema, TableDesign};
 
 const ROWS: usize = 700;
 const LAYOUTS: [&[(&str, &str)]; 7] = [
@@ -24,6 +24,20 @@ const LAYOUTS: [&[(&str, &str)]; 7] = [
     &[("groups", "(c0,c3,c11),(c1),(c2,c4),(c5,c6,c7,c8,c9,c10,c12)")],
 ];
 
+/// Indexes of every block: on integers, on two columns, on text, and on floating point.
+const INDEXES: [(IndexKind, &[usize]); 5] = [
+    (IndexKind::CsbTree, &[3]),
+    (IndexKind::CsbTree, &[11, 2]),
+    (IndexKind::CsbTree, &[5]),
+    (IndexKind::Bloom, &[1]),
+    (IndexKind::Bloom, &[12]),
+];
+
+fn index(kind: IndexKind, columns: &[usize]) -> IndexDesign {
+    let columns = columns.iter().copied().map(ColumnIndex::from).collect();
+    IndexDesign { name: "i".to_owned(), kind, columns }
+}
+
 /// A block of every layout and shape, as one file each.
 fn good() -> &'static [Vec<u8>] {
     static GOOD: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
@@ -34,7 +48,8 @@ fn file(options: &[(&str, &str)], shape: Shape) -> Vec<u8> {
     let columns =
         types().into_iter().enumerate().map(|(place, logical)| Column::new(format!("c{place}"), logical, true));
     let schema = Arc::new(Schema::new(columns.collect()).expect("a schema"));
-    let design = TableDesign::from_options(options.iter().copied(), &schema).expect("a design");
+    let mut design = TableDesign::from_options(options.iter().copied(), &schema).expect("a design");
+    design.indexes = INDEXES.iter().map(|(kind, columns)| index(*kind, columns)).collect();
     let arrays = types().into_iter().map(|logical| column(logical, shape, ROWS)).collect();
     let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::new(design));
     builder.push(&RecordBatch::try_new(schema.arrow(), arrays).expect("a batch")).expect("rows");
@@ -83,22 +98,46 @@ fuzz_target!(|input: &[u8]| {
         let _ = block.statistics(&sections, index);
         let _ = block.column_storage(&sections, index);
     }
+    let is_sound = good().contains(&file);
     for segment in 0..block.segments().min(2) {
-        read(&block, &sections, segment);
+        read(&block, &sections, segment, is_sound);
     }
 });
 
-/// Filters and projects one segment, column by column.
-fn read(block: &Block, sections: &InMemory<'_>, segment: usize) {
+/// Filters and projects one segment, column by column, by indexes and without.
+fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) {
     let mut report = ScanReport::default();
-    for index in (0..block.columns().min(20)).map(ColumnIndex::from) {
-        let logical = block.column_type(index);
-        for test in tests(index.0, logical) {
-            let _ = block.may_match(sections, std::slice::from_ref(&test));
-            filter(block, sections, segment, index, test, &mut report);
+    let mut filter_both_ways = |tests: Vec<ColumnTest>| {
+        let index = tests[0].column;
+        let predicate = Predicate { column_tests: tests, row_tests: Vec::new() };
+        let [scanned, looked_up] = [false, true].map(|is_looked_up| {
+            let mut reader = block.open_segment(sections, segment);
+            if is_looked_up {
+                reader.always_use_indexes()
+            } else {
+                reader.ignore_indexes()
+            }
+            let selection = reader.filter(&predicate, &mut report).ok()?;
+            let rows = selection.len();
+            assert!(rows <= block.segment_rows(segment));
+            let array = reader.project(&selection, 0..rows, &[index], &mut report).ok()?.pop()?;
+            check_array(&array, block.column_type(index), rows);
+            Some(array)
+        });
+        assert!(!is_sound || scanned == looked_up, "{:?}", predicate.column_tests);
+    };
+    let all: Vec<_> = (0..block.columns().min(20)).map(ColumnIndex::from).collect();
+    let tests_of = |index: ColumnIndex| tests(index.0, block.column_type(index));
+    for test in all.iter().flat_map(|index| tests_of(*index)) {
+        let _ = block.may_match(sections, std::slice::from_ref(&test));
+        filter_both_ways(vec![test]);
+    }
+    // By both columns of an index.
+    if let (Some(first), Some(second)) = (all.get(11), all.get(2)) {
+        for second in tests_of(*second) {
+            filter_both_ways(tests_of(*first)[2..3].iter().cloned().chain([second]).collect());
         }
     }
-    let all: Vec<_> = (0..block.columns().min(20)).map(ColumnIndex::from).collect();
     let mut reader = block.open_segment(sections, segment);
     let Ok(selection) = reader.filter(&Predicate::default(), &mut report) else { return };
     let rows = selection.len();
@@ -106,22 +145,4 @@ fn read(block: &Block, sections: &InMemory<'_>, segment: usize) {
     for (index, array) in all.iter().zip(&arrays) {
         check_array(array, block.column_type(*index), rows);
     }
-}
-
-fn filter(
-    block: &Block,
-    sections: &InMemory<'_>,
-    segment: usize,
-    index: ColumnIndex,
-    test: ColumnTest,
-    report: &mut ScanReport,
-) {
-    let mut reader = block.open_segment(sections, segment);
-    let predicate = Predicate { column_tests: vec![test], row_tests: Vec::new() };
-    let Ok(selection) = reader.filter(&predicate, report) else { return };
-    let rows = selection.len();
-    assert!(rows <= block.segment_rows(segment));
-    let Ok(arrays) = reader.project(&selection, 0..rows, &[index], report) else { return };
-    check_array(&arrays[0], block.column_type(index), rows);
-    assert_eq!(arrays[0].len(), rows);
 }
