@@ -39,6 +39,9 @@ const SHARED_BUILD_ROWS: usize = 32_000_000;
 /// Up to so many values that a join looks for are told to the scan of its other side as a list, which indexes, zone maps
 /// and Bloom filters know what to do with; an index never searches for more.
 const JOIN_VALUES_MAX: usize = 2048;
+/// Bytes of such a list. A batch of few rows counts as one of 8,192, for which its columns have room: this is three columns of
+/// eight bytes. What a list is made of are rows, not distinct ones, so that more of them take longer than they save.
+const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
 /// What sessions share: memory, temporary files, and how they plan.
 #[derive(Debug)]
@@ -91,6 +94,7 @@ impl Engine {
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
+        optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_config(config)

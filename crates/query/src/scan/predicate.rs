@@ -12,7 +12,7 @@ mod implied;
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
@@ -161,21 +161,40 @@ fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
 
 /// A literal as a key of a type; the inner `None` is null, the outer one says that the types differ.
 pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Key>> {
-    if let ScalarValue::Dictionary(_, inner) = value {
-        return key_of(inner, logical_type);
-    }
+    let value = plain(value);
     if value.is_null() {
         return Some(None);
     }
-    let array = value.to_array().ok()?;
+    let array = as_keys(&value.to_array().ok()?, logical_type)?;
+    Some(key_at(&array, logical_type, 0))
+}
+
+/// As [`key_of`], of literals of one type, none of which is null.
+fn keys_of<'a>(values: impl Iterator<Item = &'a ScalarValue>, logical_type: LogicalType) -> Option<Vec<Key>> {
+    let mut values = values.map(plain).peekable();
+    if values.peek().is_none() {
+        return Some(vec![]);
+    }
+    let array = as_keys(&ScalarValue::iter_to_array(values.cloned()).ok()?, logical_type)?;
+    (0..array.len()).map(|row| key_at(&array, logical_type, row)).collect()
+}
+
+fn plain(value: &ScalarValue) -> &ScalarValue {
+    match value {
+        ScalarValue::Dictionary(_, inner) => plain(inner),
+        value => value,
+    }
+}
+
+/// An array with values of a type as the one of which keys are read; `None` where it has others.
+fn as_keys(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
     let wanted = logical_type.arrow();
     let same = LogicalType::from_arrow(array.data_type()) == Some(logical_type);
-    let array = match () {
-        () if *array.data_type() == wanted => array,
-        () if same && logical_type.is_bytes() => cast(&array, &wanted).ok()?,
-        () => return None,
-    };
-    Some(key_at(&array, logical_type, 0))
+    match () {
+        () if *array.data_type() == wanted => Some(Arc::clone(array)),
+        () if same && logical_type.is_bytes() => cast(array, &wanted).ok(),
+        () => None,
+    }
 }
 
 /// `column operator literal` as a test, where the literal has the column's type.
@@ -249,12 +268,14 @@ fn list_test_as<'a>(
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
 ) -> Option<ColumnTest> {
-    let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
-    if negated && keys.contains(&None) {
+    let (nulls, present): (Vec<_>, Vec<_>) =
+        literals.collect::<Option<Vec<_>>>()?.into_iter().partition(|literal| literal.is_null());
+    let keys = keys_of(present.into_iter(), logical_type)?;
+    if negated && !nulls.is_empty() {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
         return Some(never(column, logical_type));
     }
-    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys.into_iter().flatten()) })
+    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys) })
 }
 
 /// `LIKE 'prefix%'` as a range, `LIKE 'word'` as an equality; other patterns are left to the expression.
@@ -369,7 +390,9 @@ pub fn map_columns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::arrow::datatypes::DataType;
+    use datafusion::arrow::array::{Int32Array, StringViewArray, StructArray};
+    use datafusion::arrow::buffer::NullBuffer;
+    use datafusion::arrow::datatypes::{DataType, Field, Fields};
     use datafusion::common::DFSchema;
     use datafusion::prelude::*;
     use taut_types::Column as TautColumn;
@@ -526,6 +549,34 @@ mod tests {
             ]
         );
         assert_eq!(united.row_tests.len(), 1);
+    }
+
+    #[test]
+    fn structs_of_a_join_on_two_columns_say_what_each_has() {
+        let schema = schema();
+        let arrow = schema.arrow();
+        let call = datafusion::functions::core::expr_fn::r#struct(vec![col("i"), col("t")]);
+        let context = SessionContext::new();
+        let call = context.create_physical_expr(call, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
+        let tests = |words: Vec<Option<&str>>, present: Option<Vec<bool>>, negated| {
+            let fields =
+                Fields::from(vec![Field::new("c0", DataType::Int32, true), Field::new("c1", DataType::Utf8View, true)]);
+            let columns: Vec<ArrayRef> =
+                vec![Arc::new(Int32Array::from(vec![7, 3, 7])), Arc::new(StringViewArray::from(words))];
+            let structs = StructArray::new(fields, columns, present.map(NullBuffer::from));
+            let list = InListExpr::try_new_from_array(Arc::clone(&call), Arc::new(structs), negated, &arrow).unwrap();
+            let predicate = super::translate(&[Arc::new(list)], &schema, &arrow).unwrap();
+            assert_eq!(predicate.row_tests.len(), 1);
+            predicate.column_tests
+        };
+        let listed = |numbers: &[i128]| ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from(numbers)));
+        let words = ["a", "b"].map(|word| Box::from(word.as_bytes()));
+        let texts = ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words)));
+        assert_eq!(tests(vec![Some("b"), Some("a"), Some("b")], None, false), [listed(&[3, 7]), texts]);
+        assert_eq!(tests(vec![Some("b"), Some("a"), Some("b")], None, true), []);
+        // Where nulls are equal, a null passes.
+        assert_eq!(tests(vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
+        assert_eq!(tests(vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
     }
 
     #[test]

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use datafusion::arrow::array::{Array, StructArray};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, IsNullExpr};
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr};
 use datafusion::physical_plan::PhysicalExpr;
-use taut_types::{ColumnIndex, ColumnTest, Key, Schema, Test, UnlessNull};
+use taut_types::{ColumnIndex, ColumnTest, Key, Schema, Test, UnlessNull, key_at};
 
-use super::{column_of, column_test, literal_of};
+use super::{as_keys, column_of, column_test, compared, literal_of};
 
 /// What a column's value must satisfy, by column: a range or a list.
 type Implied = BTreeMap<ColumnIndex, Test>;
@@ -45,6 +47,11 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
     }
     if let Some(case) = expression.downcast_ref::<CaseExpr>() {
         return implied_by_arms(case, schema);
+    }
+    if let Some(list) = expression.downcast_ref::<InListExpr>()
+        && let Some(structs) = list.expr().downcast_ref::<ScalarFunctionExpr>().filter(|call| call.name() == "struct")
+    {
+        return implied_by_structs(structs.args(), list, schema);
     }
     match column_test(expression, schema) {
         Some(ColumnTest {
@@ -92,6 +99,31 @@ fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
     let otherwise = case.else_expr().filter(|arm| !is_false(arm));
     let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
     arms.filter(|arm| !is_false(arm)).map(|arm| implied_tests(arm, schema)).reduce(either).unwrap_or_default()
+}
+
+/// A join on several columns sends `struct(a, b) IN (..)`: each column has one of the values of its field.
+fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schema: &Schema) -> Implied {
+    let structs = list.list().iter().filter_map(|literal| match literal_of(literal) {
+        Some(ScalarValue::Struct(one)) => Some(one.is_valid(0).then_some(one)),
+        _ => None,
+    });
+    let structs: Vec<Option<&Arc<StructArray>>> = structs.collect();
+    if list.negated() || structs.len() < list.list().len() {
+        return Implied::new();
+    }
+    let test_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
+        let (column, logical_type) = compared(expression, schema)?;
+        // Of a struct that is null nothing passes; a field that is null may be equal to another one.
+        let key = |one: &Arc<StructArray>| key_at(&as_keys(one.columns().get(field)?, logical_type)?, logical_type, 0);
+        let keys = structs.iter().flatten().map(|one| key(one)).collect::<Option<Vec<_>>>()?;
+        Some((column, ColumnTest::one_of(column, logical_type, keys).test))
+    };
+    let mut implied = Implied::new();
+    for (column, test) in fields.iter().enumerate().filter_map(test_of) {
+        let both = implied.get(&column).and_then(|other| both_of(other, &test));
+        implied.insert(column, both.unwrap_or(test));
+    }
+    implied
 }
 
 /// The test that those values pass which pass both; `None` where there is none, as of nulls.
