@@ -40,7 +40,8 @@ const SHARED_BUILD_ROWS: usize = 32_000_000;
 /// and Bloom filters know what to do with; an index never searches for more.
 const JOIN_VALUES_MAX: usize = 2048;
 /// Bytes of such a list. A batch of few rows counts as one of 8,192, for which its columns have room: this is three columns of
-/// eight bytes. What a list is made of are rows, not distinct ones, so that more of them take longer than they save.
+/// eight bytes, or one of them beside short text, with their null masks. What a list is made of are rows, not distinct ones, so
+/// that more of them take longer than they save.
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
 /// What sessions share: memory, temporary files, and how they plan.

@@ -3,7 +3,12 @@
 //! A conjunct on one column that is a comparison, range, list, prefix or null test becomes a [`ColumnTest`], which
 //! blocks answer on encoded data. Anything else becomes a [`RowTest`] that evaluates the expression itself on decoded
 //! columns. Both are exact. Where an expression merely implies bounds or a list of values of a column (a disjunction, the
-//! arms of a partitioned join filter), these are added as a further test, so that zone maps and partitions can use them.
+//! arms of a partitioned join filter, the structs of a join on several columns), these are added as a further test, so that
+//! indexes, zone maps and partitions can use them.
+//!
+//! A dynamic filter is a hint: whoever made it looks at the rows again. The engine compares floating point bit by bit in it,
+//! where the two zeros are one number in SQL, so what a hint says of floating point is taken as far as it becomes column tests.
+//!
 //! `c IS NULL OR ...`, which is what a sort that puts nulls first lets through for its first rows, is a row test that says
 //! what it amounts to where `c` has no nulls.
 
@@ -12,9 +17,9 @@ mod implied;
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -41,7 +46,7 @@ use self::implied::{both_of, implied_tests, unless_null};
 pub fn translate(expressions: &[Arc<dyn PhysicalExpr>], schema: &Schema, arrow: &SchemaRef) -> Result<Predicate> {
     let mut translation = Translation { schema, arrow, predicate: Predicate::default() };
     for expression in expressions {
-        translation.add(expression)?;
+        translation.add(expression, false)?;
     }
     Ok(translation.predicate)
 }
@@ -53,15 +58,15 @@ struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<()> {
+    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, is_hint: bool) -> Result<()> {
         if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
-            return self.add(&dynamic.current()?);
+            return self.add(&dynamic.current()?, true);
         }
         if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
             && *binary.op() == Operator::And
         {
-            self.add(binary.left())?;
-            return self.add(binary.right());
+            self.add(binary.left(), is_hint)?;
+            return self.add(binary.right(), is_hint);
         }
         if let Some(literal) = expression.downcast_ref::<Literal>()
             && *literal.value() == ScalarValue::Boolean(Some(true))
@@ -75,6 +80,9 @@ impl Translation<'_> {
         for (column, test) in implied_tests(expression, self.schema) {
             add_test(&mut self.predicate.column_tests, ColumnTest::new(column, test));
         }
+        if is_hint && compares_floating_point(expression, self.arrow)? {
+            return Ok(());
+        }
         let test = ExpressionTest {
             unless_null: unless_null(expression, self.schema),
             ..ExpressionTest::new(expression, self.arrow)?
@@ -82,6 +90,25 @@ impl Translation<'_> {
         self.predicate.row_tests.push(Arc::new(test));
         Ok(())
     }
+}
+
+/// Whether somewhere in an expression an operator or a list has floating point before it, alone or as a field of a struct.
+fn compares_floating_point(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<bool> {
+    fn is_floating(data_type: &DataType) -> bool {
+        match data_type {
+            DataType::Struct(fields) => fields.iter().any(|field| is_floating(field.data_type())),
+            DataType::Dictionary(_, values) => is_floating(values),
+            data_type => data_type.is_floating(),
+        }
+    }
+    expression.exists(|node| {
+        let operand = match (node.downcast_ref::<BinaryExpr>(), node.downcast_ref::<InListExpr>()) {
+            (Some(binary), _) => binary.left(),
+            (_, Some(list)) => list.expr(),
+            _ => return Ok(false),
+        };
+        Ok(is_floating(&operand.data_type(arrow)?))
+    })
 }
 
 /// Adds a test to a conjunction. Bounds and lists of one column become one test: the two of `BETWEEN` are then one range for
@@ -161,29 +188,13 @@ fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
 
 /// A literal as a key of a type; the inner `None` is null, the outer one says that the types differ.
 pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Key>> {
-    let value = plain(value);
+    if let ScalarValue::Dictionary(_, inner) = value {
+        return key_of(inner, logical_type);
+    }
     if value.is_null() {
         return Some(None);
     }
-    let array = as_keys(&value.to_array().ok()?, logical_type)?;
-    Some(key_at(&array, logical_type, 0))
-}
-
-/// As [`key_of`], of literals of one type, none of which is null.
-fn keys_of<'a>(values: impl Iterator<Item = &'a ScalarValue>, logical_type: LogicalType) -> Option<Vec<Key>> {
-    let mut values = values.map(plain).peekable();
-    if values.peek().is_none() {
-        return Some(vec![]);
-    }
-    let array = as_keys(&ScalarValue::iter_to_array(values.cloned()).ok()?, logical_type)?;
-    (0..array.len()).map(|row| key_at(&array, logical_type, row)).collect()
-}
-
-fn plain(value: &ScalarValue) -> &ScalarValue {
-    match value {
-        ScalarValue::Dictionary(_, inner) => plain(inner),
-        value => value,
-    }
+    Some(key_at(&as_keys(&value.to_array().ok()?, logical_type)?, logical_type, 0))
 }
 
 /// An array with values of a type as the one of which keys are read; `None` where it has others.
@@ -268,14 +279,12 @@ fn list_test_as<'a>(
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
 ) -> Option<ColumnTest> {
-    let (nulls, present): (Vec<_>, Vec<_>) =
-        literals.collect::<Option<Vec<_>>>()?.into_iter().partition(|literal| literal.is_null());
-    let keys = keys_of(present.into_iter(), logical_type)?;
-    if negated && !nulls.is_empty() {
+    let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
+    if negated && keys.contains(&None) {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
         return Some(never(column, logical_type));
     }
-    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys) })
+    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys.into_iter().flatten()) })
 }
 
 /// `LIKE 'prefix%'` as a range, `LIKE 'word'` as an equality; other patterns are left to the expression.
@@ -390,9 +399,9 @@ pub fn map_columns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::arrow::array::{Int32Array, StringViewArray, StructArray};
+    use datafusion::arrow::array::{Float64Array, Int32Array, Int64Array, StringViewArray, StructArray};
     use datafusion::arrow::buffer::NullBuffer;
-    use datafusion::arrow::datatypes::{DataType, Field, Fields};
+    use datafusion::arrow::datatypes::Field;
     use datafusion::common::DFSchema;
     use datafusion::prelude::*;
     use taut_types::Column as TautColumn;
@@ -403,6 +412,7 @@ mod tests {
             TautColumn::new("t", LogicalType::Varchar, true),
             TautColumn::new("d", LogicalType::Decimal { precision: 15, scale: 2 }, true),
             TautColumn::new("b", LogicalType::Boolean, true),
+            TautColumn::new("f", LogicalType::Double, true),
         ])
         .unwrap()
     }
@@ -551,32 +561,72 @@ mod tests {
         assert_eq!(united.row_tests.len(), 1);
     }
 
-    #[test]
-    fn structs_of_a_join_on_two_columns_say_what_each_has() {
-        let schema = schema();
-        let arrow = schema.arrow();
-        let call = datafusion::functions::core::expr_fn::r#struct(vec![col("i"), col("t")]);
+    /// `struct(columns) IN (structs)`, as a join on these columns hands it down.
+    fn structs_in(columns: Vec<Expr>, fields: Vec<ArrayRef>, present: Option<Vec<bool>>, negated: bool) -> InListExpr {
+        let arrow = schema().arrow();
+        let call = datafusion::functions::core::expr_fn::r#struct(columns);
         let context = SessionContext::new();
         let call = context.create_physical_expr(call, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
-        let tests = |words: Vec<Option<&str>>, present: Option<Vec<bool>>, negated| {
-            let fields =
-                Fields::from(vec![Field::new("c0", DataType::Int32, true), Field::new("c1", DataType::Utf8View, true)]);
-            let columns: Vec<ArrayRef> =
-                vec![Arc::new(Int32Array::from(vec![7, 3, 7])), Arc::new(StringViewArray::from(words))];
-            let structs = StructArray::new(fields, columns, present.map(NullBuffer::from));
-            let list = InListExpr::try_new_from_array(Arc::clone(&call), Arc::new(structs), negated, &arrow).unwrap();
-            let predicate = super::translate(&[Arc::new(list)], &schema, &arrow).unwrap();
+        let names = fields.iter().enumerate();
+        let names = names.map(|(place, field)| Field::new(format!("c{place}"), field.data_type().clone(), true));
+        let structs = StructArray::new(names.collect::<Vec<_>>().into(), fields, present.map(NullBuffer::from));
+        InListExpr::try_new_from_array(call, Arc::new(structs), negated, &arrow).unwrap()
+    }
+
+    fn translated(expression: impl PhysicalExpr) -> Predicate {
+        let schema = schema();
+        super::translate(&[Arc::new(expression)], &schema, &schema.arrow()).unwrap()
+    }
+
+    #[test]
+    fn structs_of_a_join_on_two_columns_say_what_each_has() {
+        let tests = |columns: Vec<Expr>, words: Vec<Option<&str>>, present, negated| {
+            let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7, 3, 7]));
+            let fields = match columns.len() {
+                2 => vec![numbers, Arc::new(StringViewArray::from(words)) as ArrayRef],
+                _ => vec![Arc::clone(&numbers), Arc::new(StringViewArray::from(words)), numbers],
+            };
+            let predicate = translated(structs_in(columns, fields, present, negated));
             assert_eq!(predicate.row_tests.len(), 1);
             predicate.column_tests
         };
+        let both = || vec![col("i"), col("t")];
         let listed = |numbers: &[i128]| ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from(numbers)));
         let words = ["a", "b"].map(|word| Box::from(word.as_bytes()));
         let texts = ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words)));
-        assert_eq!(tests(vec![Some("b"), Some("a"), Some("b")], None, false), [listed(&[3, 7]), texts]);
-        assert_eq!(tests(vec![Some("b"), Some("a"), Some("b")], None, true), []);
+        let some = || vec![Some("b"), Some("a"), Some("b")];
+        assert_eq!(tests(both(), some(), None, false), [listed(&[3, 7]), texts.clone()]);
+        assert_eq!(tests(vec![col("i"), col("t"), col("i")], some(), None, false), [listed(&[3, 7]), texts]);
+        assert_eq!(tests(both(), some(), None, true), []);
         // Where nulls are equal, a null passes.
-        assert_eq!(tests(vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
-        assert_eq!(tests(vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
+        assert_eq!(tests(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
+        assert_eq!(tests(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
+        // In wider integers, one of which the column cannot hold.
+        let wide = datafusion::logical_expr::cast(col("i"), DataType::Int64);
+        let fields: Vec<ArrayRef> =
+            vec![Arc::new(Int64Array::from(vec![1 << 40, 5])), Arc::new(StringViewArray::from(vec![None, Some("x")]))];
+        let predicate = translated(structs_in(vec![wide, col("t")], fields, None, false));
+        assert_eq!(predicate.column_tests, [listed(&[5, 1 << 40])]);
+    }
+
+    #[test]
+    fn hints_on_floating_point_are_column_tests_alone() {
+        let list = || {
+            let fields: Vec<ArrayRef> =
+                vec![Arc::new(Float64Array::from(vec![0.0])), Arc::new(Int32Array::from(vec![7]))];
+            structs_in(vec![col("f"), col("i")], fields, None, false)
+        };
+        let zeros = ColumnTest::new(ColumnIndex(4), Test::OneOf(Arc::from([-1, 0])));
+        let seven = ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([7])));
+        let written = translated(list());
+        assert_eq!((written.column_tests.as_slice(), written.row_tests.len()), ([seven, zeros].as_slice(), 1));
+        let hint = translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
+        assert_eq!((hint.column_tests, hint.row_tests.len()), (written.column_tests, 0));
+        // Without floating point the rows are tested as well, which is what a hint is for.
+        let fields: Vec<ArrayRef> =
+            vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
+        let list = structs_in(vec![col("t"), col("i")], fields, None, false);
+        assert_eq!(translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_tests.len(), 1);
     }
 
     #[test]

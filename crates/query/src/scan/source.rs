@@ -277,12 +277,14 @@ impl DataSource for ScanSource {
                 answers.push(PushedDown::No);
                 continue;
             }
-            // A dynamic filter is an offer, which whoever made it does not rely on.
-            answers.push(if is_dynamic(filter) { PushedDown::No } else { PushedDown::Yes });
+            answers.push(PushedDown::Yes);
             let mapped = map_columns(filter, |column| self.table_column(column))?;
             source.filters.push(mapped);
         }
-        if answers.iter().any(|answer| matches!(answer, PushedDown::Yes)) {
+        // Of a dynamic filter nobody knows yet what it leaves. It is taken all the same: a sort above the scan would else look
+        // at the rows itself, and bit by bit where floating point is concerned (see `predicate.rs`).
+        let taken = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
+        if taken.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
             const SHARE_OF_FILTER: f64 = 0.2;
             source.share = Some(source.share.unwrap_or(1.0) * SHARE_OF_FILTER);
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, StructArray};
 use datafusion::common::ScalarValue;
+use datafusion::functions::core::r#struct::StructFunc;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr};
@@ -49,7 +50,7 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
         return implied_by_arms(case, schema);
     }
     if let Some(list) = expression.downcast_ref::<InListExpr>()
-        && let Some(structs) = list.expr().downcast_ref::<ScalarFunctionExpr>().filter(|call| call.name() == "struct")
+        && let Some(structs) = ScalarFunctionExpr::try_downcast_func::<StructFunc>(list.expr().as_ref())
     {
         return implied_by_structs(structs.args(), list, schema);
     }
@@ -103,19 +104,16 @@ fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
 
 /// A join on several columns sends `struct(a, b) IN (..)`: each column has one of the values of its field.
 fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schema: &Schema) -> Implied {
-    let structs = list.list().iter().filter_map(|literal| match literal_of(literal) {
-        Some(ScalarValue::Struct(one)) => Some(one.is_valid(0).then_some(one)),
+    let structs = list.list().iter().map(|literal| match literal_of(literal) {
+        Some(ScalarValue::Struct(one)) => Some(one),
         _ => None,
     });
-    let structs: Vec<Option<&Arc<StructArray>>> = structs.collect();
-    if list.negated() || structs.len() < list.list().len() {
-        return Implied::new();
-    }
+    let Some(structs) = structs.collect::<Option<Vec<_>>>().filter(|_| !list.negated()) else { return Implied::new() };
     let test_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
         let (column, logical_type) = compared(expression, schema)?;
-        // Of a struct that is null nothing passes; a field that is null may be equal to another one.
+        // A struct that is null passes nothing; a field that is null may be equal to another one.
         let key = |one: &Arc<StructArray>| key_at(&as_keys(one.columns().get(field)?, logical_type)?, logical_type, 0);
-        let keys = structs.iter().flatten().map(|one| key(one)).collect::<Option<Vec<_>>>()?;
+        let keys = structs.iter().filter(|one| one.is_valid(0)).map(|one| key(one)).collect::<Option<Vec<_>>>()?;
         Some((column, ColumnTest::one_of(column, logical_type, keys).test))
     };
     let mut implied = Implied::new();
