@@ -108,7 +108,7 @@ fuzz_target!(|input: &[u8]| {
 fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) {
     let mut report = ScanReport::default();
     let mut filter_both_ways = |tests: Vec<ColumnTest>| {
-        let index = tests[0].column;
+        let columns: Vec<_> = tests.iter().map(|test| test.column).collect();
         let predicate = Predicate { column_tests: tests, row_tests: Vec::new() };
         let [scanned, looked_up] = [false, true].map(|is_looked_up| {
             let mut reader = block.open_segment(sections, segment);
@@ -120,11 +120,13 @@ fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) 
             let selection = reader.filter(&predicate, &mut report).ok()?;
             let rows = selection.len();
             assert!(rows <= block.segment_rows(segment));
-            let array = reader.project(&selection, 0..rows, &[index], &mut report).ok()?.pop()?;
-            check_array(&array, block.column_type(index), rows);
-            Some(array)
+            let arrays = reader.project(&selection, 0..rows, &columns, &mut report).ok()?;
+            for (column, array) in columns.iter().zip(&arrays) {
+                check_array(array, block.column_type(*column), rows);
+            }
+            Some((arrays, selection.positions()))
         });
-        assert!(!is_sound || scanned == looked_up, "{:?}", predicate.column_tests);
+        assert!(!is_sound || scanned.is_some() && scanned == looked_up, "{:?}", predicate.column_tests);
     };
     let all: Vec<_> = (0..block.columns().min(20)).map(ColumnIndex::from).collect();
     let tests_of = |index: ColumnIndex| tests(index.0, block.column_type(index));

@@ -155,7 +155,7 @@ keep!(
     gather_8,
     fn keep_narrow(source: &Source<u8>, passes: impl Fn(u8) -> bool, selected: &mut [VectorBits]) -> bool {
         match source {
-            Source::Packed { width: width @ ..=narrow::WIDTH_MAX, packed }
+            Source::Packed { width: width @ 1..=narrow::WIDTH_MAX, packed }
                 if Instructions::current() == Instructions::Avx512 =>
             {
                 source.check(selected.len());
