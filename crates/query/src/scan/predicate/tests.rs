@@ -1,0 +1,245 @@
+//! Expressions of the engine as tests of storage.
+
+use super::*;
+use datafusion::arrow::array::{Float64Array, Int32Array, Int64Array, StringViewArray, StructArray};
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::datatypes::Field;
+use datafusion::common::DFSchema;
+use datafusion::prelude::*;
+use taut_types::Column as TautColumn;
+
+fn schema() -> Schema {
+    Schema::new(vec![
+        TautColumn::new("i", LogicalType::Integer, true),
+        TautColumn::new("t", LogicalType::Varchar, true),
+        TautColumn::new("d", LogicalType::Decimal { precision: 15, scale: 2 }, true),
+        TautColumn::new("b", LogicalType::Boolean, true),
+        TautColumn::new("f", LogicalType::Double, true),
+    ])
+    .unwrap()
+}
+
+fn predicate(expression: Expr) -> Predicate {
+    let schema = schema();
+    let arrow = schema.arrow();
+    let context = SessionContext::new();
+    let planned =
+        context.create_physical_expr(expression, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
+    super::translate(&[planned], &schema, &arrow).unwrap()
+}
+
+#[test]
+fn comparisons_lists_prefixes_and_nulls_become_column_tests() {
+    let greater = Test::Range { low: (1 << 40) + 1, high: i128::MAX };
+    let cases: Vec<(Expr, Test, bool)> = vec![
+        (col("i").lt(lit(5)), Test::Range { low: i128::MIN, high: 4 }, false),
+        (lit(5).lt(col("i")), Test::Range { low: 6, high: i128::MAX }, false),
+        (col("i").not_eq(lit(5)), Test::Range { low: 5, high: 5 }, true),
+        (col("i").in_list(vec![lit(3), lit(1)], true), Test::OneOf(Arc::from([1, 3])), true),
+        (
+            col("t").eq(lit(ScalarValue::Utf8View(Some("x".to_owned())))),
+            Test::BytesOneOf(Arc::from([Box::from(*b"x")])),
+            false,
+        ),
+        (
+            col("t").like(lit(ScalarValue::Utf8View(Some("ab%".to_owned())))),
+            Test::BytesRange { low: Bound::Included((*b"ab").into()), high: Bound::Excluded((*b"ac").into()) },
+            false,
+        ),
+        // In wider integers, one of which the column cannot hold.
+        (datafusion::logical_expr::cast(col("i"), DataType::Int64).gt(lit(1_i64 << 40)), greater.clone(), false),
+        (lit(1_i64 << 40).lt(datafusion::logical_expr::cast(col("i"), DataType::Int64)), greater, false),
+        (
+            datafusion::logical_expr::cast(col("i"), DataType::Int64)
+                .in_list(vec![lit(1_i64 << 40), lit(3_i64)], false),
+            Test::OneOf(Arc::from([3, 1 << 40])),
+            false,
+        ),
+        (col("t").is_null(), Test::Null, false),
+        (col("t").is_not_null(), Test::Null, true),
+        (col("b"), Test::Range { low: 1, high: 1 }, false),
+        (!col("b"), Test::Range { low: 1, high: 1 }, true),
+    ];
+    for (expression, test, negated) in cases {
+        let predicate = predicate(expression.clone());
+        assert!(predicate.row_tests.is_empty(), "{expression}");
+        assert_eq!(predicate.column_tests.len(), 1, "{expression}");
+        assert_eq!((&predicate.column_tests[0].test, predicate.column_tests[0].negated), (&test, negated));
+    }
+}
+
+#[test]
+fn bounds_and_lists_of_one_column_become_one_test() {
+    let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
+    let never = Test::BytesOneOf(Arc::from([]));
+    let cases = [
+        (col("i").between(lit(3), lit(8)), vec![(Test::Range { low: 3, high: 8 }, false)]),
+        (col("i").gt(lit(5)).and(col("i").lt(lit(2))), vec![(Test::Range { low: 6, high: 1 }, false)]),
+        (
+            col("i").gt(lit(4)).and(col("i").in_list(vec![lit(1), lit(5), lit(9)], false)).and(col("i").lt(lit(9))),
+            vec![(Test::OneOf(Arc::from([5])), false)],
+        ),
+        (
+            col("i").gt(lit(4)).and(col("i").not_eq(lit(7))).and(col("i").is_not_null()).and(col("i").lt(lit(9))),
+            vec![(Test::Range { low: 5, high: 8 }, false), (Test::Range { low: 7, high: 7 }, true), (Test::Null, true)],
+        ),
+        (
+            col("i").is_null().and(col("i").gt(lit(2))),
+            vec![(Test::Null, false), (Test::Range { low: 3, high: i128::MAX }, false)],
+        ),
+        (
+            col("t").gt_eq(text("b")).and(col("t").lt(text("d"))).and(col("t").gt(text("b"))),
+            vec![(
+                Test::BytesRange { low: Bound::Excluded((*b"b").into()), high: Bound::Excluded((*b"d").into()) },
+                false,
+            )],
+        ),
+        (col("t").gt_eq(text("b")).and(col("t").lt(text("b"))), vec![(never.clone(), false)]),
+        (col("t").gt_eq(text("c")).and(col("t").lt_eq(text("b"))), vec![(never, false)]),
+        (
+            col("t").gt_eq(text("b")).and(col("t").lt_eq(text("b"))),
+            vec![(
+                Test::BytesRange { low: Bound::Included((*b"b").into()), high: Bound::Included((*b"b").into()) },
+                false,
+            )],
+        ),
+        (
+            col("t").in_list(vec![text("a"), text("c")], false).and(col("t").like(text("c%"))),
+            vec![(Test::BytesOneOf(Arc::from([Box::from(*b"c")])), false)],
+        ),
+    ];
+    for (expression, expected) in cases {
+        let found = predicate(expression.clone());
+        let tests: Vec<_> = found.column_tests.into_iter().map(|test| (test.test, test.negated)).collect();
+        assert!(found.row_tests.is_empty() && tests == expected, "{expression}: {tests:?}");
+    }
+}
+
+#[test]
+fn what_a_cast_changes_is_evaluated_after_it() {
+    for expression in [
+        datafusion::logical_expr::cast(col("i"), DataType::Int16).eq(lit(5_i16)),
+        datafusion::logical_expr::cast(col("i"), DataType::Float64).gt(lit(1.5)),
+        datafusion::logical_expr::cast(col("d"), DataType::Int64).gt(lit(5_i64)),
+        datafusion::logical_expr::cast(col("b"), DataType::Int64).eq(lit(1_i64)),
+    ] {
+        let predicate = predicate(expression.clone());
+        assert!(predicate.column_tests.is_empty() && predicate.row_tests.len() == 1, "{expression}");
+    }
+}
+
+#[test]
+fn what_is_left_is_evaluated_and_its_bounds_are_used() {
+    let either = col("i").eq(lit(3)).and(col("t").eq(lit("x"))).or(col("i").eq(lit(9)));
+    let bounded = predicate(either);
+    assert_eq!(bounded.column_tests, [ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([3, 9])))]);
+    assert_eq!(bounded.row_tests.len(), 1);
+    assert_eq!(bounded.row_tests[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
+}
+
+#[test]
+fn the_arms_of_a_partitioned_join_are_united() {
+    let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
+    let arm = |numbers: [i32; 4], word: &str| {
+        let listed = col("i").in_list(numbers.map(lit).to_vec(), false);
+        col("i").gt_eq(lit(2)).and(listed).and(col("t").in_list(vec![text(word), text("other")], false))
+    };
+    let modulo = || col("i") % lit(2);
+    let mut case = when(modulo().eq(lit(0)), arm([1, 2, 8, 9], "x")).when(modulo().eq(lit(1)), arm([3, 8, 5, 7], "y"));
+    let united = predicate(case.otherwise(lit(false)).unwrap());
+    let words = ["other", "x", "y"].map(|word| Box::from(word.as_bytes()));
+    assert_eq!(
+        united.column_tests,
+        [
+            ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([2, 3, 5, 7, 8, 9]))),
+            ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words))),
+        ]
+    );
+    assert_eq!(united.row_tests.len(), 1);
+}
+
+/// `struct(columns) IN (structs)`, as a join on these columns hands it down.
+fn structs_in(columns: Vec<Expr>, fields: Vec<ArrayRef>, present: Option<Vec<bool>>, negated: bool) -> InListExpr {
+    let arrow = schema().arrow();
+    let call = datafusion::functions::core::expr_fn::r#struct(columns);
+    let context = SessionContext::new();
+    let call = context.create_physical_expr(call, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
+    let names = fields.iter().enumerate();
+    let names = names.map(|(place, field)| Field::new(format!("c{place}"), field.data_type().clone(), true));
+    let structs = StructArray::new(names.collect::<Vec<_>>().into(), fields, present.map(NullBuffer::from));
+    InListExpr::try_new_from_array(call, Arc::new(structs), negated, &arrow).unwrap()
+}
+
+fn translated(expression: impl PhysicalExpr) -> Predicate {
+    let schema = schema();
+    super::translate(&[Arc::new(expression)], &schema, &schema.arrow()).unwrap()
+}
+
+#[test]
+fn structs_of_a_join_on_two_columns_say_what_each_has() {
+    let tests = |columns: Vec<Expr>, words: Vec<Option<&str>>, present, negated| {
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7, 3, 7]));
+        let fields = match columns.len() {
+            2 => vec![numbers, Arc::new(StringViewArray::from(words)) as ArrayRef],
+            _ => vec![Arc::clone(&numbers), Arc::new(StringViewArray::from(words)), numbers],
+        };
+        let predicate = translated(structs_in(columns, fields, present, negated));
+        assert_eq!(predicate.row_tests.len(), 1);
+        predicate.column_tests
+    };
+    let both = || vec![col("i"), col("t")];
+    let listed = |numbers: &[i128]| ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from(numbers)));
+    let words = ["a", "b"].map(|word| Box::from(word.as_bytes()));
+    let texts = ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words)));
+    let some = || vec![Some("b"), Some("a"), Some("b")];
+    assert_eq!(tests(both(), some(), None, false), [listed(&[3, 7]), texts.clone()]);
+    assert_eq!(tests(vec![col("i"), col("t"), col("i")], some(), None, false), [listed(&[3, 7]), texts]);
+    assert_eq!(tests(both(), some(), None, true), []);
+    // Where nulls are equal, a null passes.
+    assert_eq!(tests(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
+    assert_eq!(tests(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
+    // In wider integers, one of which the column cannot hold.
+    let wide = datafusion::logical_expr::cast(col("i"), DataType::Int64);
+    let fields: Vec<ArrayRef> =
+        vec![Arc::new(Int64Array::from(vec![1 << 40, 5])), Arc::new(StringViewArray::from(vec![None, Some("x")]))];
+    let predicate = translated(structs_in(vec![wide, col("t")], fields, None, false));
+    assert_eq!(predicate.column_tests, [listed(&[5, 1 << 40])]);
+}
+
+#[test]
+fn hints_on_floating_point_are_column_tests_alone() {
+    let list = || {
+        let fields: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(vec![0.0])), Arc::new(Int32Array::from(vec![7]))];
+        structs_in(vec![col("f"), col("i")], fields, None, false)
+    };
+    let zeros = ColumnTest::new(ColumnIndex(4), Test::OneOf(Arc::from([-1, 0])));
+    let seven = ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([7])));
+    let written = translated(list());
+    assert_eq!((written.column_tests.as_slice(), written.row_tests.len()), ([seven, zeros].as_slice(), 1));
+    let hint = translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
+    assert_eq!((hint.column_tests, hint.row_tests.len()), (written.column_tests, 0));
+    // Without floating point the rows are tested as well, which is what a hint is for.
+    let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
+    let list = structs_in(vec![col("t"), col("i")], fields, None, false);
+    assert_eq!(translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_tests.len(), 1);
+}
+
+#[test]
+fn what_nulls_pass_says_what_it_is_without_them() {
+    let first_rows = |expression: Expr| {
+        let predicate = predicate(expression);
+        assert!(predicate.column_tests.is_empty() && predicate.row_tests.len() == 1, "{predicate:?}");
+        predicate.row_tests[0].unless_null().cloned()
+    };
+    let unless_null =
+        |column, test, is_exact| Some(UnlessNull { test: ColumnTest::new(ColumnIndex(column), test), is_exact });
+    let greater = Test::Range { low: 6, high: i128::MAX };
+    assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5)))), unless_null(0, greater.clone(), true));
+    assert_eq!(first_rows(col("i").gt(lit(5)).or(col("i").is_null())), unless_null(0, greater, true));
+    let equal = col("i").eq(lit(5)).and(col("t").is_null().or(col("t").gt(lit("x"))));
+    let two = col("i").is_null().or(col("i").gt(lit(5))).or(equal);
+    assert_eq!(first_rows(two), unless_null(0, Test::Range { low: 5, high: i128::MAX }, false));
+    // Nothing is known of the first column where the other passes.
+    assert_eq!(first_rows(col("i").is_null().or(col("t").gt(lit("x")))), None);
+    assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);
+}
