@@ -6,8 +6,9 @@
 //! arms of a partitioned join filter, the structs of a join on several columns), these are added as a further test, so that
 //! indexes, zone maps and partitions can use them.
 //!
-//! A dynamic filter is a hint: whoever made it looks at the rows again. The engine compares floating point bit by bit in it,
-//! where the two zeros are one number in SQL, so what a hint says of floating point is taken as far as it becomes column tests.
+//! What a join hands down is a hint: it looks at the rows again. The engine compares floating point bit by bit in it, where the
+//! two zeros are one number in SQL, so what such a hint says of floating point is taken as far as it becomes column tests. What
+//! a sort hands down is in its own order, of bits too.
 //!
 //! `c IS NULL OR ...`, which is what a sort that puts nulls first lets through for its first rows, is a row test that says
 //! what it amounts to where `c` has no nulls.
@@ -26,11 +27,12 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
-    NotExpr,
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    Literal, NotExpr,
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
+use datafusion::physical_plan::joins::HashTableLookupExpr;
 use taut_types::{
     ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, UnlessNull, equal_numbers, key_at,
 };
@@ -58,15 +60,16 @@ struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, is_hint: bool) -> Result<()> {
+    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, is_of_join: bool) -> Result<()> {
         if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
-            return self.add(&dynamic.current()?, true);
+            let current = dynamic.current()?;
+            return self.add(&current, comes_from_join(&current)?);
         }
         if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
             && *binary.op() == Operator::And
         {
-            self.add(binary.left(), is_hint)?;
-            return self.add(binary.right(), is_hint);
+            self.add(binary.left(), is_of_join)?;
+            return self.add(binary.right(), is_of_join);
         }
         if let Some(literal) = expression.downcast_ref::<Literal>()
             && *literal.value() == ScalarValue::Boolean(Some(true))
@@ -80,7 +83,7 @@ impl Translation<'_> {
         for (column, test) in implied_tests(expression, self.schema) {
             add_test(&mut self.predicate.column_tests, ColumnTest::new(column, test));
         }
-        if is_hint && compares_floating_point(expression, self.arrow)? {
+        if is_of_join && compares_floating_point(expression, self.arrow)? {
             return Ok(());
         }
         let test = ExpressionTest {
@@ -90,6 +93,16 @@ impl Translation<'_> {
         self.predicate.row_tests.push(Arc::new(test));
         Ok(())
     }
+}
+
+/// Whether a dynamic filter comes from a join: it has a list of keys, a look into the table of all keys, or one of these for each
+/// partition. Sorts and aggregates compare with a row that they have.
+fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+    filter.exists(|node| {
+        Ok(node.downcast_ref::<InListExpr>().is_some()
+            || node.downcast_ref::<HashTableLookupExpr>().is_some()
+            || node.downcast_ref::<CaseExpr>().is_some())
+    })
 }
 
 /// Whether somewhere in an expression an operator or a list has floating point before it, alone or as a field of a struct.

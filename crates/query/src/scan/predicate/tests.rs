@@ -218,6 +218,14 @@ fn hints_on_floating_point_are_column_tests_alone() {
     assert_eq!((written.column_tests.as_slice(), written.row_tests.len()), ([seven, zeros].as_slice(), 1));
     let hint = translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
     assert_eq!((hint.column_tests, hint.row_tests.len()), (written.column_tests, 0));
+    // What a sort that puts nulls first hands down says what it is without nulls, in any type.
+    let first_rows = col("f").is_null().or(col("f").gt(lit(1.5)));
+    let arrow = schema().arrow();
+    let first_rows = SessionContext::new()
+        .create_physical_expr(first_rows, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
+        .unwrap();
+    let hint = translated(DynamicFilterPhysicalExpr::new(vec![], first_rows));
+    assert!(hint.row_tests[0].unless_null().is_some());
     // Without floating point the rows are tested as well, which is what a hint is for.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
