@@ -159,9 +159,12 @@ keep!(
                 if Instructions::current() == Instructions::Avx512 =>
             {
                 source.check(selected.len());
-                let passes = std::array::from_fn(|number| passes(number as u8));
+                let mut table = narrow::Passes::default();
+                for (number, is_passing) in (0..1 << width).zip(&mut table) {
+                    *is_passing = passes(number);
+                }
                 // SAFETY: the set in use is one that the machine has, and with these instructions it has GFNI.
-                unsafe { narrow::keep(*width, packed, &passes, selected) };
+                unsafe { narrow::keep(*width, packed, &table, selected) };
                 true
             }
             _ => false,
