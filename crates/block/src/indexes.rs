@@ -26,7 +26,7 @@
 //!
 //! A section of a bloom index is a filter as in `taut_index::bloom`, over the values that are not null.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryViewArray};
@@ -364,8 +364,8 @@ pub(crate) struct TreeIndex {
 
 /// What an index knows of one or two tests.
 pub(crate) struct Found {
-    /// Keys of the rows.
-    keys: Vec<Interval>,
+    /// Where the rows stand in the tree, for each key or range of keys.
+    places: Vec<Range<u32>>,
     /// How many rows there are.
     pub rows: usize,
     /// Whether the rows found are all those that pass the first test, and no others.
@@ -377,7 +377,7 @@ pub(crate) struct Found {
 impl Found {
     /// How many keys, or ranges of keys, were searched for.
     pub fn intervals(&self) -> usize {
-        self.keys.len()
+        self.places.len()
     }
 }
 
@@ -417,8 +417,7 @@ impl TreeIndex {
     pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Found> {
         let firsts = self.parts[0].intervals(first.test, first.codes, most).filter(|firsts| firsts.len() <= most)?;
         let Some(part) = self.parts.get(1) else {
-            let rows = self.count(&firsts);
-            return Some(Found { keys: firsts, rows, first_is_exact: self.parts[0].is_exact(), second_is_exact: None });
+            return Some(self.found(&firsts, self.parts[0].is_exact(), None));
         };
         let seconds = second.and_then(|second| part.intervals(second.test, second.codes, most));
         let are_points = firsts.iter().all(|(low, high)| low == high);
@@ -433,19 +432,20 @@ impl TreeIndex {
                 keys.push((join(low, *from, part.width, self.cut), join(high, *to, part.width, self.cut)));
             }
         }
-        let rows = self.count(&keys);
-        Some(Found { keys, rows, first_is_exact, second_is_exact })
+        Some(self.found(&keys, first_is_exact, second_is_exact))
     }
 
-    fn count(&self, keys: &[Interval]) -> usize {
-        keys.iter().map(|(low, high)| self.tree.rows_between(*low, *high).len()).sum()
+    fn found(&self, keys: &[Interval], first_is_exact: bool, second_is_exact: Option<bool>) -> Found {
+        let places = self.tree.search(keys);
+        let rows = places.iter().map(|places| self.tree.rows_at(places).len()).sum();
+        Found { places, rows, first_is_exact, second_is_exact }
     }
 
     /// Calls `visit` with the rows that were found, in any order; none lies outside of the segment.
-    pub fn visit(&self, found: &Found, mut visit: impl FnMut(usize)) {
-        for (low, high) in &found.keys {
-            let rows = self.tree.rows_between(*low, *high).iter().map(|row| usize::from(*row));
-            rows.filter(|row| *row < self.tree.rows()).for_each(&mut visit);
+    pub fn visit(&self, found: &Found, mut visit: impl FnMut(u32)) {
+        for places in &found.places {
+            let rows = self.tree.rows_at(places).iter().map(|row| u32::from(*row));
+            rows.filter(|row| (*row as usize) < self.tree.rows()).for_each(&mut visit);
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::segment::{IndexUse, Planned, SegmentReader};
 use crate::{AccessPaths, BlockError, ScanReport};
 
 /// Nanoseconds that a search of an index takes, with finding its section.
-const SEARCH_COST: f64 = 6000.0;
+const SEARCH_COST: f64 = 3000.0;
 /// Nanoseconds per key, or range of keys, that is searched for.
-const INTERVAL_COST: f64 = 170.0;
+const INTERVAL_COST: f64 = 110.0;
 /// Nanoseconds per row that an index leads to.
 const FOUND_ROW_COST: f64 = 0.8;
 /// An index is not even asked where a test is expected to let more than this share pass: visiting rows then costs about
@@ -31,7 +31,7 @@ const NEIGHBOURS_SPAN: u128 = 1 << 16;
 /// Nanoseconds that testing one row takes, about: a number or a code, or else text.
 fn test_cost(kind: GroupKind, is_text: bool) -> f64 {
     match (kind, is_text) {
-        (GroupKind::Column, false) => 0.27,
+        (GroupKind::Column, false) => 0.2,
         (GroupKind::Column, true) => 20.0,
         (GroupKind::PackedRows, false) => 3.3,
         (GroupKind::PackedRows, true) => 25.0,
@@ -212,11 +212,13 @@ impl SegmentReader<'_> {
     }
 
     fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
-        let kind = self.block.header.kind(self.block.header.place(test.column.index()).0);
+        let mut kind = self.block.header.kind(self.block.header.place(test.column.index()).0);
         let is_text = matches!(test.test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
-        let (piece, place) = self.piece(test.column)?;
-        // A level of rows is tested as a column is.
-        let kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
+        if kind != GroupKind::Column {
+            // A level of rows is tested as a column is.
+            let (piece, place) = self.piece(test.column)?;
+            kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
+        }
         Ok(test_cost(kind, is_text) + list_cost(kind, &test.test))
     }
 }

@@ -66,6 +66,12 @@ impl ScanReport {
         self.values_tested += values;
         self.paths |= AccessPaths::ENCODED_SCAN;
     }
+
+    /// Counts a search in a csb index that told which rows to look at.
+    pub(crate) fn saw_index_search(&mut self) {
+        self.index_searches += 1;
+        self.paths |= AccessPaths::CSB_TREE;
+    }
 }
 
 /// A set of ways by which the rows of segments were found.

@@ -25,7 +25,7 @@ use crate::groups::Piece;
 use crate::groups::column::ColumnPiece;
 use crate::order::{TestHistory, expected_share, rank};
 use crate::paths::Choice;
-use crate::selection::Rows;
+use crate::selection::{BITS_MIN, Rows};
 use crate::statistics::ColumnSummary;
 use crate::{AccessPaths, Block, BlockError, ScanReport, Sections, Selection};
 
@@ -33,6 +33,9 @@ pub use aggregate::NumberSummary;
 
 /// Rows that a row test is evaluated on at a time.
 const ROW_TEST_ROWS: usize = 8192;
+
+/// So many rows of an index are sorted sooner than put in order by a bit for each row of the segment.
+const SORTED_MAX: usize = 200;
 
 /// A segment that is being read.
 pub struct SegmentReader<'a> {
@@ -196,6 +199,12 @@ impl<'a> SegmentReader<'a> {
             history.saw_column_test(only.place, ranges.rows() as usize, selection.len());
             return Ok(selection);
         }
+        if let Some(choice) = &choice
+            && row_tests.is_empty()
+            && planned.iter().enumerate().all(|(test, planned)| planned.is_answered() || choice.answers(test))
+        {
+            return Ok(self.select_found(choice, &ranges, report));
+        }
         let mut selection = self.bits_of(&ranges);
         let mut is_left_out = excluded == 0;
         if excluded > ranges.rows() / 2 {
@@ -232,13 +241,40 @@ impl<'a> SegmentReader<'a> {
         Ok(Selection::of(selection))
     }
 
+    /// The rows of some ranges that an index leads to, which answers all that is asked, without those that are left out.
+    fn select_found(&self, choice: &Choice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
+        report.saw_index_search();
+        if choice.found.rows <= SORTED_MAX.min(self.rows / BITS_MIN) {
+            let mut rows = Vec::with_capacity(choice.found.rows);
+            choice.tree.visit(&choice.found, |row| {
+                if ranges.contains(row) && !self.is_left_out(row) {
+                    rows.push(row);
+                }
+            });
+            rows.sort_unstable();
+            // Bytes that were damaged may lead to a row twice.
+            rows.dedup();
+            return Selection::of_few(rows);
+        }
+        let mut selection = self.found_bits(choice);
+        if ranges.rows() < self.rows as u64 {
+            selection.intersect(&self.bits_of(ranges));
+        }
+        self.leave_out(&mut selection, ranges);
+        Selection::of(selection)
+    }
+
+    /// A bit for each row of the segment, set for those that an index leads to.
+    fn found_bits(&self, choice: &Choice) -> Bitmap {
+        let mut found = Bitmap::none(self.rows);
+        choice.tree.visit(&choice.found, |row| found.set(row as usize));
+        found
+    }
+
     /// Keeps the selected rows that an index leads to. Tests that it answers are answered then.
     fn look_up(&self, choice: &Choice, planned: &mut [Planned<'_>], selection: &mut Bitmap, report: &mut ScanReport) {
-        report.index_searches += 1;
-        report.paths |= AccessPaths::CSB_TREE;
-        let mut found = Bitmap::none(self.rows);
-        choice.tree.visit(&choice.found, |row| found.set(row));
-        selection.intersect(&found);
+        report.saw_index_search();
+        selection.intersect(&self.found_bits(choice));
         for (test, planned) in planned.iter_mut().enumerate() {
             if choice.answers(test) {
                 planned.uncertain = RowRanges::none();

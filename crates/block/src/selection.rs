@@ -22,7 +22,7 @@ pub enum Selection {
 }
 
 /// One of so many rows or more makes a selection one of bits.
-const BITS_MIN: usize = 16;
+pub(crate) const BITS_MIN: usize = 16;
 /// Bits are read in runs where runs have so many rows or more on average,
 const RUN_ROWS_MIN: usize = 12;
 /// and of the rows from the first to the last one of so many or more is selected: all of them are decoded.

@@ -20,12 +20,16 @@
 //! Each part begins at a multiple of 64 and is padded to one by zeros. Keys are numbers of up to 64 bits: whoever
 //! builds a tree maps values onto them, keeping their order.
 
+use std::ops::Range;
+
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 
 /// Bytes of a node, and what parts are aligned to.
 const NODE_BYTES: usize = 64;
 /// Positions fit 16 bits.
 const ROWS_MAX: usize = 1 << 16;
+/// Ranges that are searched for together, level by level: their nodes then come from memory together.
+const TOGETHER: usize = 16;
 
 /// A tree's bytes hold what no builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -139,47 +143,50 @@ impl CsbTree {
         self.rows.len()
     }
 
-    /// The rows whose keys lie in `low..=high`, by key and then by row: as a slice, so that their number is known
-    /// before any is looked at. Bytes that were damaged may give rows outside of the segment.
-    pub fn rows_between(&self, low: u64, high: u64) -> &[u16] {
-        if low > high {
-            return &[];
+    /// Where the rows stand whose keys lie in each of some ranges, of which both ends belong to them: as places for
+    /// [`CsbTree::rows_at`], so that their number is known before any is looked at.
+    pub fn search(&self, ranges: &[(u64, u64)]) -> Vec<Range<u32>> {
+        match &self.keys {
+            Keys::Narrow(levels) => self.search_levels(levels, ranges),
+            Keys::Middle(levels) => self.search_levels(levels, ranges),
+            Keys::Wide(levels) => self.search_levels(levels, ranges),
         }
-        let first = self.lower_bound(low);
-        let end = match high.checked_add(1) {
-            // Keys are distinct: the next one is greater.
-            _ if low == high => first.saturating_add(usize::from(self.key(first) == Some(low))),
-            Some(above) => self.lower_bound(above),
-            None => usize::MAX,
-        };
-        let range = self.places(first)..self.places(end);
-        self.rows.get(range).unwrap_or_default()
     }
 
-    /// Where the rows of entry `entry` begin.
-    fn places(&self, entry: usize) -> usize {
+    fn search_levels<K: NodeKey>(&self, levels: &Levels<K>, ranges: &[(u64, u64)]) -> Vec<Range<u32>> {
+        let mut places = Vec::with_capacity(ranges.len());
+        for ranges in ranges.chunks(TOGETHER) {
+            // Of each range the first entry in it, and the first one behind it.
+            let (mut keys, mut entries) = ([None; 2 * TOGETHER], [0; 2 * TOGETHER]);
+            for ((low, high), ends) in ranges.iter().zip(keys.as_chunks_mut::<2>().0) {
+                let above = if low == high { None } else { high.checked_add(1) };
+                *ends = [K::try_from(*low).ok(), above.and_then(|above| K::try_from(above).ok())];
+            }
+            levels.lower_bounds(&keys[..2 * ranges.len()], &mut entries);
+            for ((low, high), [first, end]) in ranges.iter().zip(entries.as_chunks::<2>().0) {
+                // Keys are distinct: the next one is greater.
+                let is_first = || levels.key(*first).is_some_and(|key| K::try_from(*low).is_ok_and(|low| low == key));
+                let end = if low == high { first + usize::from(is_first()) } else { *end };
+                // Places among at most 2^16 rows; none where the ends are the wrong way round.
+                let (start, end) = (self.place(*first) as u32, self.place(end) as u32);
+                places.push(start..end.max(start));
+            }
+        }
+        places
+    }
+
+    /// The rows at some places, by key and then by row. Bytes that were damaged may give rows outside of the segment, or
+    /// places that are none, where there are no rows.
+    pub fn rows_at(&self, places: &Range<u32>) -> &[u16] {
+        self.rows.get(places.start as usize..places.end as usize).unwrap_or_default()
+    }
+
+    /// Where the rows of an entry begin.
+    fn place(&self, entry: usize) -> usize {
         match &self.lasts {
             None => entry.min(self.rows.len()),
             Some(_) if entry == 0 => 0,
             Some(lasts) => lasts.get(entry - 1).map_or(self.rows.len(), |last| usize::from(*last) + 1),
-        }
-    }
-
-    /// The key of an entry.
-    fn key(&self, entry: usize) -> Option<u64> {
-        match &self.keys {
-            Keys::Narrow(levels) => levels.key(entry).map(u64::from),
-            Keys::Middle(levels) => levels.key(entry).map(u64::from),
-            Keys::Wide(levels) => levels.key(entry),
-        }
-    }
-
-    /// How many distinct keys are less.
-    fn lower_bound(&self, key: u64) -> usize {
-        match &self.keys {
-            Keys::Narrow(levels) => u16::try_from(key).map_or(usize::MAX, |key| levels.lower_bound(key)),
-            Keys::Middle(levels) => u32::try_from(key).map_or(usize::MAX, |key| levels.lower_bound(key)),
-            Keys::Wide(levels) => levels.lower_bound(key),
         }
     }
 }
@@ -219,7 +226,7 @@ fn take_part<T: ArrowNativeType>(
 }
 
 /// A key as nodes hold it.
-trait NodeKey: ArrowNativeType + Ord {
+trait NodeKey: ArrowNativeType + Ord + TryFrom<u64> {
     const GREATEST: Self;
     /// The low bits, which are all of them for keys that fit.
     fn of(key: u64) -> Self;
@@ -286,17 +293,23 @@ impl<K: NodeKey> Levels<K> {
         Ok(Self { keys: take_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
     }
 
-    /// How many keys are less than `key`.
-    fn lower_bound(&self, key: K) -> usize {
-        let mut node = 0;
+    /// For each of some keys, how many entries are less; for none, how many there are.
+    fn lower_bounds(&self, keys: &[Option<K>], entries: &mut [usize]) {
         for start in &self.starts[..self.height] {
-            let first = start + node * Self::FANOUT;
-            // Past the last child only where every key is less.
-            let Some(keys) = self.keys.get(first..first + Self::FANOUT) else { return self.entries };
-            let less: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
-            node = node * Self::FANOUT + less;
+            for (key, node) in keys.iter().zip(&mut *entries) {
+                let first = start.saturating_add(node.saturating_mul(Self::FANOUT));
+                let node_keys = self.keys.get(first..first.saturating_add(Self::FANOUT));
+                *node = match (key, node_keys) {
+                    (Some(key), Some(keys)) => {
+                        let less: usize = keys.iter().map(|other| usize::from(other < key)).sum();
+                        *node * Self::FANOUT + less
+                    }
+                    // Past the last child only where every key is less.
+                    _ => usize::MAX,
+                };
+            }
         }
-        node.min(self.entries)
+        entries.iter_mut().for_each(|entry| *entry = self.entries.min(*entry));
     }
 
     /// The key of an entry.
@@ -315,12 +328,12 @@ mod tests {
         let bytes = Buffer::from(CsbTree::build(keys));
         let tree = CsbTree::parse(&bytes, keys.len()).unwrap();
         assert_eq!(tree.rows(), keys.len());
-        for (low, high) in bounds {
+        for ((low, high), places) in bounds.iter().zip(tree.search(bounds)) {
             let mut expected: Vec<(u64, u16)> = keys.iter().copied().zip(0..=u16::MAX).collect();
             expected.retain(|(key, _)| (low..=high).contains(&key));
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
-            assert_eq!(tree.rows_between(*low, *high), expected, "{low}..={high} of {} keys", keys.len());
+            assert_eq!(tree.rows_at(&places), expected, "{low}..={high} of {} keys", keys.len());
         }
     }
 
@@ -365,8 +378,8 @@ mod tests {
                 let mut bytes = good.clone();
                 bytes[at] = value;
                 if let Ok(tree) = CsbTree::parse(&Buffer::from(bytes), 300) {
-                    for (low, high) in [(0, u64::MAX), (5_000, 9_000), (69_000, 69_000)] {
-                        assert!(tree.rows_between(low, high).len() <= 300);
+                    for places in tree.search(&[(0, u64::MAX), (5_000, 9_000), (69_000, 69_000), (3, 2)]) {
+                        assert!(tree.rows_at(&places).len() <= 300);
                     }
                 }
             }

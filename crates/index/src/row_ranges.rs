@@ -58,6 +58,12 @@ impl RowRanges {
         self.ranges.is_empty()
     }
 
+    /// Whether a row is among them.
+    pub fn contains(&self, row: u32) -> bool {
+        let first = self.ranges.partition_point(|own| own.end <= row);
+        self.ranges.get(first).is_some_and(|own| own.start <= row)
+    }
+
     /// Whether any of the rows lies in a range.
     pub fn overlaps(&self, range: &Range<u32>) -> bool {
         let first = self.ranges.partition_point(|own| own.end <= range.start);
@@ -128,6 +134,7 @@ mod tests {
         ) {
             let (a, b) = (of_rows(&left), of_rows(&right));
             prop_assert_eq!(rows_of(&a), left.clone());
+            prop_assert_eq!((0..ROWS).map(|row| a.contains(row)).collect::<Vec<_>>(), left.clone());
             prop_assert_eq!(a.rows(), left.iter().filter(|member| **member).count() as u64);
             let (first, last) = (left.iter().position(|member| *member), left.iter().rposition(|member| *member));
             prop_assert_eq!(a.hull(), first.zip(last).map(|(first, last)| first as u32..last as u32 + 1));
