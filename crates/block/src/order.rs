@@ -93,9 +93,9 @@ fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
         (Test::Null, _) => return if test.negated { 1.0 - nulls } else { nulls },
         (Test::Range { low, high }, Some((max, min))) => {
             let (low, high) = ((*low).max(min), (*high).min(max));
-            if low > high { 0.0 } else { (high as f64 - low as f64 + 1.0) / (max as f64 - min as f64 + 1.0) }
+            if low > high { 0.0 } else { numbers_between(low, high) / numbers_between(min, max) }
         }
-        (Test::OneOf(list), Some((max, min))) => list.len() as f64 / (max as f64 - min as f64 + 1.0),
+        (Test::OneOf(list), Some((max, min))) => list.len() as f64 / numbers_between(min, max),
         (Test::BytesRange { low, high }, _) if low == high => 0.05,
         (Test::BytesRange { .. }, _) => 0.3,
         (Test::BytesOneOf(list), _) => (0.05 * list.len() as f64).min(0.5),
@@ -103,4 +103,11 @@ fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
     };
     let of_values = of_values.clamp(0.0, 1.0);
     (1.0 - nulls) * if test.negated { 1.0 - of_values } else { of_values }
+}
+
+/// How many numbers there are from one to another, both included.
+fn numbers_between(low: i128, high: i128) -> f64 {
+    let distance = high.abs_diff(low);
+    // The machine has an instruction for numbers of 64 bits.
+    u64::try_from(distance).map_or(distance as f64, |distance| distance as f64) + 1.0
 }

@@ -28,8 +28,14 @@ const SHARE_MAX: f64 = 0.6;
 const COMPARED_MAX: usize = 6;
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
-/// Nanoseconds that testing one row takes, about: a number or a code, or else text.
-fn test_cost(kind: GroupKind, is_text: bool) -> f64 {
+/// Nanoseconds that testing one row takes, about; text may be tested by its codes.
+fn cost_in(kind: GroupKind, test: &Test, has_codes: bool) -> f64 {
+    let is_text = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
+    value_cost(kind, is_text) + list_cost(kind, test)
+}
+
+/// Nanoseconds that testing one value takes, about: a number or a code, or else text.
+fn value_cost(kind: GroupKind, is_text: bool) -> f64 {
     match (kind, is_text) {
         (GroupKind::Column, false) => 0.2,
         (GroupKind::Column, true) => 20.0,
@@ -160,22 +166,29 @@ impl SegmentReader<'_> {
             let section = self.block.header.index_section(self.segment, index);
             let tree = TreeIndex::parse(&self.sections.section(section)?, self.rows, columns.len())
                 .map_err(|corrupt| corrupt.in_section(section))?;
-            let mut costs = [0.0; 2];
-            for (place, at) in [(0, Some(first)), (1, second)] {
-                if let Some(at) = at {
-                    costs[place] = self.test_cost(planned[at].test, tree.takes_codes(place))?;
-                }
-            }
             let left = |at: usize| planned[at].uncertain.rows() as f64;
-            let first_cost = left(first) * costs[0];
-            let second_cost = second.map_or(0.0, |at| left(at) * costs[1]);
+            let asked = std::iter::once((0, first)).chain(second.map(|at| (1, at)));
+            let cost_at_most: f64 = asked
+                .clone()
+                .map(|(place, at)| left(at) * self.test_cost_at_most(planned[at].test, tree.takes_codes(place)))
+                .sum();
             let keys_max = match is_forced {
                 true => INTERVALS_MAX,
                 // What costs less than nothing is never searched for.
-                false => INTERVALS_MAX.min(((first_cost + second_cost - SEARCH_COST) / INTERVAL_COST) as usize),
+                false => INTERVALS_MAX.min(((cost_at_most - SEARCH_COST) / INTERVAL_COST) as usize),
             };
             let second_test = second.map(|at| planned[at].test);
             let Some(found) = self.search_index(&tree, planned[first].test, second_test, keys_max)? else { continue };
+            if found.rows == 0 {
+                // Nothing is left to be done, whatever it would have cost.
+                return Ok(Some(Choice { tree, found, first, second }));
+            }
+            let mut costs = [0.0; 2];
+            for (place, at) in asked {
+                costs[place] = self.test_cost(planned[at].test, tree.takes_codes(place))?;
+            }
+            let first_cost = left(first) * costs[0];
+            let second_cost = second.map_or(0.0, |at| left(at) * costs[1]);
             let found_rows = found.rows as f64;
             // Rows found that only may pass are tested.
             let tested = |is_exact: bool, cost: f64| if is_exact { 0.0 } else { found_rows * cost };
@@ -211,15 +224,25 @@ impl SegmentReader<'_> {
         Ok(tree.search(first, second, keys_max))
     }
 
+    /// What testing a row costs.
     fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
-        let mut kind = self.block.header.kind(self.block.header.place(test.column.index()).0);
-        let is_text = matches!(test.test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
-        if kind != GroupKind::Column {
+        if self.kind(test) != GroupKind::Column {
             // A level of rows is tested as a column is.
             let (piece, place) = self.piece(test.column)?;
-            kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
+            if piece.chunk(place).is_some() {
+                return Ok(cost_in(GroupKind::Column, &test.test, has_codes));
+            }
         }
-        Ok(test_cost(kind, is_text) + list_cost(kind, &test.test))
+        Ok(self.test_cost_at_most(test, has_codes))
+    }
+
+    /// As [`SegmentReader::test_cost`], if the column is no level of rows: nothing is read to tell.
+    fn test_cost_at_most(&self, test: &ColumnTest, has_codes: bool) -> f64 {
+        cost_in(self.kind(test), &test.test, has_codes)
+    }
+
+    fn kind(&self, test: &ColumnTest) -> GroupKind {
+        self.block.header.kind(self.block.header.place(test.column.index()).0)
     }
 }
 

@@ -199,11 +199,11 @@ impl<'a> SegmentReader<'a> {
             history.saw_column_test(only.place, ranges.rows() as usize, selection.len());
             return Ok(selection);
         }
-        if let Some(choice) = &choice
-            && row_tests.is_empty()
-            && planned.iter().enumerate().all(|(test, planned)| planned.is_answered() || choice.answers(test))
-        {
-            return Ok(self.select_found(choice, &ranges, report));
+        if let Some(choice) = &choice {
+            let is_answered = |(test, planned): (usize, &Planned<'_>)| planned.is_answered() || choice.answers(test);
+            if choice.found.rows == 0 || (row_tests.is_empty() && planned.iter().enumerate().all(is_answered)) {
+                return Ok(self.select_found(choice, &ranges, report));
+            }
         }
         let mut selection = self.bits_of(&ranges);
         let mut is_left_out = excluded == 0;
