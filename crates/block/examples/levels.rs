@@ -194,7 +194,7 @@ fn main() {
         );
         println!("|---|---|--:|--:|---|---|---|");
         for (layout, abstractions) in
-            [("packed_row", ["0", "auto", "4"]), ("row", ["0", "auto", "4"]), ("column", ["0", "1", "4"])]
+            [("packed_row", ["0", "auto", "4"]), ("row", ["0", "auto", "4"]), ("column", ["0", "auto", "4"])]
         {
             let built: Vec<Built> = abstractions.iter().map(|levels| build(&design(layout, levels), &parts)).collect();
             let middle = |column: usize| {

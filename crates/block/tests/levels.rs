@@ -102,6 +102,22 @@ fn a_number_of_levels_is_kept_to() {
 }
 
 #[test]
+fn a_column_by_itself_becomes_a_level_where_that_is_smaller() {
+    let [plainly, levels] = [NONE, AUTO].map(|abstraction| stored(&[("layout", "column"), SORTED, abstraction]));
+    assert!(
+        plainly[2].starts_with("bit_packed(13)") && levels[2].starts_with("delta(4) with 119 exceptions"),
+        "{levels:?}"
+    );
+    let others = |columns: &[String]| [0, 1, 3].map(|column| columns[column].clone());
+    assert_eq!(others(&plainly), others(&levels));
+    assert!(bytes(&[("layout", "column"), SORTED, AUTO]) < bytes(&[("layout", "column"), SORTED, NONE]));
+    for forced in [("encoding", "anew=bit_packed"), ("compression", "none")] {
+        let column = |abstraction| stored(&[("layout", "column"), SORTED, abstraction, forced]).swap_remove(2);
+        assert_eq!(column(AUTO), column(NONE));
+    }
+}
+
+#[test]
 fn encodings_are_forced_on_levels_by_number_and_keep_columns_out_of_others() {
     let forced = ("encoding", "runs=delta, text=dictionary");
     let row = stored(&[("layout", "row"), ("sort_by", "runs, text"), ("abstraction", "2"), forced]);

@@ -7,9 +7,9 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
 use taut_encoding::{ArrayBuilder, Bitmap, Choice, Chunk, encode};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, LogicalType};
+use taut_types::{ColumnTest, Encoding, LevelColumns, LogicalType};
 
-use super::levels::encode_level;
+use super::levels::{encode_level, pays};
 use crate::error::Corrupt;
 use crate::selection::Rows;
 use crate::values::ColumnValues;
@@ -23,13 +23,19 @@ pub(crate) fn build(
     values: &ColumnValues,
     choice: Choice,
     name: &str,
-    is_level: bool,
+    levels: &LevelColumns,
 ) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
-    let chunk = if is_level {
-        encode_level(values, choice, name)?
-    } else {
+    let plainly = || {
         encode(&values.array, values.logical, choice)
-            .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?
+            .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
+    };
+    let chunk = match (levels.places.is_empty(), levels.forced) {
+        (true, _) => plainly()?,
+        (false, true) => encode_level(values, choice, name)?,
+        (false, false) => {
+            let (chunk, level) = (plainly()?, encode_level(values, choice, name)?);
+            if pays(level.len(), chunk.len()) { level } else { chunk }
+        }
     };
     // A segment has at most 65,536 rows.
     let rows = values.rows() as u32;

@@ -49,6 +49,12 @@ pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) ->
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
+/// Whether a level of so many bytes is worth its while. A quarter must be saved: a single row of a level is found more slowly
+/// than a field, or a number that is packed.
+pub(crate) fn pays(level_bytes: usize, bytes: usize) -> bool {
+    level_bytes <= bytes - bytes / 4
+}
+
 /// The levels of a piece of rows: those that the design forces, or those that pay.
 pub(crate) fn choose(
     kind: GroupKind,
@@ -71,8 +77,7 @@ pub(crate) fn choose(
         }
         let chunk = encode_level(values, choice, name)?;
         if !candidates.forced {
-            // A quarter must be saved: a single row of a level is found more slowly than its field.
-            if chunk.len() > field_bytes - field_bytes / 4 || chunk.len() > room {
+            if !pays(chunk.len(), field_bytes) || chunk.len() > room {
                 break;
             }
             room -= chunk.len();

@@ -46,7 +46,7 @@ pub(crate) fn build(
         let [(values, choice, name)] = columns else {
             return Err(BuildError::Design { expected: "one column in a column group" });
         };
-        return column::build(values, *choice, name, !candidates.places.is_empty());
+        return column::build(values, *choice, name, candidates);
     }
     let levels = levels::choose(kind, columns, candidates)?;
     let is_field = |place: &usize| levels.iter().all(|level| level.place != *place);

@@ -34,13 +34,11 @@ pub struct LevelColumns {
 impl TableDesign {
     /// The columns of a group that may become levels, or must.
     ///
-    /// Where the data decides, these are sort columns without a forced encoding, and none where nothing is compressed:
-    /// a column by itself is in runs anyway where they pay.
+    /// Where the data decides, these are sort columns without a forced encoding, and none where nothing is compressed.
     pub fn levels(&self, group: &Group) -> LevelColumns {
         let forced = match self.abstraction {
             Abstraction::Levels(levels) => Some(usize::from(levels)),
             Abstraction::ByLayout if group.kind != GroupKind::PackedRows => Some(0),
-            Abstraction::ByLayout | Abstraction::Auto if group.kind == GroupKind::Column => Some(0),
             Abstraction::ByLayout | Abstraction::Auto if self.compression == Compression::None => Some(0),
             Abstraction::ByLayout | Abstraction::Auto => None,
         };
@@ -129,7 +127,9 @@ mod tests {
         assert_eq!(places(&[("layout", "packed_row"), ("encoding", "a=plain")]), [(vec![], false)]);
         let columns = [(vec![0], true), (vec![], true), (vec![0], true), (vec![], true)];
         assert_eq!(places(&[sorted, two]), columns);
-        assert!(places(&[sorted, ("abstraction", "auto")]).iter().all(|(places, _)| places.is_empty()));
+        let columns = [(vec![0], false), (vec![0], false), (vec![0], false), (vec![], false)];
+        assert_eq!(places(&[sorted, ("abstraction", "auto")]), columns);
+        assert!(places(&[sorted]).iter().all(|(places, _)| places.is_empty()));
         let groups = ("groups", "(b,a),(d),(c)");
         assert_eq!(places(&[groups, sorted, two]), [(vec![1], true), (vec![], true), (vec![0], true)]);
         assert_eq!(places(&[groups, sorted]), [(vec![1, 0], false), (vec![], true), (vec![], true)]);
