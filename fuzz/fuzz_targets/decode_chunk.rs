@@ -70,6 +70,9 @@ fuzz_target!(|input: &[u8]| {
     for test in tests(0, logical) {
         let mut selection = Bitmap::all_set(rows);
         chunk.filter(&test, 0..rows, &mut selection);
+        let mut selected = Bitmap::none(0);
+        chunk.select_passing(&test, &mut selected);
+        assert_eq!(selected, selection, "{test:?} on {logical} as {}", chunk.description());
         for extreme in [Extreme::Least, Extreme::Greatest] {
             let Some(extremes) = chunk.extremes(extreme) else { continue };
             if let Some((found, _)) = chunk.find_by_extremes(&test, (extreme, &extremes), 0..rows) {

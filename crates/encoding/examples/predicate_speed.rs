@@ -62,9 +62,8 @@ fn tenth(width: usize) -> Test {
     range(numbers / 2, numbers / 2 + numbers / 10)
 }
 
-fn filter(chunk: &Chunk, test: &ColumnTest, selection: &mut Bitmap) {
-    selection.words_mut().fill(u64::MAX);
-    chunk.filter(test, 0..ROWS, selection);
+fn select(chunk: &Chunk, test: &ColumnTest, selection: &mut Bitmap) {
+    chunk.select_passing(test, selection);
     black_box(selection.words());
 }
 
@@ -140,7 +139,7 @@ fn in_cache() {
     for width in (1..=32).chain([33, 40, 48, 56, 63]) {
         let chunk = chunk_of(&of_width(width), LogicalType::BigInt, Choice::Forced(Encoding::BitPacked));
         let test = ColumnTest::new(ColumnIndex(0), tenth(width));
-        print_sets(&format!("width {width}"), ROWS, || filter(&chunk, &test, &mut selection));
+        print_sets(&format!("width {width}"), ROWS, || select(&chunk, &test, &mut selection));
     }
 }
 
@@ -200,7 +199,7 @@ fn others() {
     for (name, chunk, test) in other_cases() {
         let mut test = ColumnTest::new(ColumnIndex(0), test);
         test.negated = name.contains("not in");
-        print_sets(name, ROWS, || filter(&chunk, &test, &mut selection));
+        print_sets(name, ROWS, || select(&chunk, &test, &mut selection));
     }
 }
 
@@ -299,7 +298,7 @@ fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, test: Test)
         }
         sets[competitor].at_most();
         let chunks = &chunks[slice * chunks.len() / slices..][..per_slice];
-        chunks.iter().for_each(|chunk| filter(chunk, &test, &mut selection));
+        chunks.iter().for_each(|chunk| select(chunk, &test, &mut selection));
         start.elapsed().as_secs_f64() * SLICE as f64 / (per_slice * bytes.len()) as f64
     });
     let values = rate(&times[1]) * ROWS as f64 / bytes.len() as f64;

@@ -15,18 +15,39 @@ pub struct Bitmap {
 impl Bitmap {
     /// `len` rows, all selected.
     pub fn all_set(len: usize) -> Self {
-        let mut bitmap = Self { words: vec![u64::MAX; len.div_ceil(64)], len };
-        if let Some(last) = bitmap.words.last_mut()
-            && !len.is_multiple_of(64)
-        {
-            *last = (1 << (len % 64)) - 1;
-        }
+        let mut bitmap = Self::none(0);
+        bitmap.set_all(len);
         bitmap
     }
 
     /// `len` rows, none selected.
     pub fn none(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)], len }
+    }
+
+    /// Takes all rows away, and makes room for so many.
+    pub(crate) fn reset(&mut self, rows: usize) {
+        self.words.clear();
+        self.words.reserve(rows.div_ceil(64));
+        self.len = 0;
+    }
+
+    /// Selects all of so many rows.
+    pub(crate) fn set_all(&mut self, rows: usize) {
+        self.reset(rows);
+        self.extend_set(rows);
+    }
+
+    /// Adds rows behind all others, which end with a word. All of them are selected.
+    pub(crate) fn extend_set(&mut self, rows: usize) {
+        debug_assert!(self.len.is_multiple_of(64), "rows end inside a word");
+        self.len += rows;
+        self.words.resize(self.len.div_ceil(64), u64::MAX);
+        if let Some(last) = self.words.last_mut()
+            && !self.len.is_multiple_of(64)
+        {
+            *last = (1 << (self.len % 64)) - 1;
+        }
     }
 
     /// Number of rows, selected or not.

@@ -273,6 +273,23 @@ impl Chunk {
         }
     }
 
+    /// Selects the rows that pass a test, and no others: what [`Chunk::filter`] leaves of all, and faster. Whatever the
+    /// selection was before, it is one of the chunk's rows then.
+    pub fn select_passing(&self, test: &ColumnTest, selection: &mut Bitmap) {
+        let is_selected = match &self.values {
+            _ if test.test == Test::Null => false,
+            Values::Null => false,
+            Values::Numbers(numbers) => numbers.select(&test.test, test.negated, self.rows, selection),
+            Values::Bytes(bytes) => bytes.select(&test.test, test.negated, self.rows, selection),
+        };
+        if is_selected {
+            self.filter_nulls(false, 0..self.rows, selection);
+        } else {
+            selection.set_all(self.rows);
+            self.filter(test, 0..self.rows, selection);
+        }
+    }
+
     /// Does as [`Chunk::filter`] for all rows, of which so many are selected, taking each by itself: for few rows. `false`,
     /// with nothing done, where the encoding gains nothing by that.
     ///

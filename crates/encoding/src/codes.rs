@@ -173,6 +173,14 @@ impl Codes {
         }
     }
 
+    /// As [`Packed::select`], of codes and a test on numbers.
+    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+        match self {
+            Self::Packed(packed) => packed.select(test, negated, rows, selection),
+            Self::Runs(..) => false,
+        }
+    }
+
     /// Clears the rows of a range whose code has no flag that is set.
     pub(crate) fn filter_flags(
         &self,

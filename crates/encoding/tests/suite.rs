@@ -222,6 +222,10 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
         expected.clear_range(range.clone());
         passing.iter().filter(|row| range.contains(row) && before.get(**row)).for_each(|row| expected.set(*row));
         assert!(selection == expected, "{}, {}: {test:?} on {range:?}", column.name, chunk.description());
+        let mut selected = before.clone();
+        chunk.select_passing(test, &mut selected);
+        assert_eq!(selected.len(), rows);
+        assert!(passing.iter().copied().eq(selected.positions().iter().map(|row| *row as usize)), "{test:?}");
         let mut by_position = before.clone();
         let is_done = chunk.filter_selected(test, before.count(), &mut by_position);
         let all = || passing.iter().all(|row| !before.get(*row) || by_position.get(*row));

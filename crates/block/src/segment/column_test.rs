@@ -33,7 +33,15 @@ impl SegmentReader<'_> {
         if let Some(found) = self.find_by_extremes(planned, &kept, report)? {
             return Ok(Selection::of_few(found));
         }
-        let (rows, mut selection) = (planned.uncertain.rows() as usize, self.bits_of(&planned.uncertain));
+        let (rows, all) = (planned.uncertain.rows() as usize, self.rows);
+        let (piece, place) = self.piece(planned.test.column)?;
+        if let Some(chunk) = piece.chunk(place).filter(|_| rows == all) {
+            let mut selection = Bitmap::none(0);
+            chunk.select_passing(planned.test, &mut selection);
+            let left = self.scanned(planned, rows, &kept, &selection, report)?;
+            return Ok(Selection::of_counted(selection, left));
+        }
+        let mut selection = self.bits_of(&planned.uncertain);
         let left = self.scan_column(planned, rows, &kept, &mut selection, report)?;
         Ok(Selection::of_counted(selection, left))
     }
@@ -106,11 +114,23 @@ impl SegmentReader<'_> {
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
-        report.saw_column_scan(planned.uncertain.rows());
-        let (sections, rows) = (self.sections, self.rows);
         let (piece, place) = self.piece(planned.test.column)?;
         piece.filter(place, planned.test, &planned.uncertain, selection)?;
-        let left = selection.count();
+        self.scanned(planned, before, kept, selection, report)
+    }
+
+    /// Notes that a column was scanned, which left these rows of so many, and tells how many they are.
+    fn scanned(
+        &mut self,
+        planned: &Planned<'_>,
+        before: usize,
+        kept: &KeptExtremes,
+        selection: &Bitmap,
+        report: &mut ScanReport,
+    ) -> Result<usize, BlockError> {
+        report.saw_column_scan(planned.uncertain.rows());
+        let (sections, rows, left) = (self.sections, self.rows, selection.count());
+        let (piece, _) = self.piece(planned.test.column)?;
         if let Some((extreme, Beside::Missed)) = kept
             && planned.uncertain.rows() as usize * 2 > rows
             && left * FEW <= before

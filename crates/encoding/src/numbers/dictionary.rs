@@ -75,6 +75,11 @@ impl Dictionary {
         self.entries.value(usize::from(self.codes.value(row)).min(self.entries.len() - 1))
     }
 
+    /// As [`Codes::select`].
+    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+        self.codes.select(&self.test_on_codes(test), negated, rows, selection)
+    }
+
     /// Clears the rows of a range that fail a test.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.codes.filter(&self.test_on_codes(test), negated, rows, selection);

@@ -135,7 +135,7 @@ impl Packed {
         with_lane!(self.width(), L => {
             let (low, high) = LaneTest::<L>::new(test, false, self.domain(), self.base()).bounds()?;
             let (candidates, unsure) = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
-            Some((self.passing((low, high), &candidates, &rows), unsure * L::LANES))
+            Some((self.rows_between((low, high), &candidates, &rows), unsure * L::LANES))
         })
     }
 
@@ -200,7 +200,7 @@ impl Packed {
     }
 
     /// The rows of a range whose number is in a range, where only those of candidates can be.
-    fn passing<L: Lane>(&self, (low, high): (L, L), candidates: &[Candidate], rows: &Range<usize>) -> Vec<u32> {
+    fn rows_between<L: Lane>(&self, (low, high): (L, L), candidates: &[Candidate], rows: &Range<usize>) -> Vec<u32> {
         let (width, span) = (self.width(), high.minus(low));
         let mut passing = Vec::with_capacity(candidates.len());
         wide(|| {

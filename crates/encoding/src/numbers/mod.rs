@@ -399,6 +399,16 @@ impl Numbers {
         }
     }
 
+    /// Selects those of all rows, of which there are so many, that pass a test other than [`Test::Null`]. `false`, with nothing
+    /// done, where [`Numbers::filter`] is as fast.
+    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+        match self {
+            Self::Packed(packed) => packed.select(test, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.select(test, negated, rows, selection),
+            _ => false,
+        }
+    }
+
     /// Clears those of the selected rows, of which there are so many, that fail a test other than [`Test::Null`], taking each
     /// by itself. `false`, with nothing done, where that is not faster than [`Numbers::filter`] however few they are.
     pub(crate) fn filter_selected(&self, test: &Test, negated: bool, selected: usize, selection: &mut Bitmap) -> bool {
