@@ -41,6 +41,19 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(place).and_then(Chunk::code_count))
     }
 
+    /// The values that the codes of a column of text or bytes stand for, ascending as codes are; the code behind them is that of
+    /// null. `None` where it has no codes.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    pub fn values_of_codes(&mut self, column: ColumnIndex) -> Result<Option<ArrayRef>, BlockError> {
+        if !self.block.column_type(column).is_bytes() {
+            return Ok(None);
+        }
+        let (piece, place) = self.piece(column)?;
+        Ok(piece.chunk(place).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
+    }
+
     /// The codes of the `rows.start`-th to `rows.end`-th selected rows, each below [`SegmentReader::code_count`].
     ///
     /// # Errors

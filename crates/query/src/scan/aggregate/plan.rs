@@ -40,7 +40,8 @@ pub struct AggregatePlan {
 impl AggregatePlan {
     /// Whether what rows brought to a group can be taken from it again: of sums and counts, but of no extreme.
     pub fn can_subtract(&self) -> bool {
-        self.functions.iter().all(|function| !matches!(function, Function::Extreme { .. } | Function::Engine { .. }))
+        let is_extreme = |function: &Function| matches!(function, Function::Extreme { .. });
+        self.functions.iter().all(|function| !is_extreme(function) && function.of_engine().is_none())
     }
 }
 
@@ -54,6 +55,8 @@ pub struct Input {
     pub schema: SchemaRef,
     /// Where it is arithmetic and all that use it take numbers.
     pub node: Option<NodeIndex>,
+    /// Where it is a column of text or bytes and all that use it take codes.
+    pub codes_of: Option<ColumnIndex>,
 }
 
 /// An aggregate function and where its argument is.
@@ -80,12 +83,34 @@ pub enum Function {
         is_greatest: bool,
         data_type: DataType,
     },
+    /// The least, or the greatest, of a column of text or bytes. The engine computes it: of all values, or of the extremes of
+    /// each segment that has codes.
+    ExtremeText {
+        input: usize,
+        is_greatest: bool,
+        function: Arc<AggregateFunctionExpr>,
+    },
     /// Any other, as the engine computes it.
     Engine {
         function: Arc<AggregateFunctionExpr>,
         inputs: Vec<usize>,
         condition: Option<usize>,
     },
+}
+
+impl Function {
+    /// The function as the engine has it, where its states are the engine's.
+    pub fn of_engine(&self) -> Option<&Arc<AggregateFunctionExpr>> {
+        match self {
+            Self::Engine { function, .. } | Self::ExtremeText { function, .. } => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Whether it takes an argument, or a condition, as an array whatever the segment.
+    fn takes_array(&self, index: usize) -> bool {
+        matches!(self, Self::Engine { inputs, condition, .. } if inputs.contains(&index) || *condition == Some(index))
+    }
 }
 
 /// An aggregation that may be replaced, with the scan below it.
@@ -179,13 +204,9 @@ impl Resolver<'_> {
         }
         for (index, expression) in resolved.iter().enumerate() {
             let mut input = self.input(expression)?;
-            // The engine's functions take arrays.
-            let takes_array = |function: &Function| match function {
-                Function::Engine { inputs, condition, .. } => inputs.contains(&index) || *condition == Some(index),
-                _ => false,
-            };
-            if !plan.functions.iter().any(takes_array) {
+            if !plan.functions.iter().any(|function| function.takes_array(index)) {
                 input.node = plan.arithmetic.compile(expression, &self.arrow);
+                input.codes_of = self.text_column(expression)?;
             }
             plan.inputs.push(input);
         }
@@ -227,6 +248,14 @@ impl Resolver<'_> {
                     let is_greatest = name == "max";
                     Some(Function::Extreme { input: place(argument), is_greatest, data_type: input_type })
                 }
+                (name @ ("min" | "max"), [data_type])
+                    if **data_type == input_type
+                        && self.text_column(argument)?.is_some()
+                        && (!is_grouped || function.groups_accumulator_supported()) =>
+                {
+                    let (input, is_greatest) = (place(argument), name == "max");
+                    Some(Function::ExtremeText { input, is_greatest, function: Arc::clone(function) })
+                }
                 _ => None,
             };
             if own.is_some() {
@@ -248,6 +277,13 @@ impl Resolver<'_> {
         Ok(expression.downcast_ref::<Column>().is_some() && !expression.nullable(&self.arrow)?)
     }
 
+    /// The column of text or bytes that an expression is.
+    fn text_column(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Option<ColumnIndex>> {
+        let Some(column) = expression.downcast_ref::<Column>() else { return Ok(None) };
+        let is_text = matches!(expression.data_type(&self.arrow)?, DataType::Utf8View | DataType::BinaryView);
+        Ok(is_text.then(|| ColumnIndex::from(column.index())))
+    }
+
     /// An expression over the columns of the table.
     fn resolve(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let mut resolved = Arc::clone(expression);
@@ -267,7 +303,7 @@ impl Resolver<'_> {
     fn input(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Input> {
         let (expression, places, schema) = super::super::predicate::over_own_columns(expression, &self.arrow)?;
         let columns = places.into_iter().map(ColumnIndex::from).collect();
-        Ok(Input { expression, columns, schema, node: None })
+        Ok(Input { expression, columns, schema, node: None, codes_of: None })
     }
 }
 

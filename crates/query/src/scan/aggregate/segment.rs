@@ -15,6 +15,9 @@ use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
 
+/// Extremes of codes are worth becoming values at the end of a segment where groups have so many rows each in it, on average.
+const GROUP_ROWS_MIN: usize = 4;
+
 /// Rows of a batch: a few vectors of them stay in the cache of a processor.
 const BATCH_ROWS: usize = 4096;
 
@@ -27,7 +30,7 @@ pub struct SegmentCounts {
     pub in_runs: usize,
     /// Keys were values.
     pub hashed: usize,
-    /// All arguments were computed in 64 bits.
+    /// All arguments were computed in 64 bits, or are codes.
     pub narrow: usize,
     /// Some argument was computed by the engine on arrays.
     pub decoded: usize,
@@ -45,6 +48,8 @@ struct Decided {
     is_read: Vec<bool>,
     /// By argument: whether it is computed in 64 bits.
     is_narrow: Vec<bool>,
+    /// By argument: the values of its codes, where it is read as codes.
+    dictionaries: Vec<Option<ArrayRef>>,
 }
 
 /// One of so many rows of a segment or more are deleted where they are left out, and not taken out again.
@@ -78,7 +83,12 @@ pub fn aggregate(
     }
     let Into { keys, states, deleted: deleted_states } = into;
     let way = keys.begin_segment(reader)?;
-    let decided = decide(plan, reader)?;
+    let mut decided = decide(plan, reader)?;
+    if keys.count() * GROUP_ROWS_MIN <= selection.len() {
+        for (input, dictionary) in plan.inputs.iter().zip(&mut decided.dictionaries) {
+            *dictionary = input.codes_of.map(|column| reader.values_of_codes(column)).transpose()?.flatten();
+        }
+    }
     let mut groups = BatchGroups::default();
     if let Some(summaries) = summaries(plan, &decided, reader, selection)? {
         counts.summarized += 1;
@@ -100,7 +110,8 @@ pub fn aggregate(
         SegmentKeys::Hashed => counts.hashed += 1,
     }
     if !plan.inputs.is_empty() {
-        let is_narrow = decided.is_narrow.iter().all(|is_narrow| *is_narrow);
+        let mut read = decided.is_narrow.iter().zip(&decided.dictionaries);
+        let is_narrow = read.all(|(is_narrow, dictionary)| *is_narrow || dictionary.is_some());
         *(if is_narrow { &mut counts.narrow } else { &mut counts.decoded }) += 1;
     }
     let (mut row, mut in_runs, mut deleted) = (0, false, DeletedRows::new(deleted));
@@ -115,6 +126,7 @@ pub fn aggregate(
         })?;
     }
     deleted.finish(deleted_states, keys.count())?;
+    states.end_segment(keys.count(), &decided.dictionaries)?;
     counts.in_runs += usize::from(in_runs);
     Ok(())
 }
@@ -127,8 +139,8 @@ fn summaries(
     reader: &mut SegmentReader<'_>,
     selection: &Selection,
 ) -> Result<Option<Vec<Summary>>, Failure> {
-    let is_engine = |function: &Function| matches!(function, Function::Engine { .. });
-    if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || plan.functions.iter().any(is_engine) {
+    let is_engine = plan.functions.iter().any(|function| function.of_engine().is_some());
+    if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || is_engine {
         return Ok(None);
     }
     let mut summaries = Vec::with_capacity(plan.inputs.len());
@@ -164,7 +176,8 @@ fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, F
     for node in &nodes {
         plan.arithmetic.columns_of(*node).into_iter().for_each(|place| is_read[place] = true);
     }
-    Ok(Decided { bounds, wanted: plan.arithmetic.wanted(nodes.into_iter()), is_read, is_narrow })
+    let (wanted, dictionaries) = (plan.arithmetic.wanted(nodes.into_iter()), vec![None; plan.inputs.len()]);
+    Ok(Decided { bounds, wanted, is_read, is_narrow, dictionaries })
 }
 
 /// Computes the arguments for some selected rows.
@@ -185,8 +198,15 @@ fn with_values(
     let slices: Vec<&[i64]> = columns.iter().map(|(numbers, _)| numbers.as_slice()).collect();
     let numbers = plan.arithmetic.evaluate(&slices, &decided.wanted);
     let mut values = Vec::with_capacity(plan.inputs.len());
-    for (input, is_narrow) in plan.inputs.iter().zip(&decided.is_narrow) {
-        values.push(match (input.node, is_narrow) {
+    for (place, input) in plan.inputs.iter().enumerate() {
+        if let (Some(column), Some(dictionary)) = (input.codes_of, &decided.dictionaries[place])
+            && let Some(codes) = reader.codes(selection, rows.clone(), column)?
+        {
+            report.bytes_decoded += size_of_val(codes.as_slice()) as u64;
+            values.push(Values::Codes { codes, entries: dictionary.len() });
+            continue;
+        }
+        values.push(match (input.node, decided.is_narrow[place]) {
             (Some(node), true) => {
                 let places = plan.arithmetic.columns_of(node).into_iter();
                 let nulls =

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray, UInt64Array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray, UInt32Array, UInt64Array,
 };
 use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
@@ -25,6 +26,11 @@ pub enum Values<'a> {
         nulls: Option<NullBuffer>,
         bounds: Bounds,
     },
+    /// Codes of text or bytes, of which those below `entries` stand for values that ascend as they do, and others for null.
+    Codes {
+        codes: Vec<u16>,
+        entries: usize,
+    },
     Array(ArrayRef),
 }
 
@@ -32,6 +38,10 @@ impl Values<'_> {
     fn nulls(&self) -> Option<NullBuffer> {
         match self {
             Self::Numbers { nulls, .. } => nulls.clone(),
+            Self::Codes { codes, entries } => {
+                let nulls = NullBuffer::from_iter(codes.iter().map(|code| usize::from(*code) < *entries));
+                (nulls.null_count() > 0).then_some(nulls)
+            }
             Self::Array(array) => array.logical_nulls().filter(|nulls| nulls.null_count() > 0),
         }
     }
@@ -73,6 +83,8 @@ pub struct States {
     inputs: Vec<InputState>,
     /// By function; `None` for those that are computed here.
     engine: Vec<Option<EngineState>>,
+    /// By function, of those of text: extremes of the codes of a segment, which become values at its end.
+    codes: Vec<Option<Extremes>>,
 }
 
 impl States {
@@ -81,7 +93,7 @@ impl States {
         let mut inputs: Vec<InputState> = plan.inputs.iter().map(|_| InputState::default()).collect();
         for function in &plan.functions {
             match function {
-                Function::CountRows | Function::Engine { .. } => {}
+                Function::CountRows | Function::ExtremeText { .. } | Function::Engine { .. } => {}
                 Function::Count { input } => inputs[*input].is_counted = true,
                 Function::Sum { input, .. } | Function::Average { input, .. } => {
                     (inputs[*input].is_counted, inputs[*input].sums) = (true, Some(Sums::default()));
@@ -95,15 +107,18 @@ impl States {
             }
         }
         let is_grouped = !plan.keys.is_empty();
-        let engine = plan.functions.iter().map(|function| match function {
-            Function::Engine { function, .. } if is_grouped => {
-                Ok(Some(EngineState::Grouped(function.create_groups_accumulator()?)))
-            }
-            Function::Engine { function, .. } => Ok(Some(EngineState::Single(function.create_accumulator()?))),
-            _ => Ok(None),
+        let engine = plan.functions.iter().map(|function| match function.of_engine() {
+            Some(function) if is_grouped => Ok(Some(EngineState::Grouped(function.create_groups_accumulator()?))),
+            Some(function) => Ok(Some(EngineState::Single(function.create_accumulator()?))),
+            None => Ok(None),
         });
         let engine = engine.collect::<Result<_>>()?;
-        Ok(Self { plan, rows: Lanes::default(), inputs, engine })
+        let codes = plan.functions.iter().map(|function| match function {
+            Function::ExtremeText { is_greatest, .. } => Some(Extremes::new(*is_greatest)),
+            _ => None,
+        });
+        let codes = codes.collect();
+        Ok(Self { plan, rows: Lanes::default(), inputs, engine, codes })
     }
 
     /// Takes in the rows of a batch; `values` are by argument.
@@ -119,8 +134,19 @@ impl States {
             }
         }
         let mut indices = None;
-        for (function, engine) in self.plan.functions.iter().zip(&mut self.engine) {
-            let (Some(engine), Function::Engine { inputs, condition, .. }) = (engine, function) else { continue };
+        for (place, function) in self.plan.functions.iter().enumerate() {
+            let (inputs, condition) = match function {
+                Function::Engine { inputs, condition, .. } => (inputs.as_slice(), *condition),
+                Function::ExtremeText { input, .. } => (std::slice::from_ref(input), None),
+                _ => continue,
+            };
+            if let (Some(extremes), [input]) = (&mut self.codes[place], inputs)
+                && let Values::Codes { codes, entries } = &values[*input]
+            {
+                extremes.add_codes(groups, group_count, codes, *entries);
+                continue;
+            }
+            let Some(engine) = &mut self.engine[place] else { continue };
             let arrays = inputs.iter().map(|input| array_of(&values[*input])).collect::<Result<Vec<_>>>()?;
             match engine {
                 EngineState::Single(accumulator) => accumulator.update_batch(&arrays)?,
@@ -129,6 +155,27 @@ impl States {
                     let condition = condition.map(|condition| condition_of(&values[condition])).transpose()?;
                     accumulator.update_batch(&arrays, indices, condition.as_ref(), group_count)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a segment: what codes were found become values. `dictionaries` are by argument, of those that came as codes.
+    pub fn end_segment(&mut self, group_count: usize, dictionaries: &[Option<ArrayRef>]) -> Result<()> {
+        for (place, function) in self.plan.functions.iter().enumerate() {
+            let Function::ExtremeText { input, .. } = function else { continue };
+            let (Some(dictionary), Some(extremes)) = (&dictionaries[*input], &mut self.codes[place]) else { continue };
+            let found = extremes.take(group_count);
+            let code = |number: i128| u32::try_from(number).ok().filter(|code| (*code as usize) < dictionary.len());
+            let (groups, codes): (Vec<usize>, Vec<u32>) =
+                found.into_iter().enumerate().filter_map(|(group, number)| Some((group, code(number)?))).unzip();
+            let values = [take(dictionary, &UInt32Array::from(codes), None)?];
+            match &mut self.engine[place] {
+                Some(EngineState::Single(accumulator)) => accumulator.update_batch(&values)?,
+                Some(EngineState::Grouped(accumulator)) => {
+                    accumulator.update_batch(&values, &groups, None, group_count)?;
+                }
+                None => return internal_err!("an extreme of text has no state"),
             }
         }
         Ok(())
@@ -187,7 +234,7 @@ impl States {
                     let found = if *is_greatest { greatest } else { least };
                     arrays.push(numbers_array(found, taken[*input].valid(), data_type)?);
                 }
-                Function::Engine { function, .. } => match engine {
+                Function::Engine { function, .. } | Function::ExtremeText { function, .. } => match engine {
                     Some(EngineState::Grouped(accumulator)) => arrays.extend(accumulator.state(EmitTo::All)?),
                     Some(EngineState::Single(accumulator)) => {
                         for value in accumulator.state()? {
@@ -208,7 +255,8 @@ impl States {
             EngineState::Grouped(accumulator) => accumulator.size(),
             EngineState::Single(accumulator) => accumulator.size(),
         });
-        self.rows.bytes() + self.inputs.iter().map(InputState::bytes).sum::<usize>() + engine.sum::<usize>()
+        let codes = self.codes.iter().flatten().map(Extremes::bytes).sum::<usize>();
+        self.rows.bytes() + self.inputs.iter().map(InputState::bytes).sum::<usize>() + engine.sum::<usize>() + codes
     }
 }
 
@@ -240,6 +288,7 @@ impl InputState {
             Values::Numbers { numbers, bounds, .. } => {
                 self.add_numbers(groups, group_count, numbers, nulls.as_ref(), *bounds);
             }
+            Values::Codes { .. } => {}
             Values::Array(array) => {
                 if self.sums.is_some() || self.least.is_some() || self.greatest.is_some() {
                     let numbers = wide_numbers(array)?;
@@ -346,7 +395,7 @@ impl InputState {
 fn array_of(values: &Values<'_>) -> Result<ArrayRef> {
     match values {
         Values::Array(array) => Ok(Arc::clone(array)),
-        Values::Numbers { .. } => internal_err!("an argument of the engine's is an array"),
+        Values::Numbers { .. } | Values::Codes { .. } => internal_err!("an argument of the engine's is an array"),
     }
 }
 

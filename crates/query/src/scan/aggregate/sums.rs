@@ -265,6 +265,14 @@ impl Extremes {
         true
     }
 
+    /// Looks at codes, one for each row, of which those from `end` on are none.
+    pub fn add_codes(&mut self, groups: Groups<'_>, group_count: usize, codes: &[u16], end: usize) {
+        let none = self.no_narrow();
+        let number = |code: &u16| if usize::from(*code) < end { i64::from(*code) } else { none };
+        let numbers: Vec<i64> = codes.iter().map(number).collect();
+        self.add_narrow(groups, group_count, &numbers, (0, u16::MAX.into()));
+    }
+
     /// Looks at numbers, one for each row that is `Some`.
     pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = Option<i128>>) {
         self.wide.resize(group_count.max(self.wide.len()), self.nothing());
