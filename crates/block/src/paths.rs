@@ -3,8 +3,8 @@
 //!
 //! Search and index work together: the rows that an index finds are kept where search, or zone maps, left them.
 //!
-//! An index tells how many rows it leads to before any is looked at. It is taken where visiting these costs less than
-//! testing all rows that are left, by the costs below, and not even searched where the search alone costs more. These are
+//! An index tells how many rows it leads to before any is looked at. It is taken where these are none, or visiting them costs
+//! less than testing all rows that are left, by the costs below, and not even searched where the search alone costs more. These are
 //! of segments in memory and not in the cache of the processor. Measured: `cargo run --release -p taut-block --example paths`.
 
 use taut_index::{RowRanges, Zone};
@@ -226,19 +226,19 @@ impl SegmentReader<'_> {
 
     /// What testing a row costs.
     fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
-        if self.kind(test) != GroupKind::Column {
+        let mut kind = self.kind(test);
+        if kind != GroupKind::Column {
             // A level of rows is tested as a column is.
             let (piece, place) = self.piece(test.column)?;
-            if piece.chunk(place).is_some() {
-                return Ok(cost_in(GroupKind::Column, &test.test, has_codes));
-            }
+            kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
         }
-        Ok(self.test_cost_at_most(test, has_codes))
+        Ok(cost_in(kind, &test.test, has_codes))
     }
 
-    /// As [`SegmentReader::test_cost`], if the column is no level of rows: nothing is read to tell.
+    /// The most that testing a row may cost, whether or not the column is a level of rows: nothing is read to tell.
     fn test_cost_at_most(&self, test: &ColumnTest, has_codes: bool) -> f64 {
-        cost_in(self.kind(test), &test.test, has_codes)
+        let cost = |kind| cost_in(kind, &test.test, has_codes);
+        cost(self.kind(test)).max(cost(GroupKind::Column))
     }
 
     fn kind(&self, test: &ColumnTest) -> GroupKind {

@@ -244,7 +244,7 @@ impl<'a> SegmentReader<'a> {
     /// The rows of some ranges that an index leads to, which answers all that is asked, without those that are left out.
     fn select_found(&self, choice: &Choice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
         report.saw_index_search();
-        if choice.found.rows <= SORTED_MAX.min(self.rows / BITS_MIN) {
+        if choice.found.rows <= SORTED_MAX && choice.found.rows * BITS_MIN < self.rows {
             let mut rows = Vec::with_capacity(choice.found.rows);
             choice.tree.visit(&choice.found, |row| {
                 if ranges.contains(row) && !self.is_left_out(row) {

@@ -5,7 +5,8 @@
 //!   TautAggregate                             the same groups and partial states as AggregateExec(Partial)
 //!     │ takes segments from the WorkQueue, as a scan does
 //!     │ keys      row -> group                codes of dictionaries and runs, distances of numbers, or hashed values
-//!     │ segment   arguments of each batch     `arithmetic` in 64 bits, or the engine's expressions on arrays
+//!     │ segment   arguments of each batch     `arithmetic` in 64 bits, codes of text, or the engine's
+//!     │                                       expressions on arrays
 //!     │ states    groups and arguments        `sums`, or the engine's own accumulators
 //!     DataSourceExec(ScanSource)              what is read, and its conditions; never opened itself
 //! ```

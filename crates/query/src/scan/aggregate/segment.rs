@@ -15,8 +15,8 @@ use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
 
-/// Extremes of codes are worth becoming values at the end of a segment where groups have so many rows each in it, on average.
-const GROUP_ROWS_MIN: usize = 4;
+/// Codes are read in place of text where so many rows are selected for each of them, and for each group that was met before.
+const ROWS_MIN: usize = 4;
 
 /// Rows of a batch: a few vectors of them stay in the cache of a processor.
 const BATCH_ROWS: usize = 4096;
@@ -84,9 +84,11 @@ pub fn aggregate(
     let Into { keys, states, deleted: deleted_states } = into;
     let way = keys.begin_segment(reader)?;
     let mut decided = decide(plan, reader)?;
-    if keys.count() * GROUP_ROWS_MIN <= selection.len() {
-        for (input, dictionary) in plan.inputs.iter().zip(&mut decided.dictionaries) {
-            *dictionary = input.codes_of.map(|column| reader.values_of_codes(column)).transpose()?.flatten();
+    let are_few = |count: usize| count * ROWS_MIN <= selection.len();
+    for (input, dictionary) in plan.inputs.iter().zip(&mut decided.dictionaries) {
+        let Some(column) = input.codes_of.filter(|_| are_few(keys.count())) else { continue };
+        if reader.code_count(column)?.is_some_and(are_few) {
+            *dictionary = reader.values_of_codes(column)?;
         }
     }
     let mut groups = BatchGroups::default();
