@@ -3,9 +3,10 @@
 //!
 //! Search and index work together: the rows that an index finds are kept where search, or zone maps, left them.
 //!
-//! An index tells how many rows it leads to before any is looked at. It is taken where these are none, or visiting them costs
-//! less than testing all rows that are left, by the costs below, and not even searched where the search alone costs more. These are
-//! of segments in memory and not in the cache of the processor. Measured: `cargo run --release -p taut-block --example paths`.
+//! An index tells how many rows it leads to before any is looked at. It is taken where these are none, or visiting them
+//! costs less than testing all rows that are left, by the costs below, and not even searched where the search alone costs
+//! more. The costs are of segments in memory and not in the cache of the processor. Measured:
+//! `cargo run --release -p taut-block --example paths`.
 
 use taut_index::{RowRanges, Zone};
 use taut_types::{ColumnIndex, ColumnTest, GroupKind, IndexKind, Test};
