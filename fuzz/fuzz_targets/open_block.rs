@@ -127,6 +127,9 @@ fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) 
             Some((arrays, selection.positions()))
         });
         assert!(!is_sound || scanned.is_some() && scanned == looked_up, "{:?}", predicate.column_tests);
+        let is_left = block.rule_out(sections, &predicate.column_tests, [segment]).map(|out| out.left().count() > 0);
+        let has_rows = scanned.is_some_and(|(_, positions)| !positions.is_empty());
+        assert!(!is_sound || is_left.is_ok_and(|is_left| is_left || !has_rows), "{:?}", predicate.column_tests);
     };
     let all: Vec<_> = (0..block.columns().min(20)).map(ColumnIndex::from).collect();
     let tests_of = |index: ColumnIndex| tests(index.0, block.column_type(index));

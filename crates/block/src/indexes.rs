@@ -233,7 +233,7 @@ enum PartKind {
 }
 
 /// Numbers from one to another, both included.
-type Interval = (u64, u64);
+pub(crate) type Interval = (u64, u64);
 
 impl Part {
     fn number(&self, distance: u128) -> u64 {
@@ -362,6 +362,16 @@ pub(crate) struct TreeIndex {
     tree: CsbTree,
 }
 
+/// The keys of rows that may pass one or two tests.
+pub(crate) struct Sought {
+    /// Ranges of keys, ascending.
+    pub keys: Vec<Interval>,
+    /// Whether the rows with these keys are all those that pass the first test, and no others.
+    first_is_exact: bool,
+    /// The same of the second test, where the keys are of it too.
+    second_is_exact: Option<bool>,
+}
+
 /// What an index knows of one or two tests.
 pub(crate) struct Found {
     /// Where the rows stand in the tree, for each key or range of keys.
@@ -382,6 +392,9 @@ impl Found {
 }
 
 impl TreeIndex {
+    /// Bytes of the two heads that a section begins with: its own and that of the tree.
+    pub const HEADS: usize = HEAD_BYTES + 64;
+
     /// Checks the section of an index over so many rows.
     pub fn parse(bytes: &Buffer, rows: usize, columns: usize) -> Result<Self, Corrupt> {
         let corrupt = |at, expected| Corrupt { at, expected };
@@ -415,9 +428,17 @@ impl TreeIndex {
     /// would search for more than `most` keys or ranges of keys. A test comes with the codes that pass, where the index
     /// takes codes.
     pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Found> {
+        let Sought { keys, first_is_exact, second_is_exact } = self.sought(first, second, most)?;
+        let places = self.tree.search(&keys);
+        let rows = places.iter().map(|places| self.tree.rows_at(places).len()).sum();
+        Some(Found { places, rows, first_is_exact, second_is_exact })
+    }
+
+    /// What [`TreeIndex::search`] searches the tree for.
+    pub fn sought(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Sought> {
         let firsts = self.parts[0].intervals(first.test, first.codes, most).filter(|firsts| firsts.len() <= most)?;
         let Some(part) = self.parts.get(1) else {
-            return Some(self.found(&firsts, self.parts[0].is_exact(), None));
+            return Some(Sought { keys: firsts, first_is_exact: self.parts[0].is_exact(), second_is_exact: None });
         };
         let seconds = second.and_then(|second| part.intervals(second.test, second.codes, most));
         let are_points = firsts.iter().all(|(low, high)| low == high);
@@ -432,13 +453,12 @@ impl TreeIndex {
                 keys.push((join(low, *from, part.width, self.cut), join(high, *to, part.width, self.cut)));
             }
         }
-        Some(self.found(&keys, first_is_exact, second_is_exact))
+        Some(Sought { keys, first_is_exact, second_is_exact })
     }
 
-    fn found(&self, keys: &[Interval], first_is_exact: bool, second_is_exact: Option<bool>) -> Found {
-        let places = self.tree.search(keys);
-        let rows = places.iter().map(|places| self.tree.rows_at(places).len()).sum();
-        Found { places, rows, first_is_exact, second_is_exact }
+    /// The tree over the keys.
+    pub fn tree(&self) -> &CsbTree {
+        &self.tree
     }
 
     /// Calls `visit` with the rows that were found, in any order; none lies outside of the segment.

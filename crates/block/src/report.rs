@@ -29,6 +29,8 @@ scan_report! {
     segments_skipped,
     /// Segments in which a Bloom filter left no row.
     segments_skipped_by_bloom,
+    /// Segments in which a csb index left no row.
+    segments_skipped_by_csb,
     /// Zones looked at, counted once per test on a column.
     zones,
     /// Zones ruled out.
@@ -65,6 +67,12 @@ impl ScanReport {
         self.column_scans += 1;
         self.values_tested += values;
         self.paths |= AccessPaths::ENCODED_SCAN;
+    }
+
+    /// Counts a search in a csb index that found no row.
+    pub(crate) fn saw_index_find_none(&mut self) {
+        self.saw_index_search();
+        self.segments_skipped_by_csb += 1;
     }
 
     /// Counts a search in a csb index that told which rows to look at.

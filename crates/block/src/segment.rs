@@ -201,7 +201,11 @@ impl<'a> SegmentReader<'a> {
         }
         if let Some(choice) = &choice {
             let is_answered = |(test, planned): (usize, &Planned<'_>)| planned.is_answered() || choice.answers(test);
-            if choice.found.rows == 0 || (row_tests.is_empty() && planned.iter().enumerate().all(is_answered)) {
+            if choice.found.rows == 0 {
+                report.saw_index_find_none();
+                return Ok(Selection::none());
+            }
+            if row_tests.is_empty() && planned.iter().enumerate().all(is_answered) {
                 return Ok(self.select_found(choice, &ranges, report));
             }
         }

@@ -232,9 +232,13 @@ impl ColumnSummary {
 
     /// Whether some row of the block may pass a test.
     pub fn may_match(&self, test: &ColumnTest) -> bool {
-        let may_admit =
-            |zones: &ZoneMap| zones.may_admit(test) && zones.zones().iter().any(|zone| zone.may_admit(test));
-        self.segments.iter().any(|segment| may_admit(&segment.zones))
+        (0..self.segments.len()).any(|segment| self.may_match_in(segment, test))
+    }
+
+    /// Whether some row of a segment may pass a test.
+    pub(crate) fn may_match_in(&self, segment: usize, test: &ColumnTest) -> bool {
+        let zones = &self.segments[segment].zones;
+        zones.may_admit(test) && zones.zones().iter().any(|zone| zone.may_admit(test))
     }
 
     /// The zones of one segment.

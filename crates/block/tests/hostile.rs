@@ -73,6 +73,9 @@ fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) 
         let _ = block.statistics(sections, *column);
         let _ = block.column_storage(sections, *column);
     }
+    for test in tests {
+        let _ = block.rule_out(sections, std::slice::from_ref(test), 0..block.segments());
+    }
     for segment in 0..block.segments() {
         let rows = block.segment_rows(segment);
         for test in tests {

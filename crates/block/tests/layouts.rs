@@ -98,6 +98,12 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
     }
     let mut random = StdRng::seed_from_u64(SEED);
     let mut start = first;
+    let ruled_out = |case: &Case| {
+        let tests = &case.predicate.column_tests;
+        let left: Vec<usize> = block.rule_out(&sections, tests, 0..block.segments()).unwrap().left().collect();
+        (0..block.segments()).filter(|segment| !left.contains(segment)).collect::<Vec<_>>()
+    };
+    let ruled_out: Vec<Vec<usize>> = cases.iter().map(ruled_out).collect();
     for segment in 0..block.segments() {
         let segment_rows = block.segment_rows(segment);
         let positions: Vec<usize> = (start..start + segment_rows).collect();
@@ -115,8 +121,11 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
             agree(model, &positions[low..high], &[*column], &arrays);
         }
         check_positions(model, start, segment_rows, &mut random, &all, &block, &sections, segment);
-        for case in cases {
+        for (case, ruled_out) in cases.iter().zip(&ruled_out) {
             check_case(name, case, model, start, &block, &sections, segment, &mut random);
+            let passes = |row: &usize| (start..start + segment_rows).contains(row);
+            let is_wrong = ruled_out.contains(&segment) && case.passing.iter().any(passes);
+            assert!(!is_wrong, "{name}: indexes rule out segment {segment} for {:?}", case.predicate);
         }
         start += segment_rows;
     }

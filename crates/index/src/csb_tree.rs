@@ -175,6 +175,30 @@ impl CsbTree {
         places
     }
 
+    /// Whether some row has a key in a range, both ends included, for each of some trees with a range. The trees are
+    /// searched level by level, so that their nodes come from memory together.
+    pub fn have_keys(asked: &[(&Self, (u64, u64))]) -> Vec<bool> {
+        let mut nodes = vec![0; asked.len()];
+        for level in 0..LEVELS_MAX {
+            for ((tree, (low, _)), node) in asked.iter().zip(&mut nodes) {
+                match &tree.keys {
+                    Keys::Narrow(levels) => levels.descend(level, u16::try_from(*low).ok(), node),
+                    Keys::Middle(levels) => levels.descend(level, u32::try_from(*low).ok(), node),
+                    Keys::Wide(levels) => levels.descend(level, Some(*low), node),
+                }
+            }
+        }
+        let key_of = |tree: &Self, entry: usize| match &tree.keys {
+            Keys::Narrow(levels) => levels.key(entry).map(u64::from),
+            Keys::Middle(levels) => levels.key(entry).map(u64::from),
+            Keys::Wide(levels) => levels.key(entry),
+        };
+        let has_key = |((tree, (_, high)), entry): (&(&Self, (u64, u64)), usize)| {
+            key_of(tree, entry).is_some_and(|key| key <= *high)
+        };
+        asked.iter().zip(nodes).map(has_key).collect()
+    }
+
     /// The rows at some places, by key and then by row. Bytes that were damaged may give rows outside of the segment, or
     /// places that are none, where there are no rows.
     pub fn rows_at(&self, places: &Range<u32>) -> &[u16] {
@@ -295,21 +319,25 @@ impl<K: NodeKey> Levels<K> {
 
     /// For each of some keys, how many entries are less; for none, how many there are.
     fn lower_bounds(&self, keys: &[Option<K>], entries: &mut [usize]) {
-        for start in &self.starts[..self.height] {
-            for (key, node) in keys.iter().zip(&mut *entries) {
-                let first = start.saturating_add(node.saturating_mul(Self::FANOUT));
-                let node_keys = self.keys.get(first..first.saturating_add(Self::FANOUT));
-                *node = match (key, node_keys) {
-                    (Some(key), Some(keys)) => {
-                        let less: usize = keys.iter().map(|other| usize::from(other < key)).sum();
-                        *node * Self::FANOUT + less
-                    }
-                    // Past the last child only where every key is less.
-                    _ => usize::MAX,
-                };
-            }
+        for level in 0..self.height {
+            keys.iter().zip(&mut *entries).for_each(|(key, node)| self.descend(level, *key, node));
         }
         entries.iter_mut().for_each(|entry| *entry = self.entries.min(*entry));
+    }
+
+    /// From a node of a level to its child in which the first entry lies that is not less than a key: the number of that
+    /// entry, at last. Nothing at levels that there are not.
+    fn descend(&self, level: usize, key: Option<K>, node: &mut usize) {
+        let Some(start) = self.starts[..self.height].get(level) else { return };
+        let first = start.saturating_add(node.saturating_mul(Self::FANOUT));
+        *node = match (key, self.keys.get(first..first.saturating_add(Self::FANOUT))) {
+            (Some(key), Some(keys)) => {
+                let less: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
+                *node * Self::FANOUT + less
+            }
+            // Past the last child only where every key is less.
+            _ => usize::MAX,
+        };
     }
 
     /// The key of an entry.
@@ -334,6 +362,11 @@ mod tests {
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
             assert_eq!(tree.rows_at(&places), expected, "{low}..={high} of {} keys", keys.len());
+            // Beside a tree of one level and of another width.
+            let other = Buffer::from(CsbTree::build(&[*low]));
+            let other = CsbTree::parse(&other, 1).unwrap();
+            let found = CsbTree::have_keys(&[(&tree, (*low, *high)), (&other, (*low, *high)), (&tree, (*low, *high))]);
+            assert_eq!(found, [!expected.is_empty(), low <= high, !expected.is_empty()], "{low}..={high}");
         }
     }
 

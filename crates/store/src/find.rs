@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use hashbrown::HashTable;
-use taut_block::ScanReport;
+use taut_block::{RuledOut, ScanReport};
 use taut_types::{ColumnIndex, Predicate};
 
 use crate::delta::{DeltaPage, KeyEntries, RowId, UnitId};
@@ -160,7 +160,13 @@ impl<'a> KeySearch<'a> {
         }
         let columns: Vec<ColumnIndex> = columns.iter().map(|column| ColumnIndex::from(*column)).collect();
         let mut report = ScanReport::default();
-        for segment in 0..open.block().segments() {
+        let segments: Vec<usize> = (0..open.block().segments()).collect();
+        let mut left = vec![];
+        for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
+            let ruled_out = open.block().rule_out(&open, &predicate.column_tests, together.iter().copied());
+            left.extend(ruled_out.map_err(|error| open.locate(error))?.left());
+        }
+        for segment in left {
             let mut reader = self.table.open_segment(&open, segment);
             // Few rows have a key, and testing a list of values takes longer than blocks expect.
             reader.always_use_indexes();

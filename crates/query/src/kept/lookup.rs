@@ -14,7 +14,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
-use taut_block::{SEGMENT_ROWS, ScanReport, Selection, TestHistory};
+use taut_block::{RuledOut, SEGMENT_ROWS, ScanReport, Selection, TestHistory};
 use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction, UnitId};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
@@ -32,8 +32,10 @@ const VALUES_MAX: u64 = 8_192;
 const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
 /// Segments that it may search, each of which takes some microseconds.
 const SEARCHED_MAX: u64 = 64;
-/// Segments that it may ask at all, most of which their bounds rule out, and blocks that it may open.
+/// Segments that it may ask at all, most of which their bounds or indexes rule out, and blocks that it may open.
 const ASKED_MAX: u64 = 1_024;
+/// Bytes that it may read from disk, by one thread, while it looks for them.
+const READ_MAX: u64 = 32 << 20;
 /// Bytes of text that it may give.
 const BYTES_MAX: u64 = 16 << 20;
 /// A lookup that was given up so often in a row is begun again now and then only.
@@ -153,7 +155,7 @@ impl Lookup {
     ) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
         let (mut report, mut history) = (ScanReport::default(), TestHistory::default());
-        let (mut given, mut opened) = (Given { wanted: self.limit, ..Given::default() }, 0);
+        let (mut given, mut opened, mut passed_over) = (Given { wanted: self.limit, ..Given::default() }, 0, 0);
         for place in table.blocks_that_may_match(&predicate.column_tests) {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -165,13 +167,22 @@ impl Lookup {
             if !may_match.map_err(|error| block_error(&block, error))? {
                 continue;
             }
-            for segment in 0..block.block().segments() {
-                if given.wanted == 0 {
-                    return Ok(Some(given.batches));
-                }
-                let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
-                if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
+            let segments: Vec<usize> = (0..block.block().segments()).collect();
+            for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
+                let ruled_out = block.block().rule_out(&block, &predicate.column_tests, together.iter().copied());
+                let ruled_out = ruled_out.map_err(|error| block_error(&block, error))?;
+                passed_over += ruled_out.count() as u64;
+                if passed_over > ASKED_MAX || counters.disk_bytes() > READ_MAX {
                     return Ok(None);
+                }
+                for segment in ruled_out.left() {
+                    if given.wanted == 0 {
+                        return Ok(Some(given.batches));
+                    }
+                    let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
+                    if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
+                        return Ok(None);
+                    }
                 }
             }
         }
@@ -372,8 +383,10 @@ fn operand_of(expression: &Expr) -> Option<Operand> {
 mod tests {
     use datafusion::arrow::array::AsArray;
     use datafusion::arrow::datatypes::Int64Type;
+    use taut_store::Store;
 
     use super::*;
+    use crate::scan::tests::{create, database, rows, stored};
 
     #[test]
     fn segments_that_bounds_rule_out_cost_little() {
@@ -381,10 +394,11 @@ mod tests {
         assert!(!is_much(&report(64, 0)) && is_much(&report(65, 0)));
         assert!(!is_much(&report(1_000, 999)) && is_much(&report(1_025, 1_024)));
     }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn rows_are_found_in_blocks_and_pages_unless_they_are_deleted() {
-        let store = crate::scan::tests::database(true).await;
-        let table = crate::scan::tests::stored(&store, "t");
+        let store = database(true).await;
+        let table = stored(&store, "t");
         let column = |place: usize, operator| Condition {
             column: ColumnIndex::from(place),
             operator,
@@ -407,5 +421,32 @@ mod tests {
         assert_eq!(found(&lookup, 75_297, f64::NAN), Vec::<i64>::new());
         lookup.limit = usize::MAX;
         assert_eq!(found(&lookup, 75_270, f64::NAN), [75_278, 75_287, 75_296]);
+    }
+
+    #[test]
+    fn a_lookup_ends_with_the_last_row_that_is_asked_for() {
+        let store = Arc::new(Store::in_memory().unwrap());
+        // Four segments of one block, no index.
+        create(&store, "l", &[rows(0..4 * SEGMENT_ROWS as i64)]);
+        let table = stored(&store, "l");
+        let mut lookup = Lookup {
+            table: table.id,
+            output: Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap())),
+            conditions: vec![Condition {
+                column: ColumnIndex(1),
+                operator: Some(Operator::Eq),
+                operands: vec![Operand::Value(ScalarValue::Int32(Some(3)))],
+            }],
+            equal: None,
+            limit: 1,
+            failures: AtomicU32::new(0),
+        };
+        let mut found = |limit| {
+            lookup.limit = limit;
+            lookup.run(&store.snapshot(), &[]).unwrap().map(|batches| batches.iter().map(RecordBatch::num_rows).sum())
+        };
+        assert_eq!(found(1), Some(1));
+        // All segments are too much to look at.
+        assert_eq!(found(usize::MAX), None::<usize>);
     }
 }

@@ -28,7 +28,7 @@ pub struct ScanMetrics {
     delta_rows: Option<Count>,
     report: ScanReport,
     published: ScanReport,
-    shown: [(Count, Shown); 14],
+    shown: [(Count, Shown); 15],
     /// The ways by which rows were found, per block.
     paths: Arc<BlockPaths>,
     /// The partitions of the table that were met, if it has any.
@@ -42,10 +42,11 @@ impl ScanMetrics {
     /// Counters at zero, of a partition of the scan of a table.
     pub fn new(metrics: &ExecutionPlanMetricsSet, table: &Table, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
-        let shown: [(&'static str, Shown); 14] = [
+        let shown: [(&'static str, Shown); 15] = [
             ("segments", |report| report.segments),
             ("segments_skipped_by_zone_map", |report| report.segments_skipped),
             ("segments_skipped_by_bloom", |report| report.segments_skipped_by_bloom),
+            ("segments_skipped_by_csb", |report| report.segments_skipped_by_csb),
             ("zones", |report| report.zones),
             ("zones_skipped_by_zone_map", |report| report.zones_skipped),
             ("rows_in", |report| report.rows_in),

@@ -4,7 +4,8 @@
 //! TautTable ── scan ──> DataSourceExec(ScanSource)        filters, dynamic filters, order, limit, projection
 //!                          │ open(partition)
 //!                          ▼
-//!                       WorkQueue ──> ScanStream          one segment or page at a time, whoever is free takes the next
+//!                       WorkQueue ──> ScanStream          one segment or page at a time, whoever is free takes the next;
+//!                                        │                   several where indexes rule out most of them
 //!                                        │ filter, project
 //!                                        ├─> taut_block::Block   decides how; says what it chose
 //!                                        └─> PageReader          rows in no block: the same predicate on Arrow

@@ -22,7 +22,7 @@ use super::page::PageReader;
 use super::predicate::translate;
 use super::reader::{Output, Reader};
 use super::source::ScanSource;
-use super::work::{Morsel, SegmentPlace, WorkQueue, rows_of};
+use super::work::{Morsel, Morsels, SegmentPlace, WorkQueue};
 use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
@@ -112,6 +112,7 @@ pub fn open(
             workers.make_way();
         }
         let table = Arc::clone(source.table().stored());
+        let mut morsels = Morsels::new(queue, Arc::clone(&table), progress);
         let mut metrics = ScanMetrics::new(&source.metrics, &table, partition);
         let output = Output::of(&source);
         let mut conditions = Conditions::new(&source)?;
@@ -119,13 +120,17 @@ pub fn open(
         let mut current: Option<(usize, Option<OpenBlock>)> = None;
         let mut gathered = Gathered::new(&source.output, output.types(&table.schema), batch_rows);
         let mut yielded = Instant::now();
-        while wanted > 0 && let Some(morsel) = queue.take() {
+        loop {
+            // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between, and
+            // so have batches of other partitions.
+            if turn.is_over(yielded) {
+                tokio::task::yield_now().await;
+                yielded = Instant::now();
+            }
+            let Some(morsel) = (wanted > 0).then(|| morsels.take()).flatten() else { break };
             conditions.refresh()?;
             let timer = metrics.baseline.elapsed_compute().clone();
             let mut running = timer.timer();
-            if let Some(progress) = &progress {
-                progress.0.add(rows_of(&table, morsel));
-            }
             let mut reader = match morsel {
                 Morsel::Segment(place) => {
                     if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
@@ -135,6 +140,11 @@ pub fn open(
                         metrics.publish(place.block);
                         continue;
                     };
+                    let tests = &conditions.predicate.column_tests;
+                    if morsels.is_ruled_out(block, place, tests, metrics.report())? {
+                        metrics.publish(place.block);
+                        continue;
+                    }
                     Reader::Segment(block, place.segment, table.open_segment(block, place.segment))
                 }
                 Morsel::Page(place) => {
@@ -151,7 +161,7 @@ pub fn open(
             while row < selected {
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
-                let more = selected.saturating_mul(queue.left()).min(wanted);
+                let more = selected.saturating_mul(morsels.left()).min(wanted);
                 let append = |arrays: &mut _| {
                     reader.append(&selection, rows.clone(), &output, arrays, metrics.report())
                 };
@@ -167,13 +177,6 @@ pub fn open(
             }
             if let Morsel::Segment(place) = morsel {
                 metrics.publish(place.block);
-            }
-            running.stop();
-            // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between, and
-            // so have batches of other partitions.
-            if turn.is_over(yielded) {
-                tokio::task::yield_now().await;
-                yielded = Instant::now();
             }
         }
         gathered.finish()?;

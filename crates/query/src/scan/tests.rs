@@ -36,7 +36,7 @@ fn schema() -> Schema {
     .unwrap()
 }
 
-fn rows(ids: impl Iterator<Item = i64>) -> RecordBatch {
+pub fn rows(ids: impl Iterator<Item = i64>) -> RecordBatch {
     let ids: Vec<i64> = ids.collect();
     let double = |id: &i64| match id % 9 {
         0 => Some(-0.0),
@@ -59,7 +59,7 @@ fn is_deleted(id: i64) -> bool {
 }
 
 /// Makes a table of blocks with these rows.
-fn create(store: &Store, name: &str, blocks: &[RecordBatch]) {
+pub fn create(store: &Store, name: &str, blocks: &[RecordBatch]) {
     create_in_layouts(store, name, blocks, &["column"]);
 }
 

@@ -1,9 +1,17 @@
 //! What is left of a scan: segments of blocks, and pages of rows that are in no block yet.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taut_store::Table;
+use datafusion::common::Result;
+use taut_block::{RuledOut, ScanReport};
+use taut_store::{OpenBlock, Table};
+use taut_types::ColumnTest;
+
+use super::stream::block_error;
+use crate::progress::ScanProgress;
 
 /// What a partition reads at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +31,7 @@ pub(super) struct SegmentPlace {
 }
 
 /// The morsels that are left, in order. Partitions that share a queue take from it until it is empty, so that none
-/// waits while another has work.
+/// waits while another has much work: one that holds several has asked indexes about them, and hardly a row is in them.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,
@@ -61,12 +69,104 @@ impl WorkQueue {
     }
 
     /// How many morsels are left.
-    pub(super) fn left(&self) -> usize {
+    fn left(&self) -> usize {
         self.morsels.len().saturating_sub(self.next.load(Ordering::Relaxed))
     }
 
-    pub(super) fn take(&self) -> Option<Morsel> {
+    fn take(&self) -> Option<Morsel> {
         self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
+    }
+
+    /// Takes what comes next as long as it is segments of a block, at most so many.
+    fn take_of_block(&self, block: usize, most: usize) -> &[Morsel] {
+        let is_of_block = |morsel: &&Morsel| matches!(morsel, Morsel::Segment(place) if place.block == block);
+        let taken = |next: usize| {
+            let following = self.morsels.get(next..).unwrap_or_default();
+            &following[..following.iter().take(most).take_while(is_of_block).count()]
+        };
+        let before =
+            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some(next + taken(next).len()));
+        before.map_or(&[], taken)
+    }
+}
+
+const TOGETHER_AT_FIRST: usize = 2;
+
+/// What one partition takes from a queue.
+pub(super) struct Morsels {
+    queue: Arc<WorkQueue>,
+    table: Arc<Table>,
+    progress: Option<Arc<ScanProgress>>,
+    /// Segments that were taken together and that indexes leave.
+    left: VecDeque<SegmentPlace>,
+    /// Whether the one that was taken last is one of them.
+    is_asked: bool,
+    /// Of how many segments at once indexes are asked: of few at first, since others cannot have what is taken, and of more
+    /// as long as most are ruled out.
+    together: usize,
+}
+
+impl Morsels {
+    pub fn new(queue: Arc<WorkQueue>, table: Arc<Table>, progress: Option<Arc<ScanProgress>>) -> Self {
+        Self { queue, table, progress, left: VecDeque::new(), is_asked: false, together: TOGETHER_AT_FIRST }
+    }
+
+    pub fn take(&mut self) -> Option<Morsel> {
+        let left = self.left.pop_front();
+        self.is_asked = left.is_some();
+        if let Some(place) = left {
+            return Some(Morsel::Segment(place));
+        }
+        let morsel = self.queue.take()?;
+        self.count(&[morsel]);
+        Some(morsel)
+    }
+
+    /// How many morsels are left to this partition, if it gets all that others do not have.
+    pub fn left(&self) -> usize {
+        self.queue.left() + self.left.len()
+    }
+
+    /// Whether the indexes of a block tell that no row passes some tests in the segment that was taken last. They are asked
+    /// about segments that come next too, which are taken for it, and of which those that are left come before all others.
+    ///
+    /// # Errors
+    /// When an index cannot be read.
+    pub fn is_ruled_out(
+        &mut self,
+        open: &OpenBlock,
+        place: SegmentPlace,
+        tests: &[ColumnTest],
+        report: &mut ScanReport,
+    ) -> Result<bool> {
+        let failed = |error| block_error(open, error);
+        let questions = if self.is_asked { None } else { open.block().questions(open, tests).map_err(failed)? };
+        let Some(questions) = questions.filter(|questions| questions.expect_none(place.segment)) else {
+            return Ok(false);
+        };
+        let following = self.queue.take_of_block(place.block, self.together - 1);
+        self.count(following);
+        let of_following = following.iter().filter_map(|morsel| match morsel {
+            Morsel::Segment(place) => Some(place.segment),
+            Morsel::Page(_) => None,
+        });
+        let asked = std::iter::once(place.segment).chain(of_following);
+        let ruled_out = questions.rule_out(asked).map_err(failed)?;
+        ruled_out.report(report);
+        self.together = match ruled_out.are_most() {
+            true => RuledOut::SEGMENTS_MAX.min(self.together * 4),
+            false => 1.max(self.together / 4),
+        };
+        let mut left = ruled_out.left().peekable();
+        let is_left = left.next_if_eq(&place.segment).is_some();
+        self.left.extend(left.map(|segment| SegmentPlace { segment, ..place }));
+        Ok(!is_left)
+    }
+
+    fn count(&self, morsels: &[Morsel]) {
+        if let Some(progress) = self.progress.as_ref().filter(|_| !morsels.is_empty()) {
+            progress.0.add(morsels.iter().map(|morsel| rows_of(&self.table, *morsel)).sum());
+        }
     }
 }
 
@@ -84,7 +184,7 @@ fn pages(table: &Table) -> impl Iterator<Item = Morsel> {
 
 /// Rows of a morsel, deleted ones too. Those of a segment are as if its block had as many in each: they are added up
 /// before the block is opened.
-pub(super) fn rows_of(table: &Table, morsel: Morsel) -> u64 {
+fn rows_of(table: &Table, morsel: Morsel) -> u64 {
     match morsel {
         Morsel::Segment(SegmentPlace { block, segment }) => {
             let entry = table.blocks[block].entry();

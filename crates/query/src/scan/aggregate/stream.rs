@@ -23,7 +23,7 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
 use super::super::stream::{Conditions, Turn, block_error, open_block};
-use super::super::work::{Morsel, WorkQueue, rows_of};
+use super::super::work::{Morsel, Morsels, WorkQueue};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{Into, SegmentCounts, aggregate, subtracts};
@@ -205,7 +205,8 @@ pub fn open(
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
         let mut current = None;
         let mut yielded = Instant::now();
-        while let Some(Morsel::Segment(place)) = work.segments.take() {
+        let mut morsels = Morsels::new(work.segments, Arc::clone(&stored), progress);
+        while let Some(Morsel::Segment(place)) = morsels.take() {
             {
                 let elapsed = metrics.baseline.elapsed_compute().clone();
                 let _timer = elapsed.timer();
@@ -213,10 +214,10 @@ pub fn open(
                 if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
                     current = Some((place.block, open_block(&conditions, place, &mut scan)?));
                 }
-                if let Some(progress) = &progress {
-                    progress.0.add(rows_of(&stored, Morsel::Segment(place)));
-                }
-                if let Some((_, Some(block))) = &current {
+                let tests = &conditions.predicate.column_tests;
+                if let Some((_, Some(block))) = &current
+                    && !morsels.is_ruled_out(block, place, tests, scan.report())?
+                {
                     let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, place.segment) };
                     let deleted = stored.deleted_of_segment(block, place.segment);
                     let rows = segment.take_in(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;

@@ -1,0 +1,267 @@
+//! Which segments of a block have no row for a test, by indexes that are asked about some segments together.
+//!
+//! Of a rare key most segments have none. To find that out one segment after the other takes a reader for each, and waits
+//! for one node of a tree after the other; the trees of several segments are searched side by side.
+
+use std::hint::black_box;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_buffer::Buffer;
+use taut_index::{CsbTree, ZoneMap};
+use taut_types::{ColumnIndex, ColumnTest, IndexKind, Test};
+
+use crate::indexes::{Asked, TreeIndex, bloom_rules_out};
+use crate::statistics::ColumnSummary;
+use crate::{AccessPaths, Block, BlockError, ScanReport, Sections};
+
+/// Longer lists are left to each segment.
+const KEYS_MAX: usize = 64;
+/// Indexes are asked where at most so many rows of a segment are expected to pass: of two, a seventh of segments has none.
+const ROWS_EXPECTED_MAX: f64 = 2.0;
+
+/// What the indexes of a block tell of some segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuledOut {
+    /// The segments, each with the kind of index by which no row of it passes.
+    segments: Vec<(usize, Option<IndexKind>)>,
+    asked: usize,
+}
+
+impl RuledOut {
+    /// So many segments are asked about at once, at most: of more, much of the indexes would be held in memory.
+    pub const SEGMENTS_MAX: usize = 16;
+
+    /// The segments that are left.
+    pub fn left(&self) -> impl Iterator<Item = usize> {
+        self.segments.iter().filter(|(_, by)| by.is_none()).map(|(segment, _)| *segment)
+    }
+
+    /// How many segments are ruled out.
+    pub fn count(&self) -> usize {
+        self.segments.iter().filter(|(_, by)| by.is_some()).count()
+    }
+
+    /// Whether an index ruled out most of the segments about which one was asked.
+    pub fn are_most(&self) -> bool {
+        self.count() * 2 >= self.asked
+    }
+
+    /// Adds the segments that are ruled out to a report.
+    pub fn report(&self, report: &mut ScanReport) {
+        for kind in self.segments.iter().filter_map(|(_, by)| *by) {
+            report.segments += 1;
+            match kind {
+                IndexKind::Bloom => {
+                    report.segments_skipped_by_bloom += 1;
+                    report.paths |= AccessPaths::BLOOM;
+                }
+                IndexKind::CsbTree => report.saw_index_find_none(),
+            }
+        }
+    }
+}
+
+/// The indexes of a block that can tell which of its segments have no row for some tests.
+pub struct IndexQuestions<'a> {
+    block: &'a Block,
+    sections: &'a dyn Sections,
+    tests: Vec<(&'a ColumnTest, Arc<ColumnSummary>)>,
+    /// The cheaper ones first.
+    questions: Vec<Question>,
+}
+
+/// Tests by their places, on the first column of an index and maybe on its second.
+struct Question {
+    index: usize,
+    kind: IndexKind,
+    columns: usize,
+    first: usize,
+    second: Option<usize>,
+}
+
+impl Block {
+    /// The indexes that can be asked about some tests; `None` where there is none. Nothing but statistics is read.
+    ///
+    /// # Errors
+    /// When these cannot be read or parsed.
+    pub fn questions<'a>(
+        &'a self,
+        sections: &'a dyn Sections,
+        tests: &'a [ColumnTest],
+    ) -> Result<Option<IndexQuestions<'a>>, BlockError> {
+        let mut questions = vec![];
+        for index in 0..self.header.indexes() {
+            let (kind, columns) = self.header.index(index);
+            let on = |column: ColumnIndex| tests.iter().position(|test| test.column == column && !test.negated);
+            let Some(first) = on(columns[0]).filter(|first| can_be_rare(kind, &tests[*first].test)) else { continue };
+            let second = columns.get(1).and_then(|column| on(*column));
+            questions.push(Question { index, kind, columns: columns.len(), first, second });
+        }
+        if questions.is_empty() {
+            return Ok(None);
+        }
+        questions.sort_by_key(|question| question.kind != IndexKind::Bloom);
+        let tests = tests.iter().map(|test| Ok((test, self.summary(sections, test.column)?)));
+        let tests = tests.collect::<Result<_, BlockError>>()?;
+        Ok(Some(IndexQuestions { block: self, sections, tests, questions }))
+    }
+
+    /// The segments among some in which no row passes all of some tests, as [`IndexQuestions::rule_out`] tells.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    ///
+    /// # Panics
+    /// When there are no such segments.
+    pub fn rule_out(
+        &self,
+        sections: &dyn Sections,
+        tests: &[ColumnTest],
+        segments: impl IntoIterator<Item = usize>,
+    ) -> Result<RuledOut, BlockError> {
+        match self.questions(sections, tests)? {
+            Some(questions) => questions.rule_out(segments),
+            None => Ok(RuledOut { segments: segments.into_iter().map(|segment| (segment, None)).collect(), asked: 0 }),
+        }
+    }
+}
+
+impl IndexQuestions<'_> {
+    /// Whether an index may well tell that no row of a segment passes, which zone maps do not tell. Nothing is read.
+    ///
+    /// # Panics
+    /// When there is no such segment.
+    pub fn expect_none(&self, segment: usize) -> bool {
+        self.questions.iter().any(|question| self.expects_few(question, segment)) && self.zones_admit(segment)
+    }
+
+    /// The segments among some in which no row passes, as far as indexes tell that are asked about all of them at once.
+    /// Segments that zone maps rule out, and those for which an index is of little use, are left.
+    ///
+    /// # Errors
+    /// When a section cannot be read or parsed.
+    ///
+    /// # Panics
+    /// When there are no such segments.
+    pub fn rule_out(&self, segments: impl IntoIterator<Item = usize>) -> Result<RuledOut, BlockError> {
+        let mut segments: Vec<_> = segments.into_iter().map(|segment| (segment, None)).collect();
+        let mut open: Vec<usize> = (0..segments.len()).filter(|place| self.expect_none(segments[*place].0)).collect();
+        let asked = open.len();
+        for question in &self.questions {
+            let places: Vec<usize> =
+                open.iter().copied().filter(|place| self.expects_few(question, segments[*place].0)).collect();
+            let numbers: Vec<usize> = places.iter().map(|place| segments[*place].0).collect();
+            let have_rows = match question.kind {
+                IndexKind::Bloom => self.ask_filters(question, &numbers)?,
+                IndexKind::CsbTree => self.ask_trees(question, &numbers)?,
+            };
+            for (place, _) in places.into_iter().zip(have_rows).filter(|(_, has_rows)| !has_rows) {
+                segments[place].1 = Some(question.kind);
+            }
+            open.retain(|place| segments[*place].1.is_none());
+        }
+        Ok(RuledOut { segments, asked })
+    }
+
+    /// Whether zones let some row of a segment pass.
+    fn zones_admit(&self, segment: usize) -> bool {
+        self.tests.iter().all(|(test, summary)| summary.may_match_in(segment, test))
+    }
+
+    /// Whether so few rows of a segment are expected to pass that there may well be none, and binary search would not tell.
+    fn expects_few(&self, question: &Question, segment: usize) -> bool {
+        let places = std::iter::once(question.first).chain(question.second);
+        let share: f64 = places
+            .map(|place| {
+                let (test, summary) = &self.tests[place];
+                even_share(&test.test, summary.zones(segment))
+            })
+            .product();
+        let zones = self.tests[question.first].1.zones(segment).zones();
+        share * self.block.segment_rows(segment) as f64 <= ROWS_EXPECTED_MAX
+            && zones.iter().any(|zone| !zone.is_ascending)
+    }
+
+    /// Whether each of some segments may have a row, by its Bloom filter.
+    fn ask_filters(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
+        let test = &self.tests[question.first].0.test;
+        let has_rows = |segment: &usize| {
+            let section = self.block.header.index_section(*segment, question.index);
+            let ruled_out = bloom_rules_out(&self.sections.section(section)?, test);
+            Ok(!ruled_out.map_err(|corrupt| crate::error::Corrupt::from(corrupt).in_section(section))?)
+        };
+        segments.iter().map(has_rows).collect()
+    }
+
+    /// Whether each of some segments may have a row, by its tree.
+    fn ask_trees(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
+        let numbers = segments.iter().map(|segment| self.block.header.index_section(*segment, question.index));
+        let read: Vec<(u32, Buffer)> =
+            numbers.map(|section| Ok((section, self.sections.section(section)?))).collect::<Result<_, BlockError>>()?;
+        // The heads of all come from memory together.
+        let head = |bytes: &Buffer| bytes.first_chunk::<{ TreeIndex::HEADS }>().map_or(0, |head| head[0] ^ head[128]);
+        black_box(read.iter().fold(0, |all, (_, bytes)| all ^ head(bytes)));
+        let mut trees = Vec::with_capacity(read.len());
+        for ((section, bytes), segment) in read.iter().zip(segments) {
+            let tree = TreeIndex::parse(bytes, self.block.segment_rows(*segment), question.columns);
+            trees.push(tree.map_err(|corrupt| corrupt.in_section(*section))?);
+        }
+        let mut has_rows = vec![false; segments.len()];
+        let (mut places, mut asked) = (vec![], vec![]);
+        for (place, tree) in trees.iter().enumerate() {
+            let sought = match tree.takes_codes(0) {
+                // Codes are those of a dictionary, which is not read for this.
+                true => None,
+                false => {
+                    let second = question.second.filter(|_| !tree.takes_codes(1));
+                    let test = |place: usize| uncoded(self.tests[place].0);
+                    tree.sought(test(question.first), second.map(test), KEYS_MAX)
+                }
+            };
+            match sought {
+                None => has_rows[place] = true,
+                Some(sought) => {
+                    places.resize(places.len() + sought.keys.len(), place);
+                    asked.extend(sought.keys.into_iter().map(|keys| (tree.tree(), keys)));
+                }
+            }
+        }
+        for (place, has_keys) in places.into_iter().zip(CsbTree::have_keys(&asked)) {
+            has_rows[place] |= has_keys;
+        }
+        Ok(has_rows)
+    }
+}
+
+fn uncoded(test: &ColumnTest) -> Asked<'_> {
+    Asked { test: &test.test, codes: None }
+}
+
+/// Whether few rows may pass a test, and an index of this kind can tell.
+fn can_be_rare(kind: IndexKind, test: &Test) -> bool {
+    match test {
+        Test::Range { low, high } => kind == IndexKind::CsbTree || low == high,
+        Test::OneOf(numbers) => numbers.len() <= KEYS_MAX,
+        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } => low == high,
+        Test::BytesOneOf(values) => values.len() <= KEYS_MAX,
+        Test::BytesRange { .. } | Test::Null => false,
+    }
+}
+
+/// The share of a segment's rows that pass a test, as if numbers were spread evenly; of one text, or few, hardly any.
+fn even_share(test: &Test, zones: &ZoneMap) -> f64 {
+    let numbers_between = |low: i128, high: i128| high.abs_diff(low) as f64 + 1.0;
+    match (test, zones.number_bounds()) {
+        (Test::Range { low, high }, Some((least, greatest))) => {
+            let (low, high) = ((*low).max(least), (*high).min(greatest));
+            if low > high { 0.0 } else { numbers_between(low, high) / numbers_between(least, greatest) }
+        }
+        (Test::OneOf(numbers), Some((least, greatest))) => {
+            (numbers.len() as f64 / numbers_between(least, greatest)).min(1.0)
+        }
+        (Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) }, _) if low == high => 0.0,
+        (Test::BytesOneOf(_), _) => 0.0,
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,152 @@
+//! Indexes that are asked about several segments at once rule out those without a row, and no others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use common::{InMemory, build, open};
+use taut_block::{Block, SEGMENT_ROWS, ScanReport};
+use taut_types::{
+    BlockSize, Column, ColumnIndex, ColumnTest, IndexDesign, IndexKind, Layout, LogicalType, Schema, TableDesign, Test,
+};
+
+const SEGMENTS: usize = 5;
+const FAR: u32 = 0;
+const NEAR: u32 = 1;
+const NAME: u32 = 2;
+
+/// A number that no other row has, far from those of the rows around it.
+fn far(row: usize) -> i64 {
+    // Of 62 bits, so that keys of an index are exact beside null.
+    (row as i64).wrapping_mul(0x5851_f42d_4c95_7f2d) >> 2
+}
+
+/// A text that begins as all others do.
+fn name(row: usize) -> String {
+    format!("name {:016x}", far(row))
+}
+
+/// The row of a segment that is looked for: it has no null.
+fn row_of(segment: usize) -> usize {
+    segment * SEGMENT_ROWS + 4321
+}
+
+/// A block of five segments with an index on some columns.
+fn block(layout: Layout, kind: IndexKind, columns: &[u32]) -> (Block, InMemory) {
+    let schema = Arc::new(
+        Schema::new(vec![
+            Column::new("far", LogicalType::BigInt, true),
+            Column::new("near", LogicalType::BigInt, false),
+            Column::new("name", LogicalType::Varchar, false),
+        ])
+        .unwrap(),
+    );
+    let columns = columns.iter().map(|column| ColumnIndex(*column)).collect();
+    let indexes = vec![IndexDesign { name: "i".to_owned(), kind, columns }];
+    let design = TableDesign { layout, block_size: BlockSize::File, indexes, ..TableDesign::default() };
+    let rows = 0..SEGMENTS * SEGMENT_ROWS;
+    let far: ArrayRef = Arc::new(Int64Array::from_iter(rows.clone().map(|row| (row % 100 != 7).then(|| far(row)))));
+    let near: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(|row| row as i64 % 50)));
+    let name: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.map(name)));
+    let batch = RecordBatch::try_new(schema.arrow(), vec![far, near, name]).unwrap();
+    open(&build(&schema, &design, &[batch]).unwrap()[0])
+}
+
+fn one(column: u32, number: i64) -> ColumnTest {
+    ColumnTest::new(ColumnIndex(column), Test::Range { low: number.into(), high: number.into() })
+}
+
+fn is_name(row: usize) -> ColumnTest {
+    let name: Box<[u8]> = name(row).into_bytes().into();
+    let test = Test::BytesRange { low: Bound::Included(name.clone()), high: Bound::Included(name) };
+    ColumnTest::new(ColumnIndex(NAME), test)
+}
+
+/// The segments that are left, and how many a csb index and a Bloom filter ruled out.
+fn left((block, sections): &(Block, InMemory), tests: &[ColumnTest]) -> (Vec<usize>, u64, u64) {
+    let ruled_out = block.rule_out(sections, tests, 0..block.segments()).unwrap();
+    let mut report = ScanReport::default();
+    ruled_out.report(&mut report);
+    assert_eq!(report.segments as usize + ruled_out.left().count(), block.segments());
+    (ruled_out.left().collect(), report.segments_skipped_by_csb, report.segments_skipped_by_bloom)
+}
+
+const ALL: [usize; SEGMENTS] = [0, 1, 2, 3, 4];
+const LAYOUTS: [Layout; 3] = [Layout::Row, Layout::PackedRow, Layout::Column];
+
+#[test]
+fn a_key_is_left_in_its_segment() {
+    for layout in LAYOUTS {
+        let indexed = block(layout, IndexKind::CsbTree, &[FAR]);
+        assert_eq!(left(&indexed, &[one(FAR, far(row_of(3)))]), (vec![3], 4, 0));
+        assert_eq!(left(&indexed, &[one(FAR, far(row_of(3)) + 1)]), (vec![], 5, 0), "no row has this one");
+        let numbers: Arc<[i128]> = {
+            let mut numbers = [far(row_of(1)), far(row_of(1)) + 1, far(row_of(4))].map(i128::from);
+            numbers.sort_unstable();
+            Arc::from(numbers)
+        };
+        let list = ColumnTest::new(ColumnIndex(FAR), Test::OneOf(numbers));
+        assert_eq!(left(&indexed, &[list]), (vec![1, 4], 3, 0));
+        let number = i128::from(far(row_of(2)));
+        let range = Test::Range { low: number - 1000, high: number + 1000 };
+        assert_eq!(left(&indexed, &[ColumnTest::new(ColumnIndex(FAR), range)]), (vec![2], 4, 0));
+        // Asked about some segments only.
+        let (block, sections) = &indexed;
+        let some = block.rule_out(sections, &[one(FAR, far(row_of(3)))], [1, 3]).unwrap();
+        assert_eq!(some.left().collect::<Vec<_>>(), [3]);
+    }
+}
+
+#[test]
+fn two_columns_are_asked_together() {
+    let indexed = block(Layout::Column, IndexKind::CsbTree, &[NEAR, FAR]);
+    let row = row_of(1);
+    let near = one(NEAR, row as i64 % 50);
+    assert_eq!(left(&indexed, &[one(FAR, far(row)), near.clone()]), (vec![1], 4, 0));
+    assert_eq!(left(&indexed, &[one(FAR, far(row)), one(NEAR, (row as i64 + 1) % 50)]), (vec![], 5, 0));
+    // Every segment has rows of it, so that none is asked.
+    assert_eq!(left(&indexed, std::slice::from_ref(&near)), (ALL.to_vec(), 0, 0));
+    assert_eq!(left(&indexed, &[one(FAR, far(row))]), (ALL.to_vec(), 0, 0), "the second column alone");
+}
+
+#[test]
+fn text_is_asked_by_its_beginning() {
+    let indexed = block(Layout::PackedRow, IndexKind::CsbTree, &[NAME]);
+    assert_eq!(left(&indexed, &[is_name(row_of(2))]), (vec![2], 4, 0));
+    assert_eq!(left(&indexed, &[is_name(SEGMENTS * SEGMENT_ROWS + 5)]), (vec![], 5, 0));
+}
+
+#[test]
+fn filters_are_asked_too() {
+    let indexed = block(Layout::Row, IndexKind::Bloom, &[FAR]);
+    let (segments, by_tree, by_filter) = left(&indexed, &[one(FAR, far(row_of(3)))]);
+    // A filter may let a segment pass by chance.
+    assert!(segments.contains(&3) && by_filter >= 3 && by_tree == 0, "{segments:?}");
+    let range = Test::Range { low: 0, high: 1000 };
+    assert_eq!(left(&indexed, &[ColumnTest::new(ColumnIndex(FAR), range)]), (ALL.to_vec(), 0, 0));
+}
+
+#[test]
+fn what_an_index_cannot_tell_is_not_asked() {
+    let indexed = block(Layout::Column, IndexKind::CsbTree, &[FAR]);
+    let (block, sections) = &indexed;
+    let may = |test: &ColumnTest| {
+        let questions = block.questions(sections, std::slice::from_ref(test)).unwrap();
+        questions.is_some_and(|questions| questions.expect_none(0))
+    };
+    let key = one(FAR, far(row_of(3)));
+    assert!(may(&key));
+    let wide = ColumnTest::new(ColumnIndex(FAR), Test::Range { low: 0, high: i64::MAX.into() });
+    let null = ColumnTest::new(ColumnIndex(FAR), Test::Null);
+    let negated = ColumnTest { negated: true, ..key.clone() };
+    for test in [wide, null, negated, one(NEAR, 7), is_name(row_of(3))] {
+        assert!(!may(&test), "{test:?}");
+        assert_eq!(left(&indexed, &[test]), (ALL.to_vec(), 0, 0));
+    }
+    // Zone maps know that no segment has it: no index is read.
+    assert_eq!(left(&indexed, &[key, one(NEAR, 50)]), (ALL.to_vec(), 0, 0));
+}
