@@ -110,6 +110,8 @@ class Table:
             refused = self.index("c7")
             for query in queries.few(indexed=True):
                 self.cell(query, refused)
+            for lookup in queries.lookups_by_index():
+                self.lookup(lookup, refused)
         if "d" in self.parts:
             for query in queries.minimum(self.rows):
                 self.cell(query)
@@ -160,11 +162,11 @@ class Table:
             cell["refused"] = refused
         self.explain(query, cell)
 
-    def lookup(self, lookup):
+    def lookup(self, lookup, refused={}):
         rng = random.Random(f"{lookup.name} {self.rows}")
         keys = [[lookup.draw(rng, self.rows) for _ in range(KEYS)] for _ in range(self.arguments.repetitions)]
         answers, times, late = {}, {}, {}
-        for engine in list(self.processes):
+        for engine in [name for name in self.processes if name not in refused]:
             answers[engine] = self.ask(engine, "prepare", lookup, keys[0][:CHECKED_KEYS])
         for repetition, drawn in enumerate(keys):
             for engine in self.turn(repetition):

@@ -121,10 +121,10 @@ class DuckDB(Engine):
         return self.connection.sql(query.sql()).to_arrow_table()
 
     def prepare(self, lookup):
-        self.connection.execute(f"PREPARE rows_{lookup.count} AS {lookup.parameters('$1', '$2')}")
+        self.connection.execute(f"PREPARE rows_{lookup.key}_{lookup.count} AS {lookup.parameters('$1', '$2')}")
 
     def rows(self, lookup, *values):
-        return self.connection.execute(f"EXECUTE rows_{lookup.count}({', '.join(map(str, values))})").fetchall()
+        return self.connection.execute(f"EXECUTE rows_{lookup.key}_{lookup.count}({', '.join(map(str, values))})").fetchall()
 
     def index(self, table, column):
         self.connection.execute(f"CREATE INDEX {table}_{column} ON {table} ({column})")
@@ -197,10 +197,10 @@ class DataFusion(Engine):
 
     def prepare(self, lookup):
         types = ", ".join(["INT"] * (1 if lookup.count == 1 else 2))
-        self.context.sql(f"PREPARE rows_{lookup.count}({types}) AS {lookup.parameters('$1', '$2')}")
+        self.context.sql(f"PREPARE rows_{lookup.key}_{lookup.count}({types}) AS {lookup.parameters('$1', '$2')}")
 
     def rows(self, lookup, *values):
-        return self.context.sql(f"EXECUTE rows_{lookup.count}({', '.join(map(str, values))})").to_arrow_table()
+        return self.context.sql(f"EXECUTE rows_{lookup.key}_{lookup.count}({', '.join(map(str, values))})").to_arrow_table()
 
     def drop(self, table):
         self.context.deregister_table(table)
@@ -304,10 +304,10 @@ class Hyper(Engine):
 
     def prepare(self, lookup):
         types = ", ".join(["INT"] * (1 if lookup.count == 1 else 2))
-        self.connection.execute_command(f"PREPARE rows_{lookup.count}({types}) AS {lookup.parameters('$1', '$2')}")
+        self.connection.execute_command(f"PREPARE rows_{lookup.key}_{lookup.count}({types}) AS {lookup.parameters('$1', '$2')}")
 
     def rows(self, lookup, *values):
-        return self.connection.execute_list_query(f"EXECUTE rows_{lookup.count}({', '.join(map(str, values))})")
+        return self.connection.execute_list_query(f"EXECUTE rows_{lookup.key}_{lookup.count}({', '.join(map(str, values))})")
 
     def drop(self, table):
         self.connection.execute_command(f"DROP TABLE {table}")

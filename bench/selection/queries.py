@@ -85,6 +85,14 @@ class Lookup:
         return (low,) if self.count == 1 else (low, high)
 
 
+@dataclasses.dataclass(frozen=True)
+class ValueLookup(Lookup):
+    """All columns of the rows that have a value, which a tenth of all values are."""
+
+    def draw(self, rng, rows):
+        return (1 + rng.randrange(greatest(self.table, self.key)),)
+
+
 def percent(share):
     return f"{share * 100:g} %"
 
@@ -136,6 +144,10 @@ def conjunctions(table):
 def lookups():
     for count in RANGES:
         yield Lookup("c", f"{count} row{'s' * (count > 1)} by key", "points", "k", count)
+
+
+def lookups_by_index():
+    yield ValueLookup("c", "a value of a column, indexed", "points", "c7", 1)
 
 
 def few(indexed):
