@@ -176,12 +176,12 @@ impl Lookup {
                     return Ok(None);
                 }
                 for segment in ruled_out.left() {
-                    if given.wanted == 0 {
-                        return Ok(Some(given.batches));
-                    }
                     let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
                     if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
                         return Ok(None);
+                    }
+                    if given.wanted == 0 {
+                        return Ok(Some(given.batches));
                     }
                 }
             }
