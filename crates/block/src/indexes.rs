@@ -41,7 +41,8 @@ use crate::selection::Rows;
 use crate::values::{ColumnValues, Keys};
 use crate::{Block, BlockError, Sections};
 
-const HEAD_BYTES: usize = 128;
+/// Bytes before the tree.
+pub(crate) const HEAD_BYTES: usize = 128;
 const PARTS_AT: usize = 64;
 const PART_BYTES: usize = 32;
 const SHARED_MAX: usize = 16;
@@ -392,9 +393,6 @@ impl Found {
 }
 
 impl TreeIndex {
-    /// Bytes of the two heads that a section begins with: its own and that of the tree.
-    pub const HEADS: usize = HEAD_BYTES + 64;
-
     /// Checks the section of an index over so many rows.
     pub fn parse(bytes: &Buffer, rows: usize, columns: usize) -> Result<Self, Corrupt> {
         let corrupt = |at, expected| Corrupt { at, expected };

@@ -11,7 +11,7 @@ use arrow_buffer::Buffer;
 use taut_index::{CsbTree, ZoneMap};
 use taut_types::{ColumnIndex, ColumnTest, IndexKind, Test};
 
-use crate::indexes::{Asked, TreeIndex, bloom_rules_out};
+use crate::indexes::{Asked, HEAD_BYTES, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
 use crate::{AccessPaths, Block, BlockError, ScanReport, Sections};
 
@@ -199,8 +199,8 @@ impl IndexQuestions<'_> {
         let numbers = segments.iter().map(|segment| self.block.header.index_section(*segment, question.index));
         let read: Vec<(u32, Buffer)> =
             numbers.map(|section| Ok((section, self.sections.section(section)?))).collect::<Result<_, BlockError>>()?;
-        // The heads of all come from memory together.
-        let head = |bytes: &Buffer| bytes.first_chunk::<{ TreeIndex::HEADS }>().map_or(0, |head| head[0] ^ head[128]);
+        // The heads of all, and of their trees, come from memory together.
+        let head = |bytes: &Buffer| bytes.first().unwrap_or(&0) ^ bytes.get(HEAD_BYTES).unwrap_or(&0);
         black_box(read.iter().fold(0, |all, (_, bytes)| all ^ head(bytes)));
         let mut trees = Vec::with_capacity(read.len());
         for ((section, bytes), segment) in read.iter().zip(segments) {

@@ -90,6 +90,7 @@ impl WorkQueue {
     }
 }
 
+/// Of how many segments indexes are asked at once, before it is known whether they rule out most.
 const TOGETHER_AT_FIRST: usize = 2;
 
 /// What one partition takes from a queue.
