@@ -138,7 +138,7 @@ def test_a_process_opens_a_database_once_and_shares_it(tmp_path):
         taut.connect(path, threads=5)
     program = "import sys, taut\ntry: taut.connect(sys.argv[1])\nexcept taut.OperationalError as error: print(error)"
     said = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    assert "open in another process" in said.stdout
+    assert "is in use by process" in said.stdout
     con.close()
     del con
     with taut.connect(path, threads=2, create=False) as con:
@@ -343,7 +343,7 @@ def test_a_forked_process_is_told_to_connect_again(tmp_path):
     child = context.Process(target=_in_child, args=(con, result, tmp_path / "d", answers))
     child.start()
     said = [answers.get(timeout=20) for _ in range(3)]
-    assert "connect in the new process" in said[0] and "forked" in said[1] and "open in another process" in said[2]
+    assert "connect in the new process" in said[0] and "forked" in said[1] and "is in use by process" in said[2]
     child.join()
     assert result.fetchall() == [(1,)]
 

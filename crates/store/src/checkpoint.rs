@@ -44,6 +44,7 @@ impl Inner {
         if self.is_read_only() {
             return Err(CommitError::ReadOnly);
         }
+        self.directory.check_lock()?;
         let _only_one = self.checkpoints.lock();
         let (catalog, number) = {
             let mut commits = self.commits.lock();

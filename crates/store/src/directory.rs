@@ -3,7 +3,7 @@
 //! ```text
 //!   catalog                        what the database held at a checkpoint, which replaces it whole
 //!   catalog.new                    the next catalog, while a checkpoint writes it
-//!   lock                           empty; locked while a process has the database open
+//!   lock                           id of the process that last opened the database, which locks it and the directory
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
 //!   log/0000000000000007.log       log file 7; those before the one that the catalog names do not count
 //!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::delta::UnitId;
 use crate::disk::{Disk, Lock, ReadFile};
-use crate::error::FileError;
+use crate::error::{CommitError, FileError};
 use crate::{BlockId, Cache, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
@@ -90,7 +90,7 @@ pub(crate) struct Directory {
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
-    _lock: Box<dyn Lock>,
+    lock: Box<dyn Lock>,
 }
 
 /// Open files kept for the next read; operating systems allow a process about a thousand.
@@ -107,7 +107,19 @@ impl Directory {
             next_table: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
             next_definitions: AtomicU64::new(1),
-            _lock: lock,
+            lock,
+        }
+    }
+
+    /// Checks that the path still leads to the directory that is locked.
+    ///
+    /// # Errors
+    /// If it leads to another directory or none, or cannot be read.
+    pub fn check_lock(&self) -> Result<(), CommitError> {
+        match self.lock.is_valid() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(CommitError::DirectoryReplaced { path: self.disk.path(ROOT) }),
+            Err(source) => Err(self.error("check", ROOT, source).into()),
         }
     }
 
@@ -180,7 +192,10 @@ impl Directory {
     /// is opened the next time.
     pub fn remove_block(&self, block: BlockId) {
         self.close_block(block);
-        let _ = self.disk.remove(&block_name(block));
+        // Another directory at this path may have a block of the same number.
+        if self.check_lock().is_ok() {
+            let _ = self.disk.remove(&block_name(block));
+        }
     }
 
     /// An error of an operation on one of the names.

@@ -17,7 +17,7 @@ pub use file::physical_memory;
 pub use memory::MemoryDisk;
 pub use simulated::{Fault, SimulatedDisk};
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display, Formatter};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,12 +69,17 @@ pub trait Disk: Debug + Send + Sync {
     /// Whatever the file system answers.
     fn sync_directory(&self, name: &str) -> io::Result<()>;
 
-    /// Locks a file, which is created where there is none, against all other holders until the guard is dropped;
-    /// `None` where another holds it.
+    /// Locks the database directory against all other holders until the guard is dropped. Returns `None` if another
+    /// holds the lock. `name` is a file for locks that cannot be taken on a directory; it is created if it is missing.
     ///
     /// # Errors
     /// Whatever the file system answers.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>>;
+
+    /// The process that holds the lock, for messages. Returns `None` if it is not known.
+    fn lock_holder(&self, _name: &str) -> Option<LockHolder> {
+        None
+    }
 
     /// The multiple of bytes to which a file is best extended that is synced again and again while it grows; 0 where
     /// a sync costs the same with a new length as without.
@@ -128,7 +133,31 @@ pub trait ReadFile: Debug + Send + Sync {
 }
 
 /// Holds a lock until it is dropped.
-pub trait Lock: Debug + Send + Sync {}
+pub trait Lock: Debug + Send + Sync {
+    /// Returns whether the database directory is still the one that was locked.
+    ///
+    /// # Errors
+    /// Whatever the file system answers.
+    fn is_valid(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+/// A process that has a database open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// The id of the process.
+    pub process: u32,
+    /// The name of its command, if it is known.
+    pub command: Option<String>,
+}
+
+impl Display for LockHolder {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "process {}", self.process)?;
+        self.command.as_ref().map_or(Ok(()), |command| write!(formatter, " ({command})"))
+    }
+}
 
 /// Reads a whole file. One that grows meanwhile is read as far as it was long at first.
 pub(crate) fn read_whole(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {

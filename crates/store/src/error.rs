@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::disk::LockHolder;
 use crate::{BlockId, TableId};
 use taut_block::{BlockError, BuildError, CorruptBlock};
 
@@ -51,10 +52,12 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Another process has the database open, or this one still has it.
-    #[error("database {} is open in another process, or still in this one", path.display())]
+    #[error("database {} is in use by {}", path.display(), holder_text(holder.as_ref()))]
     Locked {
         /// The directory.
         path: PathBuf,
+        /// The process that has it open, if it is known.
+        holder: Option<LockHolder>,
     },
     /// The catalog was written by another version of Taut.
     #[error("{} has format version {found}; this program reads {readable:?}", path.display())]
@@ -92,6 +95,10 @@ pub enum OpenError {
     File(#[from] FileError),
 }
 
+fn holder_text(holder: Option<&LockHolder>) -> String {
+    holder.map_or_else(|| "another process, or this one".to_owned(), ToString::to_string)
+}
+
 fn first(files: &[PathBuf]) -> String {
     files.first().map(|file| file.display().to_string()).unwrap_or_default()
 }
@@ -120,6 +127,12 @@ pub enum CommitError {
     /// The database is open for inspection only.
     #[error("the database is open for inspection only")]
     ReadOnly,
+    /// The path of the database leads to another directory than the one that was opened and locked, or to none.
+    #[error("the commit did not happen: the directory {} was replaced or removed while the database was open", path.display())]
+    DirectoryReplaced {
+        /// The path.
+        path: PathBuf,
+    },
     /// The name is taken by a table or a view.
     #[error("there already is a table, view or index named {name:?}")]
     NameTaken {

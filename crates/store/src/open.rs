@@ -114,7 +114,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         disk.create_directory(ROOT).map_err(|source| file_error(&*disk, "create", ROOT, source))?;
     }
     let lock = disk.lock(LOCK).map_err(|source| file_error(&*disk, "lock", LOCK, source))?;
-    let lock = lock.ok_or_else(|| OpenError::Locked { path: disk.path(ROOT) })?;
+    let lock = lock.ok_or_else(|| OpenError::Locked { path: disk.path(ROOT), holder: disk.lock_holder(LOCK) })?;
     check_root(&*disk, create)?;
     let cache = Cache::new(options.cache_bytes.unwrap_or_else(Cache::default_limit));
     let directory = Arc::new(Directory::new(Arc::clone(&disk), lock, cache));

@@ -230,6 +230,7 @@ impl Store {
         if inner.is_read_only {
             return Err(CommitError::ReadOnly.into());
         }
+        inner.directory.check_lock()?;
         let mut commits = inner.commits.lock();
         // Before anything builds on commits that are lost.
         let settled = inner.settle(&mut commits);

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{append, contents, create_table, write};
-use taut_store::{OpenError, OpenOptions, Store, verify};
+use taut_store::{CommitError, OpenError, OpenOptions, Store, verify};
 
 const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, cache_bytes: None };
 
@@ -148,7 +148,8 @@ fn a_second_process_is_refused_until_the_first_ends_however_it_ends() {
     for options in [CREATE, OpenOptions { inspect: true, ..OpenOptions::default() }] {
         let error = Store::open(root.path(), options).unwrap_err();
         assert!(matches!(error, OpenError::Locked { .. }), "{error}");
-        assert!(error.to_string().contains("is open in another process"), "{error}");
+        let expected = format!("is in use by process {}", child.id());
+        assert!(error.to_string().contains(&expected), "{error}");
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -166,4 +167,44 @@ fn the_database_stays_locked_while_a_snapshot_may_need_its_files() {
     assert!(matches!(open(root.path()), Err(OpenError::Locked { .. })));
     drop(snapshot);
     open(root.path()).unwrap();
+}
+
+#[test]
+fn a_deleted_lock_file_lets_no_second_process_in() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path(), CREATE).unwrap();
+    fs::remove_file(root.path().join("lock")).unwrap();
+    for options in [CREATE, OpenOptions { inspect: true, ..OpenOptions::default() }] {
+        let error = Store::open(root.path(), options).unwrap_err();
+        assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+        if cfg!(target_os = "linux") {
+            let expected = format!("is in use by process {} (", std::process::id());
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+    }
+    create_table(&store, "t").unwrap();
+    drop(store);
+    assert!(open(root.path()).unwrap().snapshot().table("t").is_some());
+}
+
+#[test]
+fn a_replaced_directory_refuses_commits_and_stays_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let (path, moved) = (root.path().join("a.taut"), root.path().join("b.taut"));
+    let store = Store::open(&path, CREATE).unwrap();
+    create_table(&store, "t").unwrap();
+    fs::rename(&path, &moved).unwrap();
+    let refused = |store: &Store| {
+        let error = create_table(store, "u").unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(CommitError::DirectoryReplaced { path: found }) if *found == path));
+        assert!(matches!(store.checkpoint(), Err(CommitError::DirectoryReplaced { .. })));
+    };
+    refused(&store);
+    drop(Store::open(&path, CREATE).unwrap());
+    let before = tree(&path);
+    refused(&store);
+    drop(store);
+    assert_eq!(tree(&path), before);
+    let store = open(&moved).unwrap();
+    assert!(store.snapshot().table("t").is_some() && store.snapshot().table("u").is_none());
 }

@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{DirectoryEntry, Disk, Lock, ReadFile, WriteFile};
+use super::{DirectoryEntry, Disk, Lock, LockHolder, ReadFile, WriteFile};
 
 /// Files under a directory of the operating system.
 ///
-/// The lock is the operating system's advisory lock of a file, which ends with the process however it ends.
+/// The lock is the operating system's advisory lock of the directory, and of a file in it for file systems that do not
+/// lock directories. It ends with the process however it ends.
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
@@ -68,12 +69,30 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(self.path(name))?;
+        let directory = match lock_directory(&self.root)? {
+            DirectoryLock::Locked(directory) => Some(directory),
+            DirectoryLock::Held => return Ok(None),
+            DirectoryLock::Unsupported => None,
+        };
+        // Programs from before directories were locked lock this file alone.
+        let path = self.path(name);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(LockedFile { _file: file }))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
+        // The process id is for messages only.
+        let process = std::process::id();
+        let _ = file.set_len(0).and_then(|()| writeln!(&file, "{process}"));
+        Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process })))
+    }
+
+    fn lock_holder(&self, name: &str) -> Option<LockHolder> {
+        let process = process_with_lock(&self.root).or_else(|| process_with_lock(&self.path(name)));
+        let process = process.or_else(|| fs::read_to_string(self.path(name)).ok()?.trim().parse().ok())?;
+        let command = fs::read_to_string(format!("/proc/{process}/comm")).ok();
+        Some(LockHolder { process, command: command.map(|command| command.trim().to_owned()) })
     }
 
     fn extension_step(&self) -> u64 {
@@ -84,12 +103,100 @@ impl Disk for FileDisk {
 /// Thousands of small commits share the sync of one new length, and a reader has few zeros to look through.
 const EXTENSION_STEP: u64 = 1 << 20;
 
+/// The locks of one opened database.
 #[derive(Debug)]
-struct LockedFile {
-    _file: File,
+struct FileLock {
+    root: PathBuf,
+    /// The locked directory, which nobody can delete apart from the database. `None` if the file system locks files
+    /// only, as NFS and Windows do.
+    directory: Option<File>,
+    path: PathBuf,
+    file: File,
+    /// The process that locked them.
+    process: u32,
 }
 
-impl Lock for LockedFile {}
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // A child process that was forked, and has not executed its program yet, has copies of the open files, and would
+        // hold the locks until then. One that drops its copy of this value must not unlock those of its parent.
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+            let _ = self.directory.as_ref().map(File::unlock);
+        }
+    }
+}
+
+impl Lock for FileLock {
+    fn is_valid(&self) -> io::Result<bool> {
+        match &self.directory {
+            Some(directory) => is_at(directory, &self.root),
+            None => is_at(&self.file, &self.path),
+        }
+    }
+}
+
+#[cfg_attr(not(unix), expect(dead_code, reason = "only unix locks directories"))]
+enum DirectoryLock {
+    Locked(File),
+    /// Another holds it.
+    Held,
+    /// The file system does not lock directories.
+    Unsupported,
+}
+
+#[cfg(unix)]
+fn lock_directory(path: &Path) -> io::Result<DirectoryLock> {
+    let directory = File::open(path)?;
+    Ok(match directory.try_lock() {
+        Ok(()) => DirectoryLock::Locked(directory),
+        Err(TryLockError::WouldBlock) => DirectoryLock::Held,
+        Err(TryLockError::Error(_)) => DirectoryLock::Unsupported,
+    })
+}
+
+#[cfg(not(unix))]
+fn lock_directory(_path: &Path) -> io::Result<DirectoryLock> {
+    Ok(DirectoryLock::Unsupported)
+}
+
+/// Returns whether the path leads to the open file or directory. An open one keeps its inode number from being reused.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Windows neither renames nor removes a directory with an open file.
+#[cfg(not(unix))]
+fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// The process that `/proc/locks` names for a file or directory. It knows files by device and inode.
+#[cfg(target_os = "linux")]
+fn process_with_lock(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let inode = format!(":{}", fs::metadata(path).ok()?.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        // 1: FLOCK  ADVISORY  WRITE 4711 08:01:131075 0 EOF
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, process, file, ..] = fields[..] else { return None };
+        // The device is that of the file system below where layers lie above it, so it is not compared.
+        if file.ends_with(&inode) { process.parse().ok() } else { None }
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn process_with_lock(_path: &Path) -> Option<u32> {
+    None
+}
 
 impl WriteFile for File {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -168,7 +275,9 @@ mod tests {
         let disk = FileDisk::new(directory.path());
         let held = disk.lock("lock").unwrap();
         assert!(held.is_some());
-        assert!(FileDisk::new(directory.path()).lock("lock").unwrap().is_none());
+        let other = FileDisk::new(directory.path());
+        assert!(other.lock("lock").unwrap().is_none());
+        assert_eq!(other.lock_holder("lock").unwrap().process, std::process::id());
         drop(held);
         assert!(disk.lock("lock").unwrap().is_some());
     }
