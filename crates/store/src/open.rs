@@ -303,9 +303,10 @@ fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     }
 }
 
-/// The numbers of all block files.
+/// The numbers of all block files. A directory with the name of a block file is foreign: `verify` reports it.
 fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
-    Ok(list(&*directory.disk, BLOCKS)?.iter().filter_map(|entry| block_of(&entry.name)).collect())
+    let entries = list(&*directory.disk, BLOCKS)?;
+    Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| block_of(&entry.name)).collect())
 }
 
 /// Refuses a database that misses blocks.

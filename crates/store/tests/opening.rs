@@ -208,3 +208,15 @@ fn a_replaced_directory_refuses_commits_and_stays_as_it_is() {
     let store = open(&moved).unwrap();
     assert!(store.snapshot().table("t").is_some() && store.snapshot().table("u").is_none());
 }
+
+#[test]
+fn a_directory_named_like_a_block_file_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    drop(Store::open(root.path(), CREATE).unwrap());
+    let foreign = root.path().join("blocks/0000000000000007.block");
+    fs::create_dir(&foreign).unwrap();
+    let store = open(root.path()).unwrap();
+    let damages = verify(&store);
+    assert!(matches!(&damages[..], [damage] if damage.path == foreign), "{damages:?}");
+    assert!(foreign.is_dir());
+}
