@@ -10,6 +10,7 @@ mod keys;
 mod merged;
 mod mutate;
 mod queries;
+mod staged_file;
 mod transactions;
 mod upkeep;
 mod written;

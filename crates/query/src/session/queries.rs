@@ -18,6 +18,7 @@ use taut_store::Catalog;
 
 use super::merged::execute_merged;
 use super::mutate::Mutate;
+use super::staged_file::StagedFile;
 use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start, verb_of};
 use crate::assign::without_cuts;
 use crate::changes::Changes;
@@ -312,8 +313,20 @@ impl QuerySession {
         Ok((state, plan?))
     }
 
-    /// Runs a query or what writes its rows.
-    pub(super) async fn run_plan(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
+    /// Runs a query or what writes its rows. The file of a `COPY ... TO` is replaced when the statement has succeeded.
+    pub(super) async fn run_plan(&self, state: SessionState, mut plan: LogicalPlan) -> Result<Outcome> {
+        let Some(file) = StagedFile::redirect(&mut plan)? else { return self.run_redirected(state, plan).await };
+        let outcome = match plan {
+            LogicalPlan::Analyze(_) => {
+                Outcome::Rows(collected(create_physical_plan(&state, &plan).await?, &state).await?)
+            }
+            plan => self.run_redirected(state, plan).await?,
+        };
+        file.publish()?;
+        Ok(outcome)
+    }
+
+    async fn run_redirected(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
         if let LogicalPlan::Analyze(analyze) = &plan
             && verb_of(&analyze.input)? == Some("INSERT")
         {

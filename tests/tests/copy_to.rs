@@ -1,0 +1,99 @@
+//! `COPY ... TO` replaces a file only when it has succeeded.
+
+#![allow(clippy::unwrap_used, reason = "all of this file is a test")]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use taut::{Database, Session};
+
+const FORMATS: [&str; 3] = ["parquet", "csv", "json"];
+
+fn session() -> Session {
+    let session = Database::in_memory().unwrap().session();
+    session.execute("CREATE TABLE t AS SELECT i FROM generate_series(1, 200000) AS g(i)").unwrap();
+    session
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+fn run(session: &Session, sql: &str) -> Result<(), taut::Error> {
+    session.execute(sql).map(drop)
+}
+
+#[test]
+fn a_copy_that_fails_leaves_the_file_that_was_there() {
+    let session = session();
+    for explain in ["", "EXPLAIN ANALYZE "] {
+        for format in FORMATS {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join(format!("rows.{format}"));
+            fs::write(&path, "precious").unwrap();
+            let sql = format!("{explain}COPY (SELECT i, 10 / (i - 150000) AS d FROM t) TO '{}'", path.display());
+            let error = run(&session, &sql).unwrap_err();
+            assert_eq!(error.sqlstate(), "22012", "{sql}: {error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "{sql}");
+            assert_eq!(files(directory.path()), [format!("rows.{format}")], "{sql}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_is_cancelled_leaves_the_file_that_was_there() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows.csv");
+    fs::write(&path, "precious").unwrap();
+    let handle = session.cancel_handle();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            handle.cancel();
+        });
+        let rows = "SELECT i FROM generate_series(1, 1000000000) AS g(i)";
+        run(&session, &format!("COPY ({rows}) TO '{}'", path.display())).unwrap_err()
+    });
+    assert!(error.is_cancelled(), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_copy_replaces_a_file_whole_even_one_that_it_reads() {
+    let session = session();
+    for format in FORMATS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(format!("rows.{format}"));
+        let path = path.to_str().unwrap();
+        run(&session, &format!("COPY (SELECT i FROM t WHERE i <= 1000) TO '{path}'")).unwrap();
+        run(&session, &format!("COPY (SELECT i FROM '{path}' WHERE i <= 10) TO '{path}'")).unwrap();
+        run(&session, &format!("CREATE TABLE c AS SELECT count(*) AS n FROM '{path}'")).unwrap();
+        run(&session, "CREATE TABLE one (n bigint CHECK (n = 10))").unwrap();
+        run(&session, "INSERT INTO one SELECT n FROM c").unwrap();
+        run(&session, "DROP TABLE c").unwrap();
+        run(&session, "DROP TABLE one").unwrap();
+        assert_eq!(files(directory.path()), [format!("rows.{format}")]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_copy_keeps_links_and_permissions() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let (file, link) = (directory.path().join("file.csv"), directory.path().join("link.csv"));
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    symlink(&file, &link).unwrap();
+    run(&session, &format!("COPY (SELECT 1 AS a) TO '{}'", link.display())).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "a\n1\n");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
