@@ -13,6 +13,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use taut::with_causes;
+
 use crate::statement_splitter::{Position, StatementText};
 
 /// Exit status after Ctrl-C, as shells count it: 128 and the number of the signal.
@@ -141,12 +143,6 @@ impl Failure {
 /// Writes a line on standard error. When nobody reads that, there is nobody to tell.
 pub fn say(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
-}
-
-/// An error with all its causes.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| text + ": " + &cause.to_string())
 }
 
 impl Excerpt {

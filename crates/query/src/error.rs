@@ -64,19 +64,19 @@ pub enum QueryError {
     #[error(transparent)]
     Schema(#[from] SchemaError),
     /// A commit to the database directory.
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Commit(#[from] taut_store::CommitError),
     /// A write to the database directory.
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Write(#[from] taut_store::WriteError),
     /// A block file.
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Read(#[from] taut_store::ReadError),
     /// What is in a block.
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Block(#[from] taut_block::BlockError),
     /// Rows that make no block.
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Build(#[from] taut_block::BuildError),
     /// Planning or execution.
     #[error("{}", message_of(.0))]
@@ -237,23 +237,22 @@ fn named(missing: &str) -> String {
     if missing.is_empty() { String::new() } else { format!("; {missing} has no value") }
 }
 
-/// The message of an error with those of its sources, the outermost first.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        message = format!("{message}: {inner}");
-        source = inner.source();
-    }
-    message
+/// Message of an error followed by the messages of its causes, the outermost first. A message that already ends with
+/// that of its cause is not repeated.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.map(ToString::to_string).fold(error.to_string(), |message, cause| match message.ends_with(&cause) {
+        true => message,
+        false => format!("{message}: {cause}"),
+    })
 }
 
 /// The message of an engine error without the layers around it.
 fn message_of(error: &DataFusionError) -> String {
     match error.find_root() {
-        DataFusionError::External(inner) => chain(inner.as_ref()),
+        DataFusionError::External(inner) => with_causes(inner.as_ref()),
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
-            datafusion::arrow::error::ArrowError::ExternalError(inner) => chain(inner.as_ref()),
+            datafusion::arrow::error::ArrowError::ExternalError(inner) => with_causes(inner.as_ref()),
             other => other.to_string(),
         },
         root => root.message().into_owned(),
@@ -303,6 +302,22 @@ pub type Result<T, E = QueryError> = std::result::Result<T, E>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{message}")]
+    struct Layer {
+        message: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    #[test]
+    fn a_cause_that_the_message_ends_with_is_not_repeated() {
+        for message in ["cannot write a: disk is full (os error 28)", "cannot write a"] {
+            let cause = Layer { message: "disk is full (os error 28)", source: None };
+            let error = Layer { message, source: Some(Box::new(cause)) };
+            assert_eq!(with_causes(&error), "cannot write a: disk is full (os error 28)");
+        }
+    }
 
     #[test]
     fn positions_are_read_from_messages() {

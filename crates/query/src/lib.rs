@@ -33,7 +33,7 @@ mod workers;
 
 pub use batches::Batches;
 pub use columns::type_name;
-pub use error::{QueryError, Result, Violation};
+pub use error::{QueryError, Result, Violation, with_causes};
 pub use files::{FileFormat, ReadOptions};
 pub use mover::{Mover, MoverOptions};
 pub use parameters::{Parameters, Value};

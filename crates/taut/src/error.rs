@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use taut_query::QueryError;
+use taut_query::{QueryError, with_causes};
 
 use crate::Settings;
 
@@ -13,7 +13,7 @@ pub struct Error(Kind);
 
 #[derive(Debug, thiserror::Error)]
 enum Kind {
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Open(taut_store::OpenError),
     #[error(transparent)]
     Query(QueryError),
@@ -104,11 +104,6 @@ impl From<taut_store::OpenError> for Error {
     fn from(error: taut_store::OpenError) -> Self {
         Self(Kind::Open(error))
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let source = error.source().map(|source| format!(": {}", chain(source)));
-    format!("{error}{}", source.unwrap_or_default())
 }
 
 fn bytes(setting: Option<usize>) -> String {

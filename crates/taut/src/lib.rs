@@ -26,6 +26,7 @@ pub use error::Error;
 pub use external::ExternalTable;
 pub use rows::{CancelHandle, Rows, WaitCallback};
 pub use session::{LoadOptions, Outcome, Session};
+pub use taut_query::with_causes;
 pub use taut_query::{
     Batches, Done, FileFormat, MoverOptions, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value,
     type_name,
