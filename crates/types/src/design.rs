@@ -16,6 +16,7 @@ use crate::{ColumnIndex, LogicalType, Schema};
 
 pub use abstraction::{Abstraction, LevelColumns};
 pub use index::{IndexDesign, IndexKind};
+pub use options::quote_identifier;
 pub use partition::{PARTITIONS_MAX, PartitionDesign, PartitionMethod};
 
 /// Plain bytes of rows that a block aims at where the design does not say: see [`BlockSize::Auto`].

@@ -27,7 +27,7 @@ mod statistics;
 pub use design::{
     Abstraction, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind,
     IndexDesign, IndexKind, Layout, LevelColumns, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
-    TableDesign,
+    TableDesign, quote_identifier,
 };
 pub use key::{Key, equal_numbers, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
 pub use logical_type::{LogicalType, UnsupportedType};

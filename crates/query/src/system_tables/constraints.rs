@@ -2,7 +2,7 @@
 
 use datafusion::arrow::array::ArrayRef;
 use taut_store::{Catalog, ReferentialAction, Table};
-use taut_types::{ColumnIndex, Schema};
+use taut_types::{ColumnIndex, Schema, quote_identifier};
 
 use super::texts;
 
@@ -19,18 +19,26 @@ pub(super) fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
     let keys = constraints.keys.iter().map(|key| {
         let kind = if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
         let columns = names(&table.schema, &key.columns);
-        Row { name: Some(key.name.clone()), kind, definition: format!("{kind} ({columns})"), columns }
+        Row {
+            name: Some(key.name.clone()),
+            kind,
+            definition: format!("{kind} ({})", quoted_names(&table.schema, &key.columns)),
+            columns,
+        }
     });
     let foreign = constraints.foreign_keys.iter().map(|key| {
         let columns = names(&table.schema, &key.columns);
         let parent = catalog.table_of(key.table);
-        let referenced = parent.map(|parent| format!("{} ({})", parent.name, names(&parent.schema, &key.referenced)));
+        let referenced = parent.map(|parent| {
+            format!("{} ({})", quote_identifier(&parent.name), quoted_names(&parent.schema, &key.referenced))
+        });
         let action = match key.on_delete {
             ReferentialAction::NoAction => "",
             ReferentialAction::Cascade => " ON DELETE CASCADE",
             ReferentialAction::SetNull => " ON DELETE SET NULL",
         };
-        let definition = format!("FOREIGN KEY ({columns}) REFERENCES {}{action}", referenced.unwrap_or_default());
+        let (own, referenced) = (quoted_names(&table.schema, &key.columns), referenced.unwrap_or_default());
+        let definition = format!("FOREIGN KEY ({own}) REFERENCES {referenced}{action}");
         Row { name: Some(key.name.clone()), kind: "FOREIGN KEY", columns, definition }
     });
     let checks = constraints.checks.iter().map(|check| Row {
@@ -63,4 +71,9 @@ pub(super) fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
 
 fn names(schema: &Schema, columns: &[ColumnIndex]) -> String {
     columns.iter().map(|column| schema.column(*column).name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Names of columns as a definition has them, which is SQL.
+fn quoted_names(schema: &Schema, columns: &[ColumnIndex]) -> String {
+    columns.iter().map(|column| quote_identifier(&schema.column(*column).name)).collect::<Vec<_>>().join(", ")
 }

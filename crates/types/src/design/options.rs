@@ -83,7 +83,7 @@ impl TableDesign {
 
     /// The design as options, which lead back to it; those at their default are left out, except the layout.
     pub fn to_options(&self, schema: &Schema) -> Vec<(&'static str, String)> {
-        let name = |column: ColumnIndex| quote(&schema.column(column).name);
+        let name = |column: ColumnIndex| quote_identifier(&schema.column(column).name);
         let mut options = vec![("layout", self.layout.name().to_owned())];
         if let Layout::Groups(groups) = &self.layout {
             let group = |columns: &Vec<ColumnIndex>| {
@@ -189,7 +189,8 @@ fn column_of(option: &'static str, text: &str, quoted: bool, schema: &Schema) ->
     }
 }
 
-fn quote(name: &str) -> String {
+/// A name as SQL writes it: in double quotes, unless it is made of lower case letters, digits and underscores.
+pub fn quote_identifier(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') && !name.is_empty();
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
