@@ -6,10 +6,12 @@ in the query of the URL: ``taut:///shop.taut?threads=2&memory=2GiB``.
 
 from __future__ import annotations
 
+import re
 import threading
+import weakref
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import exc, pool, schema, types, util
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDDLCompiler, PGIdentifierPreparer, PGTypeCompiler
@@ -24,6 +26,14 @@ _OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_siz
 #: Settings of `taut.connect` that a URL can have.
 _SETTINGS = {"threads": int, "memory": str, "cache": str}
 _SCHEMA = "public"
+_DEFAULT_LEVEL: Final = "REPEATABLE READ"
+#: With AUTOCOMMIT, each statement is a transaction of its own.
+_LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "AUTOCOMMIT")
+_FOREIGN_KEY = re.compile(
+    r"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?P<table>\"(?:[^\"]|\"\")*\"|\w+) \((?P<referred>.*?)\)(?P<actions>.*)", re.DOTALL
+)
+_ACTION = re.compile(r"ON (DELETE|UPDATE) (CASCADE|RESTRICT|SET NULL|SET DEFAULT|NO ACTION)")
+_NAME = re.compile(r"\"((?:[^\"]|\"\")*)\"|(\w+)")
 
 _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
     "boolean": types.Boolean, "smallint": types.SmallInteger, "integer": types.Integer, "bigint": types.BigInteger,
@@ -68,37 +78,45 @@ class _TypeCompiler(PGTypeCompiler):
 
 class _DdlCompiler(PGDDLCompiler):
     def get_column_specification(self, column: Any, **options: Any) -> str:
-        if column.server_default is not None or column.computed is not None or column.identity is not None:
+        if column.computed is not None or column.identity is not None:
             raise exc.CompileError(
-                f"column {column.name}: Taut has no defaults, identities or computed columns yet; use default= of SQLAlchemy"
+                f"column {column.name}: Taut has no identities and no computed columns; use default= or server_default="
             )
         kind = self.dialect.type_compiler_instance.process(column.type, type_expression=column)
-        return f"{self.preparer.format_column(column)} {kind}{'' if column.nullable else ' NOT NULL'}"
-
-    def create_table_constraints(self, table: Any, **options: Any) -> str:
-        """Constraints are known to SQLAlchemy alone, which says so."""
-        kinds = sorted({type(constraint).__name__ for constraint in table.constraints if _has_columns(constraint)})
-        if kinds:
-            util.warn(f"table {table.name}: {', '.join(kinds)} is not enforced: Taut has no constraints but NOT NULL yet")
-        return ""
+        default = self.get_column_default_string(column)
+        parts = [self.preparer.format_column(column), kind]
+        parts += [f"DEFAULT {default}"] if default is not None else []
+        parts += [] if column.nullable else ["NOT NULL"]
+        return " ".join(parts)
 
     def visit_create_index(self, create: Any, **options: Any) -> str:
-        """Tools make indexes unasked: what Taut cannot have is left out with a warning."""
+        """Compiles an index. A unique one becomes a UNIQUE constraint, which has an index of its own.
+
+        An index that Taut cannot have is left out with a warning, for tools create indexes unasked. A unique one is an
+        error instead: without it, rows would be accepted that it forbids.
+        """
         index = create.element
         columns = [column for column in index.expressions if isinstance(column, schema.Column)]
-        if index.unique or len(columns) != len(index.expressions) or len(columns) > _INDEX_COLUMNS_MAX:
-            util.warn(
-                f"index {index.name} is not made: Taut has indexes that are not unique, of 1 to {_INDEX_COLUMNS_MAX} columns"
-            )
-            return "SELECT 1"
-        name = self._prepared_index_name(index)
         names = ", ".join(self.preparer.quote(column.name) for column in columns)
+        table, name = self.preparer.format_table(index.table), self._prepared_index_name(index)
+        is_partial = index.dialect_options["postgresql"]["where"] is not None
+        if index.unique:
+            if len(columns) != len(index.expressions) or is_partial:
+                raise exc.CompileError(f"unique index {index.name}: Taut has unique indexes of columns, for all rows, only")
+            return f"ALTER TABLE {table} ADD CONSTRAINT {name} UNIQUE ({names})"
+        if len(columns) != len(index.expressions) or len(columns) > _INDEX_COLUMNS_MAX or is_partial:
+            util.warn(f"index {index.name} is not created: Taut has indexes of 1 to {_INDEX_COLUMNS_MAX} columns, for all rows")
+            return "SELECT 1"
         exists = "IF NOT EXISTS " if create.if_not_exists else ""
-        return f"CREATE INDEX {exists}{name} ON {self.preparer.format_table(index.table)} ({names})"
+        return f"CREATE INDEX {exists}{name} ON {table} ({names})"
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
-        """One that was not made is not missed."""
-        return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element)}"
+        """Compiles DROP INDEX. IF EXISTS, since an index may have been left out when it was created."""
+        index = drop.element
+        if index.unique:
+            table = self.preparer.format_table(index.table)
+            return f"ALTER TABLE {table} DROP CONSTRAINT {self._prepared_index_name(index)}"
+        return f"DROP INDEX IF EXISTS {self._prepared_index_name(index)}"
 
     def post_create_table(self, table: Any) -> str:
         given = table.dialect_options["taut"]
@@ -112,7 +130,7 @@ class _Compiler(PGCompiler):
 
 
 class TautDialect(default.DefaultDialect):
-    """SQL is that of PostgreSQL, as far as Taut has it; every statement commits by itself."""
+    """PostgreSQL's SQL, as far as Taut has it, with transactions, savepoints and constraints."""
 
     name = driver = "taut"
     default_paramstyle = "qmark"
@@ -130,7 +148,7 @@ class TautDialect(default.DefaultDialect):
     supports_multivalues_insert = True
     supports_sane_rowcount = True
     supports_sane_multi_rowcount = False
-    supports_alter = False
+    supports_alter = True
     supports_comments = False
     supports_sequences = False
     supports_default_values = False
@@ -143,6 +161,8 @@ class TautDialect(default.DefaultDialect):
         super().__init__(**options)
         self._opening = threading.Lock()
         self._in_memory: taut.Connection | None = None
+        #: Isolation levels of connections that have another one than the default.
+        self._levels: weakref.WeakKeyDictionary[taut.Connection, str] = weakref.WeakKeyDictionary()
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:
@@ -170,11 +190,15 @@ class TautDialect(default.DefaultDialect):
         return self._in_memory.duplicate()
 
     def initialize(self, connection: Any) -> None:
-        """There is nothing to ask of the database."""
-        self.default_isolation_level = "AUTOCOMMIT"
+        """Asks the database nothing: what the dialect has does not depend on it."""
+        self.default_isolation_level = _DEFAULT_LEVEL
 
-    def do_rollback(self, dbapi_connection: Any) -> None:
-        """Does nothing: every statement has committed by itself."""
+    def do_begin(self, dbapi_connection: Any) -> None:
+        # SQLAlchemy gives the pool's proxy here, and the connection itself where it sets a level.
+        level = self.get_isolation_level(getattr(dbapi_connection, "dbapi_connection", dbapi_connection))
+        # A text may have begun one itself: BEGIN.
+        if level != "AUTOCOMMIT" and not dbapi_connection.in_transaction:
+            dbapi_connection.execute(f"BEGIN ISOLATION LEVEL {level}")
 
     def do_ping(self, dbapi_connection: Any) -> bool:
         return not dbapi_connection.closed
@@ -183,16 +207,17 @@ class TautDialect(default.DefaultDialect):
         return isinstance(e, taut.InterfaceError) and "connection is closed" in str(e)
 
     def get_isolation_level_values(self, dbapi_conn: Any) -> list[str]:
-        return ["AUTOCOMMIT"]
+        return list(_LEVELS)
 
     def set_isolation_level(self, dbapi_connection: Any, level: str) -> None:
-        """Does nothing: there is one level."""
+        """Sets the level of the transactions that begin from now on."""
+        self._levels[dbapi_connection] = level
 
     def get_isolation_level(self, dbapi_connection: Any) -> str:
-        return "AUTOCOMMIT"
+        return self._levels.get(dbapi_connection, _DEFAULT_LEVEL)
 
     def get_default_isolation_level(self, dbapi_conn: Any) -> str:
-        return "AUTOCOMMIT"
+        return _DEFAULT_LEVEL
 
     # Reflection
 
@@ -224,10 +249,14 @@ class TautDialect(default.DefaultDialect):
         if not self.has_table(connection, table_name, schema):
             raise exc.NoSuchTableError(table_name)
         rows = connection.exec_driver_sql(f"DESCRIBE {self.identifier_preparer.quote(table_name)}").fetchall()
+        defaults = {columns: definition for _, columns, definition in self._constraints(connection, table_name, "DEFAULT")}
         return [
-            {"name": name, "type": _type_of(kind), "nullable": nullable == "YES", "default": None}
+            {
+                "name": name, "type": _type_of(kind), "nullable": nullable == "YES",
+                "default": defaults[name].removeprefix("DEFAULT ") if name in defaults else None,
+            }
             for name, kind, nullable in rows
-        ]
+        ]  # fmt: skip
 
     @reflection.cache
     def get_table_options(
@@ -238,15 +267,57 @@ class TautDialect(default.DefaultDialect):
         values = zip(("layout", "groups", "sort_by", "partition_by"), row or ())
         return {f"taut_{name}": value for name, value in values if value is not None}
 
+    def _constraints(self, connection: Any, table_name: str, kind: str) -> list[tuple[str, str, str]]:
+        """Name, columns and definition of a table's constraints of one kind."""
+        query = """
+            SELECT constraint_name, columns, definition FROM taut.constraints
+            WHERE table_name = ? AND constraint_type = ? ORDER BY constraint_name"""
+        return [tuple(row) for row in connection.exec_driver_sql(query, (table_name, kind)).fetchall()]
+
+    def _keys(self, connection: Any, table_name: str, kind: str) -> dict[str, list[str]]:
+        """Columns of a table's keys, by the name of the constraint."""
+        rows = self._constraints(connection, table_name, kind)
+        return {name: _names_of(definition[definition.index("(") + 1 :]) for name, _, definition in rows}
+
+    @reflection.cache
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> Mapping[str, Any]:
-        return {"constrained_columns": [], "name": None}
+        keys = self._keys(connection, table_name, "PRIMARY KEY")
+        name, columns = next(iter(keys.items()), (None, []))
+        return {"constrained_columns": columns, "name": name}
 
-    def _none(self, connection: Any, table_name: str, schema: str | None = None, **options: Any) -> list[Any]:
-        return []
+    @reflection.cache
+    def get_unique_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        keys = self._keys(connection, table_name, "UNIQUE")
+        return [{"name": name, "column_names": columns} for name, columns in keys.items()]
 
-    get_foreign_keys = get_unique_constraints = get_check_constraints = _none
+    @reflection.cache
+    def get_check_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        rows = self._constraints(connection, table_name, "CHECK")
+        return [
+            {"name": name, "sqltext": definition.removeprefix("CHECK (").removesuffix(")")} for name, _, definition in rows
+        ]
+
+    @reflection.cache
+    def get_foreign_keys(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        keys = []
+        for name, _, definition in self._constraints(connection, table_name, "FOREIGN KEY"):
+            match = _FOREIGN_KEY.fullmatch(definition)
+            assert match, definition
+            actions = {f"on{event.lower()}": action for event, action in _ACTION.findall(match["actions"])}
+            keys.append({
+                "name": name, "constrained_columns": _names_of(match["columns"]), "referred_schema": None,
+                "referred_table": _names_of(match["table"])[0], "referred_columns": _names_of(match["referred"]),
+                "options": {event: action for event, action in actions.items() if action != "NO ACTION"},
+            })  # fmt: skip
+        return keys
 
     @reflection.cache
     def get_indexes(
@@ -254,12 +325,20 @@ class TautDialect(default.DefaultDialect):
     ) -> list[dict[str, Any]]:
         query = "SELECT index_name, columns FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
         rows = connection.exec_driver_sql(query, (table_name,)).fetchall()
-        return [{"name": name, "column_names": columns.split(", "), "unique": False} for name, columns in rows]
+        primary = self._keys(connection, table_name, "PRIMARY KEY")
+        unique = self._keys(connection, table_name, "UNIQUE")
+        return [
+            {"name": name, "column_names": columns.split(", "), "unique": False}
+            if name not in unique
+            else {"name": name, "column_names": unique[name], "unique": True, "duplicates_constraint": name}
+            for name, columns in rows
+            if name not in primary
+        ]
 
 
-def _has_columns(constraint: schema.Constraint) -> bool:
-    """Whether a constraint says anything: a table has a primary key of no columns where it has none."""
-    return not isinstance(constraint, schema.PrimaryKeyConstraint) or len(constraint.columns) > 0
+def _names_of(text: str) -> list[str]:
+    """Names in a list of SQL, without their quotes."""
+    return [quoted.replace('""', '"') if quoted else plain for quoted, plain in _NAME.findall(text)]
 
 
 def _type_of(kind: str) -> types.TypeEngine[Any]:

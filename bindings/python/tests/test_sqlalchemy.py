@@ -1,0 +1,170 @@
+"""Transactions and constraints by SQLAlchemy."""
+
+import pandas
+import pytest
+import sqlalchemy
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, String, UniqueConstraint, exc, orm, text
+
+
+@pytest.fixture(params=["file", "memory"])
+def engine(request, tmp_path):
+    engine = sqlalchemy.create_engine(f"taut:///{tmp_path}/shop.taut?threads=1" if request.param == "file" else "taut://")
+    yield engine
+    engine.dispose()
+
+
+class Base(orm.DeclarativeBase):
+    pass
+
+
+class Customer(Base):
+    __tablename__ = "customer"
+    __table_args__ = (CheckConstraint("age >= 0", name="customer_age"), UniqueConstraint("name", name="customer_name"))
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True, autoincrement=False)
+    name: orm.Mapped[str] = orm.mapped_column(String(20))
+    age: orm.Mapped[int] = orm.mapped_column(server_default=text("18"))
+
+
+class Order(Base):
+    __tablename__ = "Order"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True, autoincrement=False)
+    number: orm.Mapped[int] = orm.mapped_column("Line, no", primary_key=True, autoincrement=False)
+    customer_id: orm.Mapped[int | None] = orm.mapped_column(ForeignKey("customer.id", ondelete="CASCADE"), index=True)
+
+
+def count(engine, table="customer"):
+    with engine.connect() as connection:
+        return connection.execute(text(f"SELECT count(*) FROM {table}")).scalar()
+
+
+def insert(connection, identity, name):
+    connection.execute(sqlalchemy.insert(Customer).values(id=identity, name=name))
+
+
+def test_a_block_that_fails_keeps_nothing(engine):
+    Base.metadata.create_all(engine)
+    with pytest.raises(ZeroDivisionError), engine.begin() as connection:
+        insert(connection, 1, "a")
+        assert connection.execute(text("SELECT count(*) FROM customer")).scalar() == 1
+        raise ZeroDivisionError
+    assert count(engine) == 0
+    with engine.begin() as connection:
+        insert(connection, 1, "a")
+    with engine.connect() as connection:
+        insert(connection, 2, "b")
+    assert count(engine) == 1, "the second was not committed"
+    with engine.connect() as connection:
+        insert(connection, 2, "b")
+        connection.commit()
+    assert count(engine) == 2
+
+
+def test_a_session_of_the_orm_rolls_back(engine):
+    Base.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        session.add(Customer(id=1, name="a"))
+        session.flush()
+        session.rollback()
+        session.add_all([Customer(id=2, name="b"), Order(id=1, number=1, customer_id=2)])
+        session.commit()
+        assert [(row.id, row.age) for row in session.query(Customer)] == [(2, 18)]
+        session.add(Customer(id=2, name="again"))
+        with pytest.raises(exc.IntegrityError):
+            session.commit()
+        session.rollback()
+        session.delete(session.get(Customer, 2))
+        session.commit()
+    assert (count(engine), count(engine, '"Order"')) == (0, 0), "orders go with their customer"
+
+
+def test_a_frame_that_fails_half_way_leaves_no_rows(engine):
+    Base.metadata.create_all(engine)
+    frame = pandas.DataFrame({"id": [1, 2, 2], "name": ["a", "b", "c"], "age": [1, 2, 3]})
+    with pytest.raises(pandas.errors.DatabaseError, match="already exists"):
+        frame.to_sql("customer", engine, index=False, if_exists="append", chunksize=1)
+    assert count(engine) == 0
+
+
+def test_a_failed_transaction_leaves_the_pool_as_it_was(tmp_path):
+    engine = sqlalchemy.create_engine(f"taut:///{tmp_path}/shop.taut", pool_size=1, max_overflow=0)
+    Base.metadata.create_all(engine)
+    for _ in range(3):
+        with pytest.raises(exc.DBAPIError), engine.connect() as connection:
+            insert(connection, 1, "a")
+            connection.execute(text("SELECT 1 / 0")).scalar()
+        with engine.begin() as connection:
+            assert connection.execute(text("SELECT count(*) FROM customer")).scalar() == 0
+    engine.dispose()
+
+
+def test_savepoints(engine):
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        insert(connection, 1, "a")
+        with pytest.raises(exc.IntegrityError), connection.begin_nested():
+            insert(connection, 2, "b")
+            insert(connection, 1, "c")
+        with connection.begin_nested():
+            insert(connection, 3, "d")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT id FROM customer ORDER BY id")).scalars().all() == [1, 3]
+
+
+def test_isolation_levels(engine):
+    Base.metadata.create_all(engine)
+    with engine.connect() as connection:
+        assert connection.get_isolation_level() == connection.default_isolation_level == "REPEATABLE READ"
+    with pytest.raises(exc.ArgumentError, match="READ COMMITTED"):
+        engine.connect().execution_options(isolation_level="CHAOS")
+    for level, sees in [("READ COMMITTED", 1), ("REPEATABLE READ", 0), ("SERIALIZABLE", 0)]:
+        with engine.connect().execution_options(isolation_level=level) as reader:
+            assert reader.get_isolation_level() == level
+            assert reader.execute(text("SELECT count(*) FROM customer")).scalar() == 0
+            with engine.begin() as writer:
+                insert(writer, 1, "a")
+            assert reader.execute(text("SELECT count(*) FROM customer")).scalar() == sees, level
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.delete(Customer))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        insert(connection, 1, "a")
+    assert count(engine) == 1
+    with engine.connect() as connection:
+        assert connection.get_isolation_level() == "REPEATABLE READ", "the level of a connection ends with its use"
+
+
+def test_constraints_are_created_and_reflected(engine):
+    Base.metadata.create_all(engine)
+    inspector = sqlalchemy.inspect(engine)
+    assert inspector.get_pk_constraint("Order")["constrained_columns"] == ["id", "Line, no"]
+    (key,) = inspector.get_foreign_keys("Order")
+    assert (key["constrained_columns"], key["referred_table"], key["referred_columns"], key["options"]) == (
+        ["customer_id"], "customer", ["id"], {"ondelete": "CASCADE"},
+    )  # fmt: skip
+    unique = inspector.get_unique_constraints("customer")
+    assert [(key["name"], key["column_names"]) for key in unique] == [("customer_name", ["name"])]
+    assert [check["name"] for check in inspector.get_check_constraints("customer")] == ["customer_age"]
+    assert [index["column_names"] for index in inspector.get_indexes("Order")] == [["customer_id"]]
+    assert {column["name"]: column["default"] for column in inspector.get_columns("customer")} == {
+        "id": None, "name": None, "age": "18",
+    }  # fmt: skip
+    with pytest.raises(exc.IntegrityError), engine.begin() as connection:
+        connection.execute(text("INSERT INTO customer VALUES (1, 'a', -1)"))
+    with pytest.raises(exc.IntegrityError), engine.begin() as connection:
+        connection.execute(sqlalchemy.insert(Order).values(id=1, number=1, customer_id=7))
+    copy = sqlalchemy.MetaData()
+    copy.reflect(engine)
+    assert [column.name for column in copy.tables["Order"].primary_key] == ["id", "Line, no"]
+    copy.drop_all(engine)
+    copy.create_all(engine)
+    assert sqlalchemy.inspect(engine).get_foreign_keys("Order") == [key]
+
+
+def test_tables_that_refer_to_each_other(engine):
+    metadata = sqlalchemy.MetaData()
+    for name, other in [("a", "b"), ("b", "a")]:
+        other_id = Column("other", Integer, ForeignKey(f"{other}.id", name=f"{name}_other"))
+        sqlalchemy.Table(name, metadata, Column("id", Integer, primary_key=True), other_id)
+    metadata.create_all(engine)
+    assert sqlalchemy.inspect(engine).get_foreign_keys("a")[0]["referred_table"] == "b"
+    metadata.drop_all(engine)
+    assert sqlalchemy.inspect(engine).get_table_names() == []
