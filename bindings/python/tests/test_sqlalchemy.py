@@ -132,6 +132,18 @@ def test_isolation_levels(engine):
         assert connection.get_isolation_level() == "REPEATABLE READ", "the level of a connection ends with its use"
 
 
+@pytest.mark.parametrize("level", [None, "READ COMMITTED", "SERIALIZABLE", "AUTOCOMMIT"])
+def test_a_connection_returns_to_the_pool_at_the_level_of_its_engine(tmp_path, level):
+    options = {} if level is None else {"isolation_level": level}
+    engine = sqlalchemy.create_engine(f"taut:///{tmp_path}/shop.taut", pool_size=1, max_overflow=0, pool_timeout=1, **options)
+    for other in ["REPEATABLE READ", "AUTOCOMMIT", "SERIALIZABLE"]:
+        with engine.connect().execution_options(isolation_level=other) as connection:
+            assert connection.get_isolation_level() == other
+        with engine.connect() as connection:
+            assert connection.get_isolation_level() == (level or "REPEATABLE READ")
+    engine.dispose()
+
+
 def test_constraints_are_created_and_reflected(engine):
     Base.metadata.create_all(engine)
     inspector = sqlalchemy.inspect(engine)

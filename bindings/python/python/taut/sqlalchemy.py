@@ -191,7 +191,8 @@ class TautDialect(default.DefaultDialect):
 
     def initialize(self, connection: Any) -> None:
         """Asks the database nothing: what the dialect has does not depend on it."""
-        self.default_isolation_level = _DEFAULT_LEVEL
+        # A connection returns to the pool at the level of its engine.
+        self.default_isolation_level = self._on_connect_isolation_level or _DEFAULT_LEVEL
 
     def do_begin(self, dbapi_connection: Any) -> None:
         # SQLAlchemy gives the pool's proxy here, and the connection itself where it sets a level.
