@@ -180,3 +180,29 @@ def test_tables_that_refer_to_each_other(engine):
     assert sqlalchemy.inspect(engine).get_foreign_keys("a")[0]["referred_table"] == "b"
     metadata.drop_all(engine)
     assert sqlalchemy.inspect(engine).get_table_names() == []
+
+
+def test_reflection_of_a_missing_table_is_an_error(engine):
+    inspector = sqlalchemy.inspect(engine)
+    for reflect in [
+        inspector.get_columns, inspector.get_pk_constraint, inspector.get_unique_constraints, inspector.get_foreign_keys,
+        inspector.get_check_constraints, inspector.get_indexes, inspector.get_table_options,
+    ]:  # fmt: skip
+        with pytest.raises(exc.NoSuchTableError):
+            reflect("missing")
+
+
+def test_a_foreign_key_to_a_column_with_a_parenthesis(engine):
+    metadata = sqlalchemy.MetaData()
+    sqlalchemy.Table("p", metadata, Column("a)b", Integer, primary_key=True))
+    sqlalchemy.Table("c", metadata, Column("p", Integer, ForeignKey("p.a)b")))
+    metadata.create_all(engine)
+    assert sqlalchemy.inspect(engine).get_foreign_keys("c")[0]["referred_columns"] == ["a)b"]
+
+
+def test_a_row_of_defaults(engine):
+    table = sqlalchemy.Table("d", sqlalchemy.MetaData(), Column("n", Integer, server_default=text("5")))
+    table.create(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert())
+        assert connection.execute(sqlalchemy.select(table)).all() == [(5,)]

@@ -30,7 +30,9 @@ _DEFAULT_LEVEL: Final = "REPEATABLE READ"
 #: With AUTOCOMMIT, each statement is a transaction of its own.
 _LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "AUTOCOMMIT")
 _FOREIGN_KEY = re.compile(
-    r"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?P<table>\"(?:[^\"]|\"\")*\"|\w+) \((?P<referred>.*?)\)(?P<actions>.*)", re.DOTALL
+    r"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?P<table>\"(?:[^\"]|\"\")*\"|\w+) \("
+    r"(?P<referred>(?:\"(?:[^\"]|\"\")*\"|[^\")])*)\)(?P<actions>.*)",
+    re.DOTALL,
 )
 _ACTION = re.compile(r"ON (DELETE|UPDATE) (CASCADE|RESTRICT|SET NULL|SET DEFAULT|NO ACTION)")
 _NAME = re.compile(r"\"((?:[^\"]|\"\")*)\"|(\w+)")
@@ -151,7 +153,7 @@ class TautDialect(default.DefaultDialect):
     supports_alter = True
     supports_comments = False
     supports_sequences = False
-    supports_default_values = False
+    supports_default_values = True
     insert_returning = False
     postfetch_lastrowid = False
     # What the compilers ask of a PostgreSQL.
@@ -161,7 +163,7 @@ class TautDialect(default.DefaultDialect):
         super().__init__(**options)
         self._opening = threading.Lock()
         self._in_memory: taut.Connection | None = None
-        #: Isolation levels of connections that have another one than the default.
+        #: Isolation levels of connections that do not use the default.
         self._levels: weakref.WeakKeyDictionary[taut.Connection, str] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -263,13 +265,19 @@ class TautDialect(default.DefaultDialect):
     def get_table_options(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> dict[str, Any]:
+        self._check_exists(connection, table_name)
         query = "SELECT layout, groups, sort_by, partition_by FROM taut.tables WHERE table_name = ?"
         row = connection.exec_driver_sql(query, (table_name,)).fetchone()
         values = zip(("layout", "groups", "sort_by", "partition_by"), row or ())
         return {f"taut_{name}": value for name, value in values if value is not None}
 
+    def _check_exists(self, connection: Any, table_name: str) -> None:
+        if not self.has_table(connection, table_name):
+            raise exc.NoSuchTableError(table_name)
+
     def _constraints(self, connection: Any, table_name: str, kind: str) -> list[tuple[str, str, str]]:
         """Name, columns and definition of a table's constraints of one kind."""
+        self._check_exists(connection, table_name)
         query = """
             SELECT constraint_name, columns, definition FROM taut.constraints
             WHERE table_name = ? AND constraint_type = ? ORDER BY constraint_name"""
