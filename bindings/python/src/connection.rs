@@ -250,10 +250,13 @@ impl Connection {
         self.cancel.cancel();
     }
 
-    /// Ends the connection. What it has started to read goes on.
+    /// Ends the connection, and a statement that another thread runs on it. What it has started to read goes on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.open.is_of_another_process() {
             return Ok(());
+        }
+        if self.open.peek(|_| ()).is_none() {
+            self.cancel.cancel();
         }
         let open = self.open.lock(py)?.take();
         py.detach(|| {

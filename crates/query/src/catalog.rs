@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use taut_store::{Catalog, Store};
 
 use crate::mover::Shared;
+use crate::operators::Interrupt;
 use crate::reads::StatementReads;
 use crate::statement::{self, Names, Statement};
 use crate::system_tables::SystemSchema;
@@ -48,6 +49,8 @@ pub struct StatementCatalog {
     pub reads: Option<Arc<StatementReads>>,
     /// Whether the rows that it sees obey keys and foreign keys, and plans may be made on that.
     pub keys_hold: bool,
+    /// What ends the statement.
+    pub interrupt: Interrupt,
     /// How many views stand on each other where this catalog is used.
     pub view_depth: usize,
 }
@@ -55,6 +58,7 @@ pub struct StatementCatalog {
 impl StatementCatalog {
     /// A session's state with the names of this catalog.
     pub fn state(self, mut session: SessionState) -> SessionState {
+        session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
         if let Some(reads) = &self.reads {
             session.config_mut().set_extension(Arc::clone(reads));
         }

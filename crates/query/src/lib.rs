@@ -13,8 +13,10 @@ mod files;
 mod kept;
 mod live;
 mod load;
+mod memory;
 mod mover;
 mod mutation;
+mod operators;
 mod parameters;
 mod prepared;
 mod progress;
@@ -25,6 +27,7 @@ mod rules;
 mod scan;
 mod session;
 mod settings;
+mod spill;
 mod sqlstate;
 mod statement;
 mod system_tables;
@@ -40,6 +43,7 @@ pub use parameters::{Parameters, Value};
 pub use progress::{Progress, ProgressCallback};
 pub use session::{Done, Outcome, QuerySession};
 pub use settings::Engine;
+pub use spill::SpillDirectory;
 pub use statement::{
     ACTION, Action, Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Outputs, ROW,
     Statement, TARGET, TableSource, TargetColumn, WRITTEN, is_long, parse,

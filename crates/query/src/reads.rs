@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use taut_store::{TableId, Transaction};
 use taut_types::ColumnTest;
 
+use crate::operators::{Interrupt, make_interruptible};
 use crate::scan::ScanSource;
 
 /// The tables that a statement reads, as far as it is planned. An extension of the configuration with which it is.
@@ -103,7 +104,7 @@ pub fn withdraw_reads(state: &SessionState) {
     }
 }
 
-/// Plans a statement, and says which rows it reads.
+/// Plans a statement that is run then, and says which rows it reads.
 ///
 /// # Errors
 /// When it cannot be planned.
@@ -112,5 +113,8 @@ pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> R
     if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.narrow(&physical)?;
     }
-    Ok(physical)
+    match state.config().get_extension::<Interrupt>() {
+        Some(interrupt) => make_interruptible(physical, &interrupt),
+        None => Ok(physical),
+    }
 }

@@ -7,6 +7,7 @@ mod fill;
 mod indexes;
 mod insert_values;
 mod keys;
+mod merge_join;
 mod merged;
 mod mutate;
 mod queries;
@@ -39,12 +40,14 @@ use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_store::{Catalog, Constraints, Store, Table};
+use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
 use crate::error::{QueryError, Result};
 use crate::files::ReadOptions;
 use crate::kept::Texts;
 use crate::mover::Mover;
+use crate::operators::Interrupt;
 use crate::parameters::Parameters;
 use crate::prepared::PreparedStatements;
 use crate::progress::{ProgressCallback, ProgressCounter};
@@ -102,6 +105,8 @@ pub struct QuerySession {
     /// For the definitions of a catalog, whether one is a long text.
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
+    /// What ends the statement that runs.
+    interrupt: Mutex<Interrupt>,
 }
 
 impl QuerySession {
@@ -127,6 +132,31 @@ impl QuerySession {
             insert_targets: InsertTargets::default(),
             defines_long: Mutex::default(),
             transactions: Mutex::default(),
+            interrupt: Mutex::default(),
+        }
+    }
+
+    /// Says what ends the statements that are run from now on: each of their operators looks whether it is cancelled.
+    pub fn interrupt_by(&self, token: CancellationToken) {
+        *self.interrupt.lock() = Interrupt::new(token);
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.lock().clone()
+    }
+
+    /// Whether a statement takes little time until it is done or its first row is asked for: it is planned already, ends or
+    /// begins a transaction, or is short and inserts the values that it lists.
+    pub fn computes_little(&self, statement: &Statement) -> bool {
+        match statement {
+            Statement::Begin { .. }
+            | Statement::Commit
+            | Statement::Savepoint { .. }
+            | Statement::Release { .. }
+            | Statement::SetTransaction { .. }
+            | Statement::Rollback { .. } => true,
+            Statement::Engine { statement, is_long: false, .. } if inserts_values(statement) => true,
+            other => self.has_plan(other),
         }
     }
 
@@ -287,6 +317,8 @@ impl QuerySession {
             Statement::Truncate { names } => self.truncate(names).await,
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
+            Statement::SetTempDirectory(directory) => self.set_temp_directory(directory.as_deref()),
+            Statement::ShowTempDirectory => self.show_temp_directory(),
             Statement::SetSynchronous(synchronous) => Ok(self.set_synchronous(*synchronous)),
             Statement::ShowSynchronous => self.show_synchronous(),
             Statement::SetMover(is_on) => Ok(self.set_mover(*is_on)),
@@ -383,6 +415,7 @@ impl QuerySession {
             mover: Arc::clone(self.mover.shared()),
             reads: self.statement_reads(),
             keys_hold: self.keys_hold(),
+            interrupt: self.interrupt(),
             view_depth: 0,
         }
     }
@@ -426,6 +459,12 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
         return Ok(resolve_table_references(&query, true)?.0);
     }
     Ok(resolve_table_references(statement, true)?.0)
+}
+
+/// Whether a statement inserts literals and parameters.
+fn inserts_values(statement: &EngineStatement) -> bool {
+    let EngineStatement::Statement(ast) = statement else { return false };
+    matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
 }
 
 /// Whether a query is a list of literals and parameters, which read no table.

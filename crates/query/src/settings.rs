@@ -6,7 +6,7 @@ use datafusion::common::config::{ConfigExtension, Dialect};
 use datafusion::common::extensions_options;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -14,7 +14,9 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
+use crate::memory::QueryMemory;
 use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, Subqueries};
+use crate::spill::SpillDirectory;
 use crate::workers::Workers;
 
 extensions_options! {
@@ -50,18 +52,25 @@ pub struct Engine {
     threads: usize,
     runtime: Arc<RuntimeEnv>,
     workers: Arc<Workers>,
+    spills: SpillDirectory,
 }
 
 impl Engine {
-    /// An engine that runs queries on some threads, in some bytes of memory; sorts and aggregations beyond it spill
-    /// to temporary files.
+    /// An engine that runs queries on some threads, in some bytes of memory; what sorts, aggregations and joins need
+    /// beyond it they write to spill files.
     ///
     /// # Errors
-    /// When there is no directory for temporary files.
-    pub fn new(threads: usize, memory_bytes: usize) -> Result<Self> {
-        let pool = Arc::new(FairSpillPool::new(memory_bytes));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
-        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default() })
+    /// When the engine does not take these settings.
+    pub fn new(threads: usize, memory_bytes: usize, spills: SpillDirectory) -> Result<Self> {
+        let pool = Arc::new(QueryMemory::new(memory_bytes));
+        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(spills.clone()));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
+        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills })
+    }
+
+    /// Where spill files go.
+    pub fn spills(&self) -> &SpillDirectory {
+        &self.spills
     }
 
     /// How many threads a query uses.

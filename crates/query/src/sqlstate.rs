@@ -7,6 +7,7 @@ use taut_block::BuildError;
 use taut_store::CommitError;
 
 use crate::error::{QueryError, Violation};
+use crate::spill::SpillError;
 
 impl QueryError {
     /// The code of this error, as PostgreSQL's documentation lists them.
@@ -129,6 +130,9 @@ fn external_state(error: &(dyn std::error::Error + 'static)) -> &'static str {
     }
     if let Some(error) = error.downcast_ref::<CommitError>() {
         return commit_state(error);
+    }
+    if error.downcast_ref::<SpillError>().is_some_and(SpillError::is_full) {
+        return "53100";
     }
     let is_storage = error.is::<taut_store::ReadError>() || error.is::<taut_block::BlockError>();
     let is_write = error.is::<taut_store::WriteError>();

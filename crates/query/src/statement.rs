@@ -116,6 +116,10 @@ pub enum Statement {
         /// The tables; none for all.
         names: Vec<String>,
     },
+    /// `SET temp_directory`; `None` is `DEFAULT`.
+    SetTempDirectory(Option<String>),
+    /// `SHOW temp_directory`.
+    ShowTempDirectory,
     /// `SET synchronous`.
     SetSynchronous(Synchronous),
     /// `SHOW synchronous`.

@@ -7,11 +7,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use taut_query::{Engine, Mover, MoverOptions};
+use taut_query::{Engine, Mover, MoverOptions, SpillDirectory};
 use taut_store::disk::Disk;
 use taut_store::{OpenOptions, Store};
 use tokio::runtime::{Handle, Runtime};
 
+use crate::waiting::{self, Next};
 use crate::{Error, ExternalTable, Session};
 
 /// How a database is opened.
@@ -108,14 +109,15 @@ impl Background {
         self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(Error::closed)
     }
 
-    /// Runs a future on this thread.
+    /// Runs a future on this thread, as long as `next` says so.
     ///
     /// # Errors
     /// When this thread waits for another already, and runs this one by a callback of that.
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+    pub fn wait<T>(&self, future: impl Future<Output = T>, next: impl FnMut() -> Next) -> Result<Option<T>, Error> {
         let runtime = self.0.as_ref().ok_or_else(Error::closed)?;
         let _waiting = Waiting::begin()?;
-        Ok(runtime.block_on(future))
+        let _entered = runtime.enter();
+        Ok(waiting::wait(future, next))
     }
 
     /// Waits until the threads have ended, but where this is one of theirs, or of another runtime.
@@ -194,7 +196,8 @@ impl Database {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
         }
-        Self::new(Store::open(path, settings.for_store())?, settings)
+        let spills = SpillDirectory::new(Some(path.as_ref()));
+        Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, spills)
     }
 
     /// Opens a database on a disk of one's own, such as one that fails.
@@ -238,7 +241,7 @@ impl Database {
                 }
                 (None, Some(store)) => {
                     settings.cache_bytes = open.settings.cache_bytes;
-                    Self::on(store, &settings)?
+                    Self::on(store, &settings, SpillDirectory::new(Some(path)))?
                 }
                 (None, None) => Self::open_with(path, &settings)?,
             },
@@ -270,12 +273,12 @@ impl Database {
     }
 
     fn new(store: Store, settings: &Settings) -> Result<Self, Error> {
-        Self::on(Arc::new(store), settings)
+        Self::on(Arc::new(store), settings, SpillDirectory::new(None))
     }
 
-    fn on(store: Arc<Store>, settings: &Settings) -> Result<Self, Error> {
+    fn on(store: Arc<Store>, settings: &Settings, spills: SpillDirectory) -> Result<Self, Error> {
         let memory_bytes = settings.memory_bytes.unwrap_or_else(default_memory);
-        let engine = Engine::new(settings.threads, memory_bytes).map_err(taut_query::QueryError::from)?;
+        let engine = Engine::new(settings.threads, memory_bytes, spills).map_err(taut_query::QueryError::from)?;
         let (parked, unparked) = (Arc::clone(engine.workers()), Arc::clone(engine.workers()));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))

@@ -20,6 +20,7 @@ mod error;
 mod external;
 mod rows;
 mod session;
+mod waiting;
 
 pub use database::{Database, Settings};
 pub use error::Error;

@@ -2,31 +2,36 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use taut_query::QueryError;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Error;
 use crate::database::{Background, with_stack};
+use crate::waiting::Next;
 
 /// Cancels what a session runs, from any thread.
 #[derive(Clone, Debug)]
-pub struct CancelHandle(Arc<watch::Sender<u64>>);
+pub struct CancelHandle(Arc<Mutex<CancellationToken>>);
 
 impl CancelHandle {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
+        Self(Arc::default())
     }
 
     /// Cancels the statement that runs now, and the rows that are being read; later statements are not concerned.
     pub fn cancel(&self) {
-        self.0.send_modify(|count| *count += 1);
+        std::mem::take(&mut *self.0.lock()).cancel();
+    }
+
+    fn statement(&self) -> CancellationToken {
+        self.0.lock().child_token()
     }
 }
 
@@ -37,9 +42,9 @@ pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 
 /// What ends a statement early.
-#[derive(Clone)]
 pub(crate) struct Watch {
-    cancelled: watch::Receiver<u64>,
+    /// Is cancelled with the session's statements, by the callback, and when nobody waits any more.
+    token: CancellationToken,
     wait: Option<WaitCallback>,
     /// When the callback is asked next. Short waits that follow each other count together.
     asked_next: Instant,
@@ -47,37 +52,55 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>) -> Self {
-        Self { cancelled: handle.0.subscribe(), wait, asked_next: Instant::now() + ASKED_EVERY }
+        Self { token: handle.statement(), wait, asked_next: Instant::now() + ASKED_EVERY }
     }
 
-    /// Ends when the statement is to.
-    async fn ended(&mut self) {
-        let Self { cancelled, wait, asked_next } = self;
-        let stopped = async {
-            let Some(goes_on) = wait else { return std::future::pending().await };
-            loop {
-                tokio::time::sleep_until(*asked_next).await;
-                if !goes_on() {
-                    return;
-                }
-                *asked_next = Instant::now() + ASKED_EVERY;
-            }
-        };
-        tokio::select! {
-            // A handle that is gone cancels nothing.
-            Ok(()) = cancelled.changed() => {}
-            () = stopped => {}
+    /// What the operators of the statement look at.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// What who waits for the statement is to do.
+    fn next(&mut self) -> Next {
+        if self.token.is_cancelled() {
+            return Next::Stop;
         }
+        let Some(goes_on) = &self.wait else { return Next::Wait(None) };
+        if Instant::now() >= self.asked_next {
+            if !goes_on() {
+                return Next::Stop;
+            }
+            self.asked_next = Instant::now() + ASKED_EVERY;
+        }
+        Next::Wait(Some(self.asked_next))
     }
 }
 
 /// Runs to the end of a future, or to the cancellation of its session.
-pub(crate) async fn unless_cancelled<T>(watch: &mut Watch, future: impl Future<Output = T>) -> Result<T, QueryError> {
-    tokio::select! {
-        biased;
-        () = watch.ended() => Err(QueryError::Cancelled),
-        result = future => Ok(result),
-    }
+///
+/// # Errors
+/// When this thread waits for another already, and runs this one by a callback of that.
+pub(crate) fn unless_cancelled<T>(
+    runtime: &Background,
+    watch: &mut Watch,
+    future: impl Future<Output = T>,
+) -> Result<Result<T, QueryError>, Error> {
+    let token = watch.token();
+    // Polled for its wakes: who waits looks at the token itself.
+    let cancelled = token.clone().cancelled_owned();
+    let both = async {
+        tokio::select! {
+            biased;
+            () = cancelled => None,
+            result = future => Some(result),
+        }
+    };
+    let result = runtime.wait(both, || watch.next())?.flatten();
+    Ok(result.ok_or_else(|| {
+        // What the statement computes on other threads ends too.
+        token.cancel();
+        QueryError::Cancelled
+    }))
 }
 
 /// The rows of a query, batch by batch. Dropping it ends the query.
@@ -99,6 +122,8 @@ struct Computed {
     runtime: Arc<Background>,
     watch: Watch,
     may_be_deep: bool,
+    /// Ends what still computes when the rows are dropped.
+    _guard: DropGuard,
 }
 
 impl Rows {
@@ -109,7 +134,8 @@ impl Rows {
         may_be_deep: bool,
     ) -> Self {
         let schema = stream.schema();
-        let computed = Computed { stream, runtime, watch, may_be_deep };
+        let guard = watch.token().drop_guard();
+        let computed = Computed { stream, runtime, watch, may_be_deep, _guard: guard };
         Self { schema, source: Source::Computed(Box::new(computed)), is_over: false }
     }
 
@@ -123,12 +149,12 @@ impl Rows {
     }
 
     fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let Computed { stream, watch, runtime, may_be_deep } = match &mut self.source {
+        let Computed { stream, watch, runtime, may_be_deep, .. } = match &mut self.source {
             Source::Ready(batches) => return Ok(batches.next()),
             Source::Computed(computed) => computed.as_mut(),
         };
         let next = with_stack(*may_be_deep, stream.next());
-        let next = runtime.block_on(unless_cancelled(watch, next))??;
+        let next = unless_cancelled(runtime, watch, next)??;
         Ok(next.transpose().map_err(QueryError::from)?)
     }
 }

@@ -1,28 +1,41 @@
 //! A session: where statements run.
 
 use std::fmt::{self, Debug, Formatter};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use parking_lot::Mutex;
 use taut_query::{
     Batches, Done, Mover, Parameters, ProgressCallback, QueryError, QuerySession, ReadOptions, Statement,
 };
 use taut_store::Store;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::database::{Background, on_large_stack, with_stack};
 use crate::rows::{Watch, unless_cancelled};
+use crate::waiting::Next;
 use crate::{CancelHandle, Error, Rows, WaitCallback};
 
 /// Runs statements, one after the other, each on the newest state of the database.
 pub struct Session {
-    pub(crate) query: QuerySession,
+    pub(crate) query: Arc<QuerySession>,
     runtime: Arc<Background>,
     cancel: CancelHandle,
     wait: Option<WaitCallback>,
+    /// The task of a statement that was cancelled, until it has ended: the next statement waits for it.
+    cancelled: Mutex<Option<Task>>,
 }
+
+/// A statement that runs on another thread.
+type Task = JoinHandle<Result<taut_query::Outcome, QueryError>>;
+
+/// How long a cancelled statement is waited for.
+const CANCEL_WAIT: Duration = Duration::from_millis(100);
 
 /// What a statement gives.
 #[derive(Debug)]
@@ -44,7 +57,8 @@ pub struct LoadOptions {
 
 impl Session {
     pub(crate) fn new(store: Arc<Store>, mover: Arc<Mover>, runtime: Arc<Background>) -> Self {
-        Self { query: QuerySession::new(store, mover), runtime, cancel: CancelHandle::new(), wait: None }
+        let query = Arc::new(QuerySession::new(store, mover));
+        Self { query, runtime, cancel: CancelHandle::new(), wait: None, cancelled: Mutex::default() }
     }
 
     /// The statements of a text, separated by semicolons.
@@ -74,18 +88,64 @@ impl Session {
     /// # Errors
     /// When it fails, or has other parameters.
     pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
-        let mut cancelled = self.watch();
+        let mut watch = self.begin()?;
         if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
             return Ok(Outcome::Rows(Rows::ready(schema, batches)));
         }
         let may_be_deep = self.query.may_be_deep(statement);
-        let outcome = self.block_on(may_be_deep, &mut cancelled, self.query.run(statement, parameters))?;
+        let outcome = match self.query.computes_little(statement) {
+            true => self.block_on(may_be_deep, &mut watch, self.query.run(statement, parameters))?,
+            false => self.run_aside(statement, parameters, &mut watch)?,
+        };
         Ok(match outcome {
             taut_query::Outcome::Rows(stream) => {
-                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), cancelled, may_be_deep))
+                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), watch, may_be_deep))
             }
             taut_query::Outcome::Done(done) => Outcome::Done(done),
         })
+    }
+
+    /// Begins a statement, when one that was cancelled before has ended.
+    fn begin(&self) -> Result<Watch, Error> {
+        let mut watch = self.watch();
+        let cancelled = self.cancelled.lock().take();
+        if let Some(mut task) = cancelled
+            && let Err(error) = unless_cancelled(&self.runtime, &mut watch, &mut task)?
+        {
+            *self.cancelled.lock() = Some(task);
+            return Err(error.into());
+        }
+        self.query.interrupt_by(watch.token());
+        Ok(watch)
+    }
+
+    /// Runs a statement on another thread, so that this one can return when the statement is cancelled, whatever it
+    /// computes.
+    fn run_aside(
+        &self,
+        statement: &Statement,
+        parameters: &Parameters,
+        watch: &mut Watch,
+    ) -> Result<taut_query::Outcome, Error> {
+        let (query, statement, parameters) = (Arc::clone(&self.query), statement.clone(), parameters.clone());
+        let mut task = self.runtime.handle()?.spawn(async move { query.run(&statement, &parameters).await });
+        match unless_cancelled(&self.runtime, watch, &mut task)? {
+            Ok(ended) => match ended.map_err(JoinError::try_into_panic) {
+                Ok(outcome) => Ok(outcome?),
+                Err(Ok(panic)) => resume_unwind(panic),
+                Err(Err(_)) => Err(QueryError::Cancelled.into()),
+            },
+            Err(cancelled) => {
+                task.abort();
+                // Nearly always it ends now: whoever looks at the session then finds that it has.
+                let until = Instant::now() + CANCEL_WAIT;
+                let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
+                if self.runtime.wait(&mut task, next)?.is_none() {
+                    *self.cancelled.lock() = Some(task);
+                }
+                Err(cancelled.into())
+            }
+        }
     }
 
     /// Whether the plan of a statement is kept, as it is of queries that were run twice: see
@@ -148,7 +208,7 @@ impl Session {
         if self.query.has_plan(statement) {
             return Ok(Vec::new());
         }
-        self.block_on(false, &mut self.watch(), self.query.unknown_tables(statement))
+        self.block_on(false, &mut self.begin()?, self.query.unknown_tables(statement))
     }
 
     /// Loads files into a table, all or nothing, and returns the number of rows. A table that does not exist is created
@@ -159,7 +219,7 @@ impl Session {
     pub fn load(&self, table: &str, files: &[impl AsRef<Path>], options: &LoadOptions) -> Result<u64, Error> {
         let files: Vec<PathBuf> = files.iter().map(|file| file.as_ref().to_owned()).collect();
         let load = self.query.load_files(table, &files, &options.read, &options.design);
-        self.block_on(false, &mut self.watch(), load)
+        self.block_on(false, &mut self.begin()?, load)
     }
 
     /// Loads batches into a table, all or nothing, and returns the number of rows. Each iterator runs on a thread of
@@ -174,7 +234,7 @@ impl Session {
         partitions: Vec<Batches>,
         design: &[(String, String)],
     ) -> Result<u64, Error> {
-        self.block_on(false, &mut self.watch(), self.query.load_batches(table, schema, partitions, design))
+        self.block_on(false, &mut self.begin()?, self.query.load_batches(table, schema, partitions, design))
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.
@@ -204,8 +264,7 @@ impl Session {
     ) -> Result<T, Error> {
         // It stays where it is: those who are handed a future copy it, and this one has kilobytes.
         let future = pin!(future);
-        let future = pin!(unless_cancelled(cancelled, with_stack(may_be_deep, future)));
-        Ok(self.runtime.block_on(future)???)
+        Ok(unless_cancelled(&self.runtime, cancelled, with_stack(may_be_deep, future))???)
     }
 }
 

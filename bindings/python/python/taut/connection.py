@@ -263,7 +263,9 @@ class Connection:
         self._native.interrupt()
 
     def close(self) -> None:
-        """Closes the connection; closing it again does nothing. Results that are still being read can be read on."""
+        """Closes the connection, and cancels a statement that another thread runs on it; closing it again does nothing.
+
+        Results that are still being read can be read on."""
         self._native.close()
 
     @property

@@ -22,10 +22,11 @@ use taut_types::{LogicalType, Schema};
 use crate::error::{QueryError, Result};
 use crate::rules::floating_point_meets;
 use crate::settings::Engine;
+use crate::spill::SpillDirectory;
 
 /// Nothing is run in it.
 static STATE: LazyLock<datafusion::common::Result<SessionState>> =
-    LazyLock::new(|| Ok(Engine::new(1, 1 << 20)?.context().state()));
+    LazyLock::new(|| Ok(Engine::new(1, 1 << 20, SpillDirectory::new(None))?.context().state()));
 
 /// A condition over the columns of a table.
 ///

@@ -17,6 +17,7 @@ use taut_types::{Column, LogicalType, Schema, TableDesign};
 
 use crate::catalog::{CATALOG, PUBLIC};
 use crate::settings::Engine;
+use crate::spill::SpillDirectory;
 use crate::table::TautTable;
 
 /// Rows of the first block: two segments.
@@ -92,7 +93,7 @@ pub fn stored(store: &Store, name: &str) -> Arc<Table> {
 
 /// A session with the tables, `t` with the ids of its rows.
 pub fn session(store: &Arc<Store>) -> SessionContext {
-    let context = Engine::new(2, 1 << 30).unwrap().context();
+    let context = Engine::new(2, 1 << 30, SpillDirectory::new(None)).unwrap().context();
     let public = MemorySchemaProvider::new();
     for table in store.snapshot().tables() {
         let (store, table) = (Arc::clone(store), Arc::clone(table));

@@ -18,6 +18,7 @@ use super::{Done, Outcome, QuerySession};
 use crate::changes::Changes;
 use crate::constraints::{Altered, altered, declared, index_keys};
 use crate::error::{QueryError, Result, Violation};
+use crate::operators::make_interruptible;
 use crate::statement::{ConstraintChange, Declared, DeclaredRule};
 use crate::table::TautTable;
 
@@ -238,7 +239,7 @@ impl QuerySession {
         }
         let state = catalog.state(self.context.state());
         let plan = state.create_logical_plan(sql).await?;
-        let plan = state.create_physical_plan(&plan).await?;
+        let plan = make_interruptible(state.create_physical_plan(&plan).await?, &self.interrupt())?;
         let mut rows = execute_stream(plan, state.task_ctx())?;
         while let Some(batch) = rows.try_next().await? {
             if batch.num_rows() > 0 {

@@ -5,26 +5,29 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::datasource::MemTable;
 use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
 use parking_lot::Mutex;
 use taut_store::{Constraints, Table, TableId};
 use taut_types::{ColumnIndex, Schema};
 
-use super::QuerySession;
+use super::{QuerySession, count_of};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
 use crate::constraints::{DefaultValues, default_expression, default_syntax};
 use crate::error::Result;
 use crate::kept::exact;
-use crate::load::check_constraints;
+use crate::load::{InsertExec, check_constraints};
 use crate::parameters::{Parameters, Value};
 use crate::statement::{Listed, literal, local_name, normalize, parameter};
 
-/// More rows than these are planned: they may be worth blocks.
+/// More rows than these may be worth blocks.
 const ROWS_MAX: usize = 256;
 /// Tables of which is remembered how values are inserted.
 const TARGETS_MAX: usize = 64;
@@ -48,6 +51,9 @@ impl QuerySession {
         let Some(given) = given else { return Ok(None) };
         self.check_may_write("INSERT")?;
         let rows = given.rows(&target, self.planning.state(&self.context).config_options())?;
+        if rows.num_rows() > ROWS_MAX {
+            return Ok(Some(self.insert_many(table, rows).await?));
+        }
         let inserted = self.in_transaction(async |changes: Changes| {
             check_constraints(table, &changes.snapshot())?;
             if let Some(transaction) = changes.transaction() {
@@ -57,6 +63,25 @@ impl QuerySession {
             Ok(rows.num_rows() as u64)
         });
         Ok(Some(inserted.await?))
+    }
+
+    /// Inserts rows that may be worth blocks.
+    async fn insert_many(&self, table: &Arc<Table>, rows: RecordBatch) -> Result<u64> {
+        let batch_rows = self.planning.state(&self.context).config().batch_size();
+        let starts = (0..rows.num_rows()).step_by(batch_rows);
+        let batches = starts.map(|start| rows.slice(start, batch_rows.min(rows.num_rows() - start))).collect();
+        let rows = MemTable::try_new(rows.schema(), vec![batches])?;
+        let inserted = self.in_transaction(async |changes: Changes| {
+            check_constraints(table, &changes.snapshot())?;
+            let mut state = self.context.state();
+            state.config_mut().set_extension(Arc::new(changes));
+            let rows = rows.scan(&state, None, &[], None).await?;
+            let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows, false);
+            count_of(execute_stream(Arc::new(insert), state.task_ctx())?).await
+        });
+        let count = inserted.await?;
+        self.complete(table).await;
+        Ok(count)
     }
 }
 
@@ -163,7 +188,7 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
     let is_whole =
         source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
     let listed = Listed { columns: &insert.columns, rows: &values.rows };
-    (is_whole && listed.is_few()).then_some((name, listed))
+    (is_whole && !listed.rows.is_empty()).then_some((name, listed))
 }
 
 impl Listed<'_> {

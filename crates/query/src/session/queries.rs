@@ -9,13 +9,16 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
+use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
+use super::merge_join::{has_hash_join, is_out_of_memory, or_again, preferring_merge_joins};
 use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::staged_file::StagedFile;
@@ -24,11 +27,22 @@ use crate::assign::without_cuts;
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::kept::{Basis, Found, KeptPlan, Slot};
+use crate::operators::make_interruptible;
 use crate::parameters::{Parameters, Value};
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::reads::{create_physical_plan, withdraw_reads};
 use crate::scan;
 use crate::statement::{self, Names, Statement};
+
+/// Settings of the engine's own spill files, in whose place there are those of `spill.rs`.
+const SPILL_SETTINGS: [&str; 3] = [
+    "datafusion.runtime.temp_directory",
+    "datafusion.runtime.max_temp_directory_size",
+    "datafusion.runtime.max_spill_merge_fan_in",
+];
+
+/// Batches that are computed before they are asked for.
+const BATCHES_AHEAD: usize = 2;
 
 /// How a session plans.
 pub(super) struct Planning {
@@ -196,6 +210,10 @@ impl QuerySession {
                 self.prepared.remove(&deallocate.name)?;
                 Ok(Outcome::Done(Done::of("DEALLOCATE")))
             }
+            PlannedStatement::SetVariable(set) if SPILL_SETTINGS.contains(&set.variable.as_str()) => {
+                let allowed = "SET temp_directory = '...' chooses where spill files go";
+                Err(QueryError::unsupported(format!("SET {}", set.variable), allowed))
+            }
             other => {
                 let frame = self.context.execute_logical_plan(LogicalPlan::Statement(other)).await?;
                 self.planning.settings_change();
@@ -290,11 +308,23 @@ impl QuerySession {
             Some(physical) => physical,
             None => state.query_planner().create_physical_plan(&plan, state.as_ref()).await?,
         };
+        let interrupt = self.interrupt();
         if let Some(reads) = reads {
             reads.narrow(&physical)?;
         }
+        let physical = make_interruptible(physical, &interrupt)?;
         let callback = self.progress.lock().clone();
-        Ok(Some(Outcome::Rows(start_query(&state, physical, callback)?)))
+        let has_hash_join = has_hash_join(&physical);
+        let rows = start_query(&state, physical, callback.clone())?;
+        if !has_hash_join {
+            return Ok(Some(Outcome::Rows(rows)));
+        }
+        let again = async move || {
+            let state = preferring_merge_joins(Arc::unwrap_or_clone(state));
+            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+            start_query(&state, make_interruptible(physical, &interrupt)?, callback)
+        };
+        Ok(Some(Outcome::Rows(or_again(rows, again))))
     }
 
     /// Plans a statement on the newest snapshot.
@@ -341,7 +371,16 @@ impl QuerySession {
         let Some(verb) = verb_of(&plan)? else {
             let callback = self.progress.lock().clone();
             let physical = create_physical_plan(&state, &plan).await?;
-            return Ok(Outcome::Rows(start_query(&state, physical, callback)?));
+            let has_hash_join = has_hash_join(&physical);
+            let rows = start_query(&state, physical, callback.clone())?;
+            if !has_hash_join {
+                return Ok(Outcome::Rows(rows));
+            }
+            let again = async move || {
+                let state = preferring_merge_joins(state);
+                start_query(&state, create_physical_plan(&state, &plan).await?, callback)
+            };
+            return Ok(Outcome::Rows(or_again(rows, again)));
         };
         let (operation, table) = match &plan {
             LogicalPlan::Dml(dml) => {
@@ -357,16 +396,26 @@ impl QuerySession {
         let plan = nullable_values(plan)?;
         let progress = self.counter(&operation, None);
         if verb != "INSERT" {
-            let rows = count_of(start(state, plan, progress).await?).await?;
+            let rows = match written(state.clone(), plan.clone(), progress.clone()).await {
+                Err(error) if is_out_of_memory(&error) => {
+                    written(preferring_merge_joins(state), plan, progress).await?
+                }
+                rows => rows?,
+            };
             return Ok(Outcome::Done(Done::with_rows(verb, rows)));
         }
         self.check_may_write(verb)?;
-        let inserted = self.in_transaction(async |changes: Changes| {
-            let mut state = state;
-            state.config_mut().set_extension(Arc::new(changes));
-            count_of(start(state, plan, progress).await?).await
-        });
-        let rows = inserted.await?;
+        let insert = async |mut state: SessionState| {
+            let inserted = self.in_transaction(async |changes: Changes| {
+                state.config_mut().set_extension(Arc::new(changes));
+                written(state, plan.clone(), progress.clone()).await
+            });
+            inserted.await
+        };
+        let rows = match insert(state.clone()).await {
+            Err(error) if is_out_of_memory(&error) => insert(preferring_merge_joins(state)).await?,
+            rows => rows?,
+        };
         if let Some(table) = table {
             self.complete(&table).await;
         }
@@ -425,8 +474,31 @@ fn start_query(
     let context = Arc::new(context);
     match handed_on {
         Some(_) => Ok(execute_merged(&physical, &context)?),
-        None => Ok(execute_stream(physical, context)?),
+        None => Ok(on_workers(execute_stream(physical, context)?)),
     }
+}
+
+/// Plans what writes rows and runs it, and tells how many were written.
+async fn written(state: SessionState, plan: LogicalPlan, progress: Option<ProgressCounter>) -> Result<u64> {
+    count_of(start(state, plan, progress).await?).await
+}
+
+/// A stream that a task computes, so that whoever reads it can do something else when a batch takes long. Dropping it
+/// ends the task where that next awaits something.
+fn on_workers(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    let mut computed = RecordBatchReceiverStream::builder(rows.schema(), BATCHES_AHEAD);
+    let sender = computed.tx();
+    computed.spawn(async move {
+        while let Some(batch) = rows.next().await {
+            let is_last = batch.is_err();
+            // Nobody receives it where the stream was dropped.
+            if sender.send(batch).await.is_err() || is_last {
+                break;
+            }
+        }
+        Ok(())
+    });
+    computed.build()
 }
 
 /// The `INSERT` that a `PREPARE` without types is of.

@@ -1,5 +1,6 @@
 //! Upkeep by statements, and by commits that are faster than the mover. See `mover.rs`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +128,18 @@ impl QuerySession {
         }
         let turn = self.mover.shared().turn_at_once(table).await?;
         self.keep_turn(table, turn)
+    }
+
+    /// Says where spill files go, for all sessions of the database.
+    pub(super) fn set_temp_directory(&self, directory: Option<&str>) -> Result<Outcome> {
+        let chosen = self.mover.engine().spills().choose(directory.map(PathBuf::from));
+        chosen.map_err(|error| QueryError::Engine(error.into()))?;
+        Ok(Outcome::Done(Done::of("SET")))
+    }
+
+    pub(super) fn show_temp_directory(&self) -> Result<Outcome> {
+        let directory = self.mover.engine().spills().path();
+        ddl::rows(&[("temp_directory", vec![directory.display().to_string()])])
     }
 
     /// Says what is certain of a commit of this session when it returns.

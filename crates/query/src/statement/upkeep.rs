@@ -10,8 +10,10 @@ use crate::error::{QueryError, Result};
 
 const SYNCHRONOUS: &str = "synchronous";
 const MOVER: &str = "mover";
+const TEMP_DIRECTORY: &str = "temp_directory";
 
-/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous` and `mover`;
+/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous`,
+/// `mover` and `temp_directory`;
 /// `None` for all others, of which no token is taken.
 ///
 /// # Errors
@@ -48,10 +50,10 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let sets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SET)?;
         let _ = parser.parse_keyword(Keyword::SESSION);
-        let name = [SYNCHRONOUS, MOVER].into_iter().find(|name| takes_word(parser, name));
+        let name = [SYNCHRONOUS, MOVER, TEMP_DIRECTORY].into_iter().find(|name| takes_word(parser, name));
         match name.filter(|_| parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO)) {
             Some(name) => Ok((name, parser.next_token().token)),
-            None => parser.expected_ref("synchronous = or mover =", parser.peek_token_ref()),
+            None => parser.expected_ref("synchronous =, mover = or temp_directory =", parser.peek_token_ref()),
         }
     })?;
     if let Some((name, value)) = sets {
@@ -62,13 +64,24 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         match normalize(&parser.parse_identifier()?).as_str() {
             SYNCHRONOUS => Ok(Statement::ShowSynchronous),
             MOVER => Ok(Statement::ShowMover),
-            _ => parser.expected_ref("synchronous or mover", parser.peek_token_ref()),
+            TEMP_DIRECTORY => Ok(Statement::ShowTempDirectory),
+            _ => parser.expected_ref("synchronous, mover or temp_directory", parser.peek_token_ref()),
         }
     })?;
     Ok(shows)
 }
 
 fn setting(name: &str, value: Token) -> Result<Statement> {
+    if name == TEMP_DIRECTORY {
+        return match value {
+            Token::SingleQuotedString(directory) => Ok(Statement::SetTempDirectory(Some(directory))),
+            Token::Word(word) if word.keyword == Keyword::DEFAULT => Ok(Statement::SetTempDirectory(None)),
+            other => Err(QueryError::unsupported(
+                format!("temp_directory = {other}"),
+                "a directory in quotes and DEFAULT are, as in SET temp_directory = '/var/tmp'",
+            )),
+        };
+    }
     let value = match value {
         Token::SingleQuotedString(text) => text,
         Token::Word(word) => word.value,

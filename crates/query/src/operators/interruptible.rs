@@ -1,0 +1,259 @@
+//! Operators that end when their statement is cancelled.
+//!
+//! The engine's operators only give way where a task awaits something that is not ready. A join that finds batch after
+//! batch of matches, a merge of sorted runs or an aggregation over either never does. So each operator of a plan that is
+//! about to run is wrapped: before it computes its next batch, it looks whether the statement was cancelled, and it gives
+//! other tasks of the runtime their turn now and then. Joins compute for long without returning a batch where their
+//! condition holds for few pairs of rows; their conditions look too.
+//!
+//! A wrapped operator shows itself, its metrics and its children as it is without the wrapper.
+
+use std::any::Any;
+use std::fmt::{self, Debug, Formatter};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, PlanProperties,
+    ReplaceChildrenOptions,
+};
+use futures::{Stream, StreamExt};
+use tokio::task::coop;
+use tokio_util::sync::CancellationToken;
+
+use super::checked_filter::with_checked_filter;
+use super::string_views;
+use crate::error::QueryError;
+
+/// Ends a statement from outside. An extension of the configuration with which it is planned and run; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(CancellationToken);
+
+impl Interrupt {
+    /// One that ends a statement when `token` is cancelled.
+    pub fn new(token: CancellationToken) -> Self {
+        Self(token)
+    }
+
+    /// Whether the statement is to end.
+    pub fn is_set(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// # Errors
+    /// When the statement is to end.
+    pub fn check(&self) -> Result<()> {
+        if self.is_set() { Err(DataFusionError::External(Box::new(QueryError::Cancelled))) } else { Ok(()) }
+    }
+}
+
+/// A plan whose operators end when the statement is cancelled.
+///
+/// # Errors
+/// When an operator cannot be given its children again.
+pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        // Sources end with the task that asks them: they await between the parts of a table.
+        if node.children().is_empty() {
+            return Ok(Transformed::no(node));
+        }
+        let node = with_checked_filter(node, interrupt)?;
+        Ok(Transformed::yes(Arc::new(InterruptibleExec { inner: node, interrupt: interrupt.clone() }) as _))
+    })?;
+    Ok(plan.data)
+}
+
+/// An operator that looks before each batch whether its statement was cancelled.
+#[derive(Debug)]
+struct InterruptibleExec {
+    inner: Arc<dyn ExecutionPlan>,
+    interrupt: Interrupt,
+}
+
+impl InterruptibleExec {
+    fn around(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Self { inner, interrupt: self.interrupt.clone() })
+    }
+
+    /// Whether batches of the operator refer to the strings of many batches of its inputs.
+    fn gathers_rows(&self) -> bool {
+        self.inner.is::<HashJoinExec>()
+            || self.inner.is::<NestedLoopJoinExec>()
+            || self.inner.is::<SortMergeJoinExec>()
+            || self.inner.is::<CrossJoinExec>()
+    }
+}
+
+impl DisplayAs for InterruptibleExec {
+    fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_as(format, formatter)
+    }
+}
+
+impl ExecutionPlan for InterruptibleExec {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.inner.as_ref())
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.inner.properties()
+    }
+
+    fn check_invariants(&self, check: InvariantLevel) -> Result<()> {
+        self.inner.check_invariants(check)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.inner.dynamic_expressions_produced()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.inner.input_distribution_requirements()
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        self.inner.required_input_ordering()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        self.inner.maintains_input_order()
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        self.inner.benefits_from_input_partitioning()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inner.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        apply: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(apply)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.around(Arc::clone(&self.inner).replace_children(children, options)?))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.around(Arc::clone(&self.inner).reset_state()?))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let stream = InterruptibleStream {
+            inner: self.inner.execute(partition, context)?,
+            interrupt: self.interrupt.clone(),
+            gathers_rows: self.gathers_rows(),
+            is_over: false,
+        };
+        Ok(Box::pin(stream))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.inner.metrics()
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        arguments: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.inner.statistics_from_inputs(inputs, arguments)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.inner.child_stats_requests(partition)
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.inner.supports_limit_pushdown()
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.inner.fetch()
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.inner.cardinality_effect()
+    }
+
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(self.around(self.inner.with_new_state(state)?))
+    }
+}
+
+struct InterruptibleStream {
+    inner: SendableRecordBatchStream,
+    interrupt: Interrupt,
+    gathers_rows: bool,
+    is_over: bool,
+}
+
+impl Stream for InterruptibleStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if let Err(cancelled) = self.interrupt.check() {
+            self.is_over = true;
+            return Poll::Ready(Some(Err(cancelled)));
+        }
+        let turn = ready!(coop::poll_proceed(context));
+        let next = self.inner.poll_next_unpin(context);
+        if next.is_ready() {
+            turn.made_progress();
+        }
+        match next {
+            Poll::Ready(Some(Ok(batch))) if self.gathers_rows => Poll::Ready(Some(string_views::compact(batch))),
+            other => other,
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}
+
+impl RecordBatchStream for InterruptibleStream {
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+}
+
+impl Debug for InterruptibleStream {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("InterruptibleStream")
+    }
+}

@@ -1,0 +1,116 @@
+//! Strings that hold no more memory than they need.
+//!
+//! An array of string views refers to the buffers where its longer strings are, and so do all arrays that are gathered
+//! from it:
+//!
+//! ```text
+//!   build side of a join, one buffer for each of its batches      [b0] [b1] [b2] ... [b468]
+//!   each batch that the join returns                        views -> all 469 buffers
+//!   build side of the next join, 469 such batches           views -> 469 * 469 buffers
+//! ```
+//!
+//! What a batch refers to would grow with each join by the number of batches, and with it the time to gather, to
+//! concatenate and to count memory. So a batch that refers to far more than its strings gets a buffer of its own.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray};
+use datafusion::arrow::datatypes::{BinaryViewType, ByteViewType, DataType, StringViewType};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::Result;
+
+/// Buffers that an array may refer to without a look at what it needs of them.
+const BUFFERS_MAX: usize = 4;
+/// Bytes that an array may refer to without such a look.
+const BYTES_MAX: usize = 1 << 20;
+/// How many bytes an array may refer to for each byte that it needs.
+const BYTES_PER_BYTE: usize = 4;
+
+/// A batch whose string views refer to few buffers, and to few bytes besides their own.
+///
+/// # Errors
+/// None, but as batches have when they are made.
+pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
+    if !batch.columns().iter().any(|column| is_scattered(column)) {
+        return Ok(batch);
+    }
+    let columns = batch.columns().iter().map(|column| match is_scattered(column) {
+        true => gathered(column),
+        false => Arc::clone(column),
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)?)
+}
+
+fn is_scattered(column: &ArrayRef) -> bool {
+    match column.data_type() {
+        DataType::Utf8View => refers_to_much(column.as_string_view()),
+        DataType::BinaryView => refers_to_much(column.as_binary_view()),
+        _ => false,
+    }
+}
+
+fn refers_to_much<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> bool {
+    let buffers = views.data_buffers();
+    if buffers.len() > BUFFERS_MAX {
+        return true;
+    }
+    let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    bytes > BYTES_MAX && bytes / BYTES_PER_BYTE > views.total_buffer_bytes_used()
+}
+
+fn gathered(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_byte_view::<StringViewType>().gc()),
+        DataType::BinaryView => Arc::new(column.as_byte_view::<BinaryViewType>().gc()),
+        _ => Arc::clone(column),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use datafusion::arrow::array::{Int64Array, StringViewArray};
+    use datafusion::arrow::compute::{concat, take};
+
+    use super::*;
+
+    fn long(number: usize) -> String {
+        format!("a string that is too long for its view: {number}")
+    }
+
+    fn batch(column: ArrayRef) -> RecordBatch {
+        RecordBatch::try_from_iter([("column", column)]).unwrap()
+    }
+
+    #[test]
+    fn rows_gathered_from_many_batches_refer_to_one_buffer() {
+        let parts: Vec<_> = (0..100).map(|part| StringViewArray::from_iter([Some(long(part)), None])).collect();
+        let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
+        let all = concat(&parts).unwrap();
+        let some = take(&all, &Int64Array::from(vec![198, 3, 0, 2]), None).unwrap();
+        assert_eq!(some.as_string_view().data_buffers().len(), 100, "otherwise there is nothing to test");
+        let compacted = compact(batch(some)).unwrap();
+        let found = compacted.column(0).as_string_view();
+        assert_eq!(found.data_buffers().len(), 1);
+        assert_eq!(found.iter().collect::<Vec<_>>(), [Some(&*long(99)), None, Some(&*long(0)), Some(&*long(1))]);
+    }
+
+    #[test]
+    fn few_rows_of_a_large_batch_do_not_hold_it() {
+        let all = StringViewArray::from_iter_values((0..50_000).map(long));
+        let few = batch(Arc::new(all.slice(7, 1)));
+        let compacted = compact(few).unwrap();
+        let found = compacted.column(0).as_string_view();
+        assert_eq!(found.iter().collect::<Vec<_>>(), [Some(&*long(7))]);
+        assert!(found.get_buffer_memory_size() < 1000, "{}", found.get_buffer_memory_size());
+    }
+
+    #[test]
+    fn batches_without_strings_keep_their_rows() {
+        let options = RecordBatchOptions::new().with_row_count(Some(3));
+        let empty = Arc::new(datafusion::arrow::datatypes::Schema::empty());
+        let batch = RecordBatch::try_new_with_options(empty, Vec::new(), &options).unwrap();
+        assert_eq!(compact(batch).unwrap().num_rows(), 3);
+    }
+}

@@ -1,0 +1,67 @@
+//! Joins that do not fit in memory.
+//!
+//! A hash join keeps the rows of one side in memory and cannot spill. Where they do not fit it fails before it has
+//! returned a row, and the statement is planned again with merge joins, whose sorts do spill.
+
+use std::sync::Arc;
+
+use async_stream::try_stream;
+use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+
+use crate::error::{QueryError, Result};
+
+/// Whether a plan has a join that could be planned as a merge join.
+pub(super) fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.exists(|node| Ok(node.is::<HashJoinExec>())).unwrap_or(false)
+}
+
+/// The state, with merge joins in place of hash joins.
+pub(super) fn preferring_merge_joins(mut state: SessionState) -> SessionState {
+    state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+    state
+}
+
+/// Whether a statement failed because there was no memory left for it.
+pub(super) fn is_out_of_memory(error: &QueryError) -> bool {
+    matches!(error, QueryError::Engine(error) if is_exhausted(error))
+}
+
+fn is_exhausted(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// The rows of a plan, or of what `again` plans where memory is exhausted before the first row.
+pub(super) fn or_again<F>(
+    mut rows: SendableRecordBatchStream,
+    again: impl FnOnce() -> F + Send + 'static,
+) -> SendableRecordBatchStream
+where
+    F: Future<Output = Result<SendableRecordBatchStream>> + Send,
+{
+    let schema = rows.schema();
+    let stream = try_stream! {
+        let mut first = rows.next().await;
+        if matches!(&first, Some(Err(error)) if is_exhausted(error)) {
+            // What the operators hold is given back before others ask for it.
+            drop(rows);
+            rows = again().await.map_err(|error| match error {
+                QueryError::Engine(error) => error,
+                other => DataFusionError::External(Box::new(other)),
+            })?;
+            first = rows.next().await;
+        }
+        if let Some(first) = first {
+            yield first?;
+            while let Some(batch) = rows.next().await {
+                yield batch?;
+            }
+        }
+    };
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+}

@@ -1,0 +1,300 @@
+//! Files for what does not fit in memory: sorted runs, and parts of aggregations and joins.
+//!
+//! They have no name: they are created unlinked, where the operating system can, and otherwise unlinked before anything is
+//! written. So nothing is left of them however the process ends, also by `kill -9` or with the power.
+
+use std::fmt::{self, Debug, Formatter};
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::spill_file::{SpillFile, SpillWriter, TempFileFactory};
+use futures::{Stream, TryStreamExt};
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
+
+/// Bytes that are read at once. Each read goes to a thread for blocking calls and back.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes that are collected before they are written: the writer of record batches hands over some in small pieces.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Where the spill files of a database go.
+#[derive(Clone)]
+pub struct SpillDirectory(Arc<Mutex<Directories>>);
+
+struct Directories {
+    /// The database's own, or the operating system's where it has none.
+    default: PathBuf,
+    /// The one that the user chose.
+    chosen: Option<PathBuf>,
+}
+
+impl SpillDirectory {
+    /// Spill files go to the directory of a database, or to the operating system's directory for temporary files for one
+    /// that has none.
+    pub fn new(database: Option<&Path>) -> Self {
+        let default = database.map_or_else(std::env::temp_dir, Path::to_owned);
+        Self(Arc::new(Mutex::new(Directories { default, chosen: None })))
+    }
+
+    /// Where they go now.
+    pub(crate) fn path(&self) -> PathBuf {
+        let directories = self.0.lock();
+        directories.chosen.as_ref().unwrap_or(&directories.default).clone()
+    }
+
+    /// Says where they go from now on; `None` is where they went at first. Files that there are stay where they are.
+    ///
+    /// # Errors
+    /// When a file cannot be created there; nothing is changed then.
+    pub(crate) fn choose(&self, directory: Option<PathBuf>) -> Result<(), SpillError> {
+        if let Some(directory) = &directory {
+            create_in(directory)?;
+        }
+        self.0.lock().chosen = directory;
+        Ok(())
+    }
+
+    /// A file, and the directory that it is in. A database that nothing can be written to spills elsewhere.
+    fn create(&self) -> Result<(File, PathBuf), SpillError> {
+        let directory = self.path();
+        match create_in(&directory) {
+            Err(SpillError { cause, .. })
+                if self.0.lock().chosen.is_none()
+                    && matches!(cause.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) =>
+            {
+                let directory = std::env::temp_dir();
+                Ok((create_in(&directory)?, directory))
+            }
+            created => Ok((created?, directory)),
+        }
+    }
+}
+
+fn create_in(directory: &Path) -> Result<File, SpillError> {
+    tempfile::tempfile_in(directory).map_err(|cause| SpillError { directory: directory.to_owned(), cause })
+}
+
+impl Debug for SpillDirectory {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SpillDirectory({})", self.path().display())
+    }
+}
+
+/// A spill file that cannot be created, written or read.
+#[derive(Debug, thiserror::Error)]
+#[error("spill file in {}: {}{}", directory.display(), cause, advice(cause))]
+pub(crate) struct SpillError {
+    directory: PathBuf,
+    cause: io::Error,
+}
+
+impl SpillError {
+    /// Whether there is no room.
+    pub fn is_full(&self) -> bool {
+        is_full(&self.cause)
+    }
+}
+
+fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
+fn advice(cause: &io::Error) -> &'static str {
+    match is_full(cause) {
+        true => {
+            "; free space there, choose another directory with SET temp_directory = '...', or open the database with more \
+             memory"
+        }
+        false => "; another directory is chosen with SET temp_directory = '...'",
+    }
+}
+
+impl From<SpillError> for DataFusionError {
+    fn from(error: SpillError) -> Self {
+        Self::External(Box::new(error))
+    }
+}
+
+impl TempFileFactory for SpillDirectory {
+    fn create_temp_file(&self, _description: &str) -> Result<Arc<dyn SpillFile>> {
+        let (file, directory) = self.create()?;
+        Ok(Arc::new(UnnamedFile { file: Arc::new(file), written: Arc::default(), directory: directory.into() }))
+    }
+}
+
+/// A file without a name, which is gone with the last of its readers and writers.
+#[derive(Clone)]
+struct UnnamedFile {
+    file: Arc<File>,
+    /// Its size in bytes.
+    written: Arc<AtomicU64>,
+    directory: Arc<Path>,
+}
+
+impl UnnamedFile {
+    fn error(&self, cause: io::Error) -> SpillError {
+        SpillError { directory: self.directory.to_path_buf(), cause }
+    }
+
+    /// At most [`READ_BYTES`] from `offset` on; none at the end.
+    fn read(&self, offset: u64) -> Result<Bytes, SpillError> {
+        let left = self.written.load(Ordering::Acquire).saturating_sub(offset);
+        let mut bytes = vec![0; usize::try_from(left).unwrap_or(READ_BYTES).min(READ_BYTES)];
+        positioned::read_exact_at(&self.file, &mut bytes, offset).map_err(|cause| self.error(cause))?;
+        Ok(bytes.into())
+    }
+}
+
+impl SpillFile for UnnamedFile {
+    fn size(&self) -> Option<u64> {
+        Some(self.written.load(Ordering::Acquire))
+    }
+
+    fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
+        let stream = futures::stream::try_unfold((self.clone(), 0), |(file, offset)| async move {
+            let reading = file.clone();
+            let read = spawn_blocking(move || reading.read(offset)).await;
+            let bytes = read.map_err(|error| DataFusionError::External(Box::new(error)))??;
+            let next = offset + bytes.len() as u64;
+            Ok((!bytes.is_empty()).then_some((bytes, (file, next))))
+        });
+        Ok(Box::pin(stream.into_stream()))
+    }
+
+    fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
+        Ok(Box::new(Writer(BufWriter::with_capacity(WRITE_BYTES, Appender(self.clone())))))
+    }
+}
+
+/// Writes behind what was written before.
+struct Appender(UnnamedFile);
+
+impl Write for Appender {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Self(file) = self;
+        let offset = file.written.load(Ordering::Acquire);
+        let written = positioned::write_at(&file.file, bytes, offset);
+        let written = written.map_err(|cause| io::Error::new(cause.kind(), file.error(cause)))?;
+        file.written.store(offset + written as u64, Ordering::Release);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Writer(BufWriter<Appender>);
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl SpillWriter for Writer {
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.0.flush()?)
+    }
+}
+
+#[cfg(unix)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    pub fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        file.read_exact_at(bytes, offset)
+    }
+
+    pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.write_at(bytes, offset)
+    }
+}
+
+#[cfg(windows)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::windows::fs::FileExt;
+
+    pub fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut read = 0;
+        while read < bytes.len() {
+            match file.seek_read(&mut bytes[read..], offset + read as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => read += more,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.seek_write(bytes, offset)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn names_in(directory: &Path) -> usize {
+        std::fs::read_dir(directory).unwrap().count()
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_read_and_has_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let spills = SpillDirectory::new(Some(directory.path()));
+        let file = spills.create_temp_file("a test").unwrap();
+        let bytes: Vec<u8> = (0..3 * READ_BYTES + 17).map(|place| (place % 251) as u8).collect();
+        for part in [&bytes[..5], &bytes[5..READ_BYTES + 1], &bytes[READ_BYTES + 1..]] {
+            let mut writer = file.open_writer().unwrap();
+            writer.write_all(part).unwrap();
+            writer.finish().unwrap();
+        }
+        assert_eq!(names_in(directory.path()), 0);
+        assert_eq!(file.size(), Some(bytes.len() as u64));
+        // Two readers do not disturb each other.
+        let (first, second) = (file.read_stream().unwrap(), file.read_stream().unwrap());
+        let (first, second): (Vec<Bytes>, Vec<Bytes>) =
+            futures::try_join!(first.try_collect(), second.try_collect()).unwrap();
+        assert_eq!(first.concat(), bytes);
+        assert_eq!(second.concat(), bytes);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_refused_and_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let spills = SpillDirectory::new(Some(directory.path()));
+        let missing = directory.path().join("missing");
+        let error = spills.choose(Some(missing.clone())).unwrap_err().to_string();
+        assert!(error.contains(&missing.display().to_string()), "{error}");
+        assert_eq!(spills.path(), directory.path());
+        let other = tempfile::tempdir().unwrap();
+        spills.choose(Some(other.path().to_owned())).unwrap();
+        assert_eq!(spills.path(), other.path());
+        spills.choose(None).unwrap();
+        assert_eq!(spills.path(), directory.path());
+    }
+
+    #[test]
+    fn a_full_disk_is_named_with_what_to_do() {
+        let error = SpillError { directory: "/small".into(), cause: ErrorKind::StorageFull.into() };
+        assert!(error.is_full());
+        let message = error.to_string();
+        assert!(message.contains("/small") && message.contains("SET temp_directory"), "{message}");
+    }
+}

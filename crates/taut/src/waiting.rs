@@ -1,0 +1,85 @@
+//! How a thread waits for what other threads compute.
+//!
+//! Timers of the runtime are looked after by its own threads, which may all be computing. So a thread that waits keeps its
+//! time itself: it notices at once that it was cancelled, and asks its callback, whatever the others do.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+/// What a thread that waits is to do.
+pub(crate) enum Next {
+    /// Wait, and ask again at a time, or when woken.
+    Wait(Option<Instant>),
+    /// Wait no more.
+    Stop,
+}
+
+/// Wakes one thread.
+struct Sleeper {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// Polls a future on this thread until it is ready; `None` when `next` says to stop before.
+pub(crate) fn wait<T>(future: impl Future<Output = T>, mut next: impl FnMut() -> Next) -> Option<T> {
+    let mut future = pin!(future);
+    let sleeper = Arc::new(Sleeper { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&sleeper));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return Some(value);
+        }
+        loop {
+            let until = match next() {
+                Next::Stop => return None,
+                Next::Wait(until) => until,
+            };
+            if sleeper.is_woken.swap(false, Ordering::Acquire) {
+                break;
+            }
+            match until {
+                Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
+                None => thread::park(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_future_that_another_thread_completes_is_waited_for() {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                sender.send(7).unwrap();
+            });
+            assert_eq!(wait(receiver, || Next::Wait(None)), Some(Ok(7)));
+        });
+    }
+
+    #[test]
+    fn one_that_is_never_ready_is_left_when_time_is_over() {
+        let until = Instant::now() + Duration::from_millis(20);
+        let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
+        assert_eq!(wait(std::future::pending::<()>(), next), None);
+    }
+}

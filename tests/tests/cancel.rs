@@ -1,0 +1,229 @@
+//! Statements of every operator under cancellation: by the session's handle, by the callback of who waits, and by dropping
+//! the rows. Each would run for minutes or for ever. It has to end, the threads have to stop computing, and the session
+//! goes on.
+//!
+//! One test, so that what the process computes is what the statements compute. It prints how long each took to end; no
+//! time is asserted but one that tells an end from none.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use taut::{Database, Error, Outcome, Session, Settings};
+
+/// When the statement is cancelled after it began.
+const CANCELLED_AFTER: Duration = Duration::from_millis(150);
+/// What is taken for no end.
+const NEVER: Duration = Duration::from_secs(60);
+
+/// Statements by what they are slow in. `s` has 200,000 rows, `k` ten values, `i` is unique, `t` is text.
+const STATEMENTS: &[(&str, &str)] = &[
+    ("hash join, all pairs returned", "SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k = b.k"),
+    ("hash join of expressions", "SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k % 10 = b.k % 10"),
+    ("hash join, few pairs pass", "SELECT count(*) FROM s a JOIN s b ON a.k = b.k AND a.i + b.i < 0"),
+    ("hash join of texts", "SELECT max(a.t || b.t) FROM s a JOIN s b ON a.k = b.k"),
+    ("left join", "SELECT count(b.i) FROM s a LEFT JOIN s b ON a.k = b.k AND a.i + b.i < 0"),
+    ("right join", "SELECT count(a.i) FROM s a RIGHT JOIN s b ON a.k = b.k AND a.i + b.i < 0"),
+    ("full join", "SELECT count(a.i) FROM s a FULL JOIN s b ON a.k = b.k AND a.i + b.i < 0"),
+    ("semi join", "SELECT count(*) FROM s a WHERE EXISTS (SELECT 1 FROM s b WHERE a.k = b.k)"),
+    (
+        "semi join with a condition",
+        "SELECT count(*) FROM s a WHERE EXISTS (SELECT 1 FROM s b WHERE a.k = b.k AND a.i + b.i < 0)",
+    ),
+    ("anti join", "SELECT count(*) FROM s a WHERE NOT EXISTS (SELECT 1 FROM s b WHERE a.k = b.k)"),
+    (
+        "anti join with a condition",
+        "SELECT count(*) FROM s a WHERE NOT EXISTS (SELECT 1 FROM s b WHERE a.k = b.k AND a.i + b.i < 0)",
+    ),
+    (
+        "mark join",
+        "SELECT count(*) FROM s a WHERE a.i = 5 OR EXISTS (SELECT 1 FROM s b WHERE a.k = b.k AND a.i + b.i < 0)",
+    ),
+    ("nested loop", "SELECT count(*) FROM s a JOIN s b ON a.i * 7 < b.i - 10000000"),
+    ("nested loop, left", "SELECT count(b.i) FROM s a LEFT JOIN s b ON a.i * 7 < b.i - 10000000"),
+    ("nested loop, full", "SELECT count(b.i) FROM s a FULL JOIN s b ON a.i * 7 < b.i - 10000000"),
+    (
+        "nested loop, anti",
+        "SELECT count(*) FROM s a WHERE NOT EXISTS (SELECT 1 FROM s b WHERE a.i * 7 < b.i - 10000000)",
+    ),
+    ("cross join", "SELECT count(*) FROM s a, s b, s c WHERE a.i + b.i + c.i < 0"),
+    ("sort", "SELECT a.i FROM s a, s b ORDER BY a.i * 31 % 1009, b.i * 17 % 2003"),
+    ("first rows", "SELECT a.i FROM s a, s b ORDER BY a.i * 31 % 1009, b.i * 17 % 2003 LIMIT 10"),
+    ("window", "SELECT max(w) FROM (SELECT sum(a.i) OVER (PARTITION BY a.k ORDER BY b.i) AS w FROM s a, s b) x"),
+    ("window over rows as they come", "SELECT max(w) FROM (SELECT row_number() OVER () AS w FROM s a, s b) x"),
+    ("aggregate without groups", "SELECT sum(a.i * b.i % 7) FROM s a, s b"),
+    ("few groups", "SELECT a.k, sum(b.i) FROM s a, s b GROUP BY a.k"),
+    ("many groups", "SELECT a.i * 200000 + b.i AS g, count(*) FROM s a, s b GROUP BY g"),
+    ("distinct", "SELECT count(DISTINCT a.i * 200000 + b.i) FROM s a, s b"),
+    ("union all", "SELECT sum(u.i) FROM (SELECT a.i FROM s a, s b UNION ALL SELECT a.k FROM s a, s b) u"),
+    ("intersect", "SELECT count(*) FROM (SELECT a.i + b.i FROM s a, s b INTERSECT SELECT a.k FROM s a, s b) u"),
+    ("recursion", "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"),
+    ("series", "SELECT sum(i) FROM generate_series(1, 1000000000000) AS g(i)"),
+    ("unnest", "SELECT count(u) FROM (SELECT unnest([a.i, b.i, 3]) AS u FROM s a, s b) x"),
+    ("filter", "SELECT count(*) FROM s a, s b WHERE a.t LIKE '%x%' || b.k || '%'"),
+    ("limit", "SELECT count(*) FROM (SELECT a.i FROM s a, s b OFFSET 39999999000 LIMIT 10) x"),
+    (
+        "subquery of each row",
+        "SELECT count(*) FROM s a WHERE a.i > (SELECT avg(b.i) FROM s b JOIN s c ON b.k = c.k WHERE b.k = a.k)",
+    ),
+    ("explain analyze", "EXPLAIN ANALYZE SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k = b.k"),
+    ("create table as", "CREATE TABLE made AS SELECT a.i FROM s a JOIN s b ON a.k = b.k"),
+    ("insert", "INSERT INTO target SELECT a.i, b.i FROM s a JOIN s b ON a.k = b.k"),
+    ("insert that returns", "INSERT INTO target SELECT a.i, b.i FROM s a JOIN s b ON a.k = b.k RETURNING x"),
+    ("update", "UPDATE target SET y = 1 WHERE (SELECT count(*) FROM s a JOIN s b ON a.k = b.k) > 5"),
+    ("delete", "DELETE FROM target WHERE x IN (SELECT a.i + b.i FROM s a JOIN s b ON a.k = b.k)"),
+    (
+        "merge",
+        "MERGE INTO target USING (SELECT sum(a.i + b.i) AS i FROM s a JOIN s b ON a.k = b.k) u ON target.x = u.i WHEN MATCHED THEN DELETE",
+    ),
+    ("copy", "COPY (SELECT a.i FROM s a JOIN s b ON a.k = b.k) TO '{directory}/copied.parquet'"),
+];
+
+/// Statements that are slow to plan.
+fn slow_to_plan() -> Vec<(&'static str, String)> {
+    let selects = vec!["SELECT i AS n FROM s"; 1_900];
+    let terms: Vec<String> = (1..900).map(|term| format!("a.i % {term}")).collect();
+    vec![
+        ("planning a union", format!("SELECT sum(a.n) FROM ({}) a, s b, s c", selects.join(" UNION ALL "))),
+        ("planning an expression", format!("SELECT sum({}) FROM s a, s b, s c", terms.join(" + "))),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    Handle,
+    Callback,
+}
+
+#[test]
+fn every_operator_ends_when_its_statement_is_cancelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut worst, mut failures) = (Duration::ZERO, Vec::new());
+    for threads in [1, 2] {
+        let settings = Settings { threads, ..Settings::default() };
+        let database = Database::open_with(directory.path().join(format!("database{threads}")), &settings).unwrap();
+        let mut session = database.session();
+        session.execute("CREATE TABLE s (i BIGINT NOT NULL, k BIGINT, t TEXT)").unwrap();
+        let rows = "SELECT i, i % 10, 'the text of row ' || i FROM generate_series(1, 200000) AS g(i)";
+        session.execute(&format!("INSERT INTO s {rows}")).unwrap();
+        session.execute("CREATE TABLE target (x BIGINT, y BIGINT); INSERT INTO target VALUES (1, 2)").unwrap();
+        let mut statements: Vec<(String, String)> = STATEMENTS
+            .iter()
+            .map(|(what, sql)| (what.to_string(), sql.replace("{directory}", &directory.path().display().to_string())))
+            .collect();
+        statements.extend(slow_to_plan().into_iter().map(|(what, sql)| (what.to_owned(), sql)));
+        for hash_joins in [true, false] {
+            session.execute(&format!("SET datafusion.optimizer.prefer_hash_join = {hash_joins}")).unwrap();
+            for (what, sql) in &statements {
+                // A merge join of sorted rows looks at no pair that a semi join does not need.
+                let is_fast = ["semi join", "anti join"].contains(&what.as_str());
+                if !hash_joins && (is_fast || !what.contains("join")) {
+                    continue;
+                }
+                for by in [By::Handle, By::Callback] {
+                    let (took, outcome) = cancelled(&mut session, sql, by, what);
+                    let case = format!("{what}, {threads} threads, hash joins {hash_joins}, by {by:?}");
+                    println!("{took:>8.1?} {case}");
+                    worst = worst.max(took);
+                    match outcome {
+                        Err(error) if error.is_cancelled() => {}
+                        Err(error) => failures.push(format!("{case}: {error}")),
+                        Ok(()) => failures.push(format!("{case}: was over before it was cancelled")),
+                    }
+                    assert_eq!(count(&session, "SELECT count(*) FROM target"), 1, "{what}");
+                    wait_until_idle(what);
+                }
+            }
+        }
+        session.on_wait(None);
+        rows_that_nobody_reads(&session);
+        assert!(session.query("SELECT * FROM made").is_err(), "a table of a statement that was cancelled");
+    }
+    println!("the slowest took {worst:.1?} to end");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(!directory.path().join("copied.parquet").exists());
+}
+
+/// Cancels a statement, and tells how long it took to end after that.
+fn cancelled(session: &mut Session, sql: &str, by: By, what: &str) -> (Duration, Result<(), Error>) {
+    let handle = session.cancel_handle();
+    let (has_ended, due) = (AtomicBool::new(false), Instant::now() + CANCELLED_AFTER);
+    session.on_wait((by == By::Callback).then(|| Arc::new(move || Instant::now() < due) as _));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(CANCELLED_AFTER);
+            if by == By::Handle {
+                handle.cancel();
+            }
+            while !has_ended.load(Ordering::SeqCst) {
+                if due.elapsed() > NEVER {
+                    eprintln!("{what} does not end: {sql:.200}");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let outcome = run(session, sql);
+        has_ended.store(true, Ordering::SeqCst);
+        outcome
+    });
+    let took = due.elapsed();
+    session.on_wait(None);
+    (took, outcome)
+}
+
+fn run(session: &Session, sql: &str) -> Result<(), Error> {
+    for outcome in session.execute(sql)? {
+        if let Outcome::Rows(rows) = outcome {
+            rows.into_iter().try_for_each(|batch| batch.map(drop))?;
+        }
+    }
+    Ok(())
+}
+
+fn count(session: &Session, sql: &str) -> i64 {
+    use datafusion::arrow::array::AsArray;
+    use datafusion::arrow::datatypes::Int64Type;
+    let batch = session.query(sql).unwrap().next().unwrap().unwrap();
+    batch.column(0).as_primitive::<Int64Type>().value(0)
+}
+
+fn rows_that_nobody_reads(session: &Session) {
+    for sql in [
+        "SELECT a.i FROM s a JOIN s b ON a.k = b.k",
+        "SELECT a.i FROM s a JOIN s b ON a.k = b.k AND (a.i = b.i OR a.i + b.i < 0)",
+        "SELECT a.i FROM s a JOIN s b ON a.i <> b.i",
+    ] {
+        let mut rows = session.query(sql).unwrap();
+        rows.next().unwrap().unwrap();
+        drop(rows);
+        wait_until_idle(sql);
+    }
+}
+
+/// Waits until the threads of this process do not compute.
+fn wait_until_idle(what: &str) {
+    let began = Instant::now();
+    loop {
+        let before = computed();
+        std::thread::sleep(Duration::from_millis(40));
+        if computed().saturating_sub(before) <= 1 {
+            return;
+        }
+        assert!(began.elapsed() < NEVER, "{what}: threads go on computing");
+    }
+}
+
+/// What this process has computed, in hundredths of a second.
+#[cfg(target_os = "linux")]
+fn computed() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = status.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn computed() -> u64 {
+    0
+}
