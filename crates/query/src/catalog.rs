@@ -51,6 +51,8 @@ pub struct StatementCatalog {
     pub keys_hold: bool,
     /// What ends the statement.
     pub interrupt: Interrupt,
+    /// Whether its joins are to be such as spill.
+    pub prefers_merge_joins: bool,
     /// How many views stand on each other where this catalog is used.
     pub view_depth: usize,
 }
@@ -59,6 +61,9 @@ impl StatementCatalog {
     /// A session's state with the names of this catalog.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
+        if self.prefers_merge_joins {
+            session.config_mut().options_mut().optimizer.prefer_hash_join = false;
+        }
         if let Some(reads) = &self.reads {
             session.config_mut().set_extension(Arc::clone(reads));
         }

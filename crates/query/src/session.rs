@@ -56,6 +56,7 @@ use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
 
 use self::insert_values::InsertTargets;
+use self::merge_join::is_out_of_memory;
 use self::mutate::Mutate;
 use self::queries::{Planning, Run};
 use self::transactions::Transactions;
@@ -89,6 +90,14 @@ impl Done {
     }
 }
 
+/// What concerns the statement that runs.
+#[derive(Default)]
+struct Running {
+    interrupt: Interrupt,
+    /// Whether it is run a second time, because its hash joins did not fit in memory.
+    prefers_merge_joins: bool,
+}
+
 /// A session on a store.
 pub struct QuerySession {
     store: Arc<Store>,
@@ -105,8 +114,7 @@ pub struct QuerySession {
     /// For the definitions of a catalog, whether one is a long text.
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
-    /// What ends the statement that runs.
-    interrupt: Mutex<Interrupt>,
+    running: Mutex<Running>,
 }
 
 impl QuerySession {
@@ -132,17 +140,17 @@ impl QuerySession {
             insert_targets: InsertTargets::default(),
             defines_long: Mutex::default(),
             transactions: Mutex::default(),
-            interrupt: Mutex::default(),
+            running: Mutex::default(),
         }
     }
 
     /// Says what ends the statements that are run from now on: each of their operators looks whether it is cancelled.
     pub fn interrupt_by(&self, token: CancellationToken) {
-        *self.interrupt.lock() = Interrupt::new(token);
+        *self.running.lock() = Running { interrupt: Interrupt::new(token), prefers_merge_joins: false };
     }
 
     fn interrupt(&self) -> Interrupt {
-        self.interrupt.lock().clone()
+        self.running.lock().interrupt.clone()
     }
 
     /// Whether a statement takes little time until it is done or its first row is asked for: it is planned already, ends or
@@ -224,7 +232,7 @@ impl QuerySession {
         }
         self.begin_statement()?;
         let mut unfinished = Unfinished(Some(self));
-        let outcome = self.run_statement(statement, parameters).await;
+        let outcome = self.run_in_memory(statement, parameters).await;
         if let Err(QueryError::Constraint(violation)) = &outcome {
             self.was_refused(violation);
         }
@@ -242,11 +250,24 @@ impl QuerySession {
         self.control(&Statement::Begin { isolation: None, read_only: false })?;
         let alone = Alone(self);
         self.begin_statement()?;
-        let outcome = self.run_statement(statement, parameters).await?;
+        let outcome = self.run_in_memory(statement, parameters).await?;
         self.control(&Statement::Commit)?;
         drop(alone);
         self.tend().await;
         Ok(outcome)
+    }
+
+    /// Runs a statement, with joins that spill where others do not fit in memory.
+    async fn run_in_memory(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        match self.run_statement(statement, parameters).await {
+            Err(error) if is_out_of_memory(&error) && self.interrupt().has_hash_join() => {}
+            outcome => return outcome,
+        }
+        // It has changed nothing: changes are made when all of them are known.
+        self.running.lock().prefers_merge_joins = true;
+        let outcome = Box::pin(self.run_statement(statement, parameters)).await;
+        self.running.lock().prefers_merge_joins = false;
+        outcome
     }
 
     async fn run_statement(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
@@ -416,6 +437,7 @@ impl QuerySession {
             reads: self.statement_reads(),
             keys_hold: self.keys_hold(),
             interrupt: self.interrupt(),
+            prefers_merge_joins: self.running.lock().prefers_merge_joins,
             view_depth: 0,
         }
     }

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::fmt::{self, Debug, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -38,17 +39,25 @@ use crate::error::QueryError;
 
 /// Ends a statement from outside. An extension of the configuration with which it is planned and run; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(CancellationToken);
+pub struct Interrupt {
+    token: CancellationToken,
+    has_hash_join: Arc<AtomicBool>,
+}
 
 impl Interrupt {
     /// One that ends a statement when `token` is cancelled.
     pub fn new(token: CancellationToken) -> Self {
-        Self(token)
+        Self { token, has_hash_join: Arc::default() }
     }
 
     /// Whether the statement is to end.
     pub fn is_set(&self) -> bool {
-        self.0.is_cancelled()
+        self.token.is_cancelled()
+    }
+
+    /// Whether a plan of the statement had a join by hash table.
+    pub fn has_hash_join(&self) -> bool {
+        self.has_hash_join.load(Ordering::Relaxed)
     }
 
     /// # Errors
@@ -67,6 +76,9 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
         // Sources end with the task that asks them: they await between the parts of a table.
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
+        }
+        if node.is::<HashJoinExec>() {
+            interrupt.has_hash_join.store(true, Ordering::Relaxed);
         }
         let node = with_checked_filter(node, interrupt)?;
         Ok(Transformed::yes(Arc::new(InterruptibleExec { inner: node, interrupt: interrupt.clone() }) as _))

@@ -3,23 +3,13 @@
 //! A hash join keeps the rows of one side in memory and cannot spill. Where they do not fit it fails before it has
 //! returned a row, and the statement is planned again with merge joins, whose sorts do spill.
 
-use std::sync::Arc;
-
 use async_stream::try_stream;
 use datafusion::common::DataFusionError;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use crate::error::{QueryError, Result};
-
-/// Whether a plan has a join that could be planned as a merge join.
-pub(super) fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.exists(|node| Ok(node.is::<HashJoinExec>())).unwrap_or(false)
-}
 
 /// The state, with merge joins in place of hash joins.
 pub(super) fn preferring_merge_joins(mut state: SessionState) -> SessionState {

@@ -18,7 +18,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
-use super::merge_join::{has_hash_join, is_out_of_memory, or_again, preferring_merge_joins};
+use super::merge_join::{or_again, preferring_merge_joins};
 use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::staged_file::StagedFile;
@@ -314,9 +314,8 @@ impl QuerySession {
         }
         let physical = make_interruptible(physical, &interrupt)?;
         let callback = self.progress.lock().clone();
-        let has_hash_join = has_hash_join(&physical);
         let rows = start_query(&state, physical, callback.clone())?;
-        if !has_hash_join {
+        if !interrupt.has_hash_join() {
             return Ok(Some(Outcome::Rows(rows)));
         }
         let again = async move || {
@@ -371,9 +370,8 @@ impl QuerySession {
         let Some(verb) = verb_of(&plan)? else {
             let callback = self.progress.lock().clone();
             let physical = create_physical_plan(&state, &plan).await?;
-            let has_hash_join = has_hash_join(&physical);
             let rows = start_query(&state, physical, callback.clone())?;
-            if !has_hash_join {
+            if !self.interrupt().has_hash_join() {
                 return Ok(Outcome::Rows(rows));
             }
             let again = async move || {
@@ -396,26 +394,16 @@ impl QuerySession {
         let plan = nullable_values(plan)?;
         let progress = self.counter(&operation, None);
         if verb != "INSERT" {
-            let rows = match written(state.clone(), plan.clone(), progress.clone()).await {
-                Err(error) if is_out_of_memory(&error) => {
-                    written(preferring_merge_joins(state), plan, progress).await?
-                }
-                rows => rows?,
-            };
+            let rows = count_of(start(state, plan, progress).await?).await?;
             return Ok(Outcome::Done(Done::with_rows(verb, rows)));
         }
         self.check_may_write(verb)?;
-        let insert = async |mut state: SessionState| {
-            let inserted = self.in_transaction(async |changes: Changes| {
-                state.config_mut().set_extension(Arc::new(changes));
-                written(state, plan.clone(), progress.clone()).await
-            });
-            inserted.await
-        };
-        let rows = match insert(state.clone()).await {
-            Err(error) if is_out_of_memory(&error) => insert(preferring_merge_joins(state)).await?,
-            rows => rows?,
-        };
+        let inserted = self.in_transaction(async |changes: Changes| {
+            let mut state = state;
+            state.config_mut().set_extension(Arc::new(changes));
+            count_of(start(state, plan, progress).await?).await
+        });
+        let rows = inserted.await?;
         if let Some(table) = table {
             self.complete(&table).await;
         }
@@ -476,11 +464,6 @@ fn start_query(
         Some(_) => Ok(execute_merged(&physical, &context)?),
         None => Ok(on_workers(execute_stream(physical, context)?)),
     }
-}
-
-/// Plans what writes rows and runs it, and tells how many were written.
-async fn written(state: SessionState, plan: LogicalPlan, progress: Option<ProgressCounter>) -> Result<u64> {
-    count_of(start(state, plan, progress).await?).await
 }
 
 /// A stream that a task computes, so that whoever reads it can do something else when a batch takes long. Dropping it
