@@ -1,6 +1,7 @@
 //! What can go wrong with a statement.
 
 use datafusion::error::DataFusionError;
+use datafusion::logical_expr::UNNAMED_TABLE;
 use datafusion::sql::sqlparser::parser::ParserError;
 use taut_store::TransactionError;
 use taut_types::{DesignError, SchemaError};
@@ -249,6 +250,15 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// The message of an engine error without the layers around it.
 fn message_of(error: &DataFusionError) -> String {
+    without_placeholders(root_message(error))
+}
+
+/// A message without the name that the engine gives to files, which have none in SQL.
+fn without_placeholders(message: String) -> String {
+    if message.contains(UNNAMED_TABLE) { message.replace(&format!("{UNNAMED_TABLE}."), "") } else { message }
+}
+
+fn root_message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => with_causes(inner.as_ref()),
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
@@ -317,6 +327,12 @@ mod tests {
             let error = Layer { message, source: Some(Box::new(cause)) };
             assert_eq!(with_causes(&error), "cannot write a: disk is full (os error 28)");
         }
+    }
+
+    #[test]
+    fn files_have_no_name_in_messages() {
+        let error = DataFusionError::Plan("no column named b; there are ?table?.a, ?table?.c".to_owned());
+        assert_eq!(QueryError::from(error).to_string(), "no column named b; there are a, c");
     }
 
     #[test]

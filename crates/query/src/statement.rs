@@ -7,6 +7,7 @@ mod chain;
 mod constraints;
 mod ddl;
 mod forms;
+mod long_unions;
 mod mutation;
 mod names;
 mod prepare;

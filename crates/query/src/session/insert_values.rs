@@ -223,9 +223,9 @@ impl Listed<'_> {
             let value = |row: &Parens<Vec<ast::Expr>>| match parameter(&row.content[position]) {
                 Some(parameter) => {
                     used = used.max(parameter + 1);
-                    exact(values.get(parameter)?, &target.types[*place])
+                    stored(values.get(parameter)?, &target.types[*place])
                 }
-                None => exact(&literal(&row.content[position])?, &target.types[*place]),
+                None => stored(&literal(&row.content[position])?, &target.types[*place]),
             };
             columns[*place] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
         }
@@ -233,6 +233,30 @@ impl Listed<'_> {
         let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
         Some(Given { columns, rows: rows.len(), parameters: used })
     }
+}
+
+/// A value as a column stores it, where that needs no cast but to the nearest floating-point number.
+fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
+    exact(value, wanted).or_else(|| {
+        let digits = match value {
+            Value::Integer(number) => number.to_string(),
+            Value::Decimal { unscaled, scale, .. } => format!("{unscaled}e{}", -i32::from(*scale)),
+            _ => return None,
+        };
+        match wanted {
+            DataType::Float64 => digits
+                .parse()
+                .ok()
+                .filter(|number: &f64| number.is_finite())
+                .map(|number| ScalarValue::Float64(Some(number))),
+            DataType::Float32 => digits
+                .parse()
+                .ok()
+                .filter(|number: &f32| number.is_finite())
+                .map(|number| ScalarValue::Float32(Some(number))),
+            _ => None,
+        }
+    })
 }
 
 impl Given {
@@ -251,5 +275,23 @@ impl Given {
         let arrays = self.columns.into_iter().map(array).collect::<Result<_>>()?;
         let rows = RecordBatch::try_new(Arc::clone(&target.nullable), arrays).map_err(DataFusionError::from)?;
         Ok(target.conform.batch(&rows)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_stored_as_the_nearest_of_their_column() {
+        let decimal = |unscaled, scale| Value::Decimal { unscaled, precision: 38, scale };
+        let double = |number| Some(ScalarValue::Float64(Some(number)));
+        assert_eq!(stored(&decimal(15, 1), &DataType::Float64), double(1.5));
+        assert_eq!(stored(&decimal(-1, 1), &DataType::Float64), double(-0.1));
+        assert_eq!(stored(&decimal(12_345_678_901_234_567_890, 20), &DataType::Float64), double(0.12345678901234568));
+        assert_eq!(stored(&Value::Integer(7), &DataType::Float32), Some(ScalarValue::Float32(Some(7.0))));
+        assert_eq!(stored(&decimal(i128::MAX, 0), &DataType::Float32), Some(ScalarValue::Float32(Some(1.7014118e38))));
+        assert_eq!(stored(&decimal(15, 1), &DataType::Int64), None);
+        assert_eq!(stored(&Value::Text("1".to_owned()), &DataType::Float64), None);
     }
 }

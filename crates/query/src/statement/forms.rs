@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::mutation::{is_default, item, select};
-use super::{normalize, row_values};
+use super::{long_unions, normalize, row_values};
 
 /// Replaces them in a statement.
 pub(super) fn replace(statement: &mut EngineStatement) {
@@ -30,6 +30,7 @@ impl VisitorMut for Forms {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         values_with_queries(&mut query.body);
+        long_unions::balance(&mut query.body);
         ControlFlow::Continue(())
     }
 
@@ -132,7 +133,7 @@ pub(super) fn values_with_queries(body: &mut SetExpr) {
 }
 
 /// The rows of all, in a tree that is not deep.
-fn united(mut parts: Vec<SetExpr>) -> SetExpr {
+pub(super) fn united(mut parts: Vec<SetExpr>) -> SetExpr {
     let right = parts.split_off(parts.len() / 2);
     if parts.is_empty() {
         return right.into_iter().next().unwrap_or_else(|| {

@@ -1,0 +1,84 @@
+//! `SELECT ... UNION ALL SELECT ... UNION ALL ...` of many queries.
+//!
+//! The parser makes a tree of it that is as deep as the statement is long, and the planner's work on each level grows with
+//! what is below: the square of the number of queries. The same queries in a balanced tree have the same rows in the same
+//! order, and the column names of the first.
+
+use datafusion::sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier};
+
+use super::forms::united;
+
+/// So many queries or more are balanced. Those of few are left as they are written.
+const LONG: usize = 64;
+
+/// Balances the tree of a long `UNION ALL`.
+pub(super) fn balance(body: &mut SetExpr) {
+    let levels = std::iter::successors(Some(&*body), |body| match body {
+        SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, .. } => {
+            Some(left.as_ref())
+        }
+        _ => None,
+    });
+    if levels.count() < LONG {
+        return;
+    }
+    let (mut queries, mut rest) = (Vec::new(), std::mem::replace(body, united(Vec::new())));
+    while let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, right } = rest {
+        queries.push(*right);
+        rest = *left;
+    }
+    queries.push(rest);
+    queries.reverse();
+    *body = united(queries);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use datafusion::sql::sqlparser::ast::Statement;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn body(sql: &str) -> SetExpr {
+        let Statement::Query(query) = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0) else {
+            panic!("no query: {sql}")
+        };
+        *query.body
+    }
+
+    fn depth(body: &SetExpr) -> usize {
+        match body {
+            SetExpr::SetOperation { left, right, .. } => 1 + depth(left).max(depth(right)),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn long_unions_become_flat_and_keep_their_order() {
+        for count in [LONG, LONG + 1, 1000] {
+            let queries: Vec<_> = (0..count).map(|number| format!("SELECT {number}")).collect();
+            let sql = queries.join(" UNION ALL ");
+            let mut balanced = body(&sql);
+            assert_eq!(depth(&balanced), count - 1);
+            balance(&mut balanced);
+            assert!(depth(&balanced) <= count.ilog2() as usize + 1, "{count}");
+            assert_eq!(balanced.to_string(), sql);
+        }
+    }
+
+    #[test]
+    fn other_operations_stay_where_they_are() {
+        let queries = vec!["SELECT 1"; LONG].join(" UNION ALL ");
+        for sql in [
+            "SELECT 1 UNION ALL SELECT 2".to_owned(),
+            format!("{queries} UNION SELECT 2"),
+            vec!["SELECT 1"; LONG].join(" UNION "),
+        ] {
+            let mut balanced = body(&sql);
+            balance(&mut balanced);
+            assert_eq!(balanced, body(&sql));
+        }
+    }
+}
