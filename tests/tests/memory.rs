@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::Int64Type;
 use taut::{Database, Session, Settings};
 
 /// Bytes for queries. The tables below have several times as many.
-const MEMORY: usize = 16 << 20;
+const MEMORY: usize = 64 << 20;
 
 fn open(directory: &Path, memory_bytes: usize) -> Database {
     let settings = Settings { threads: 2, memory_bytes: Some(memory_bytes), ..Settings::default() };
@@ -19,7 +19,7 @@ fn with_rows(session: &Session) {
     session.execute("CREATE TABLE a (i BIGINT, t TEXT); CREATE TABLE b (i BIGINT, t TEXT)").unwrap();
     for table in ["a", "b"] {
         let rows = format!(
-            "SELECT i, 'the {table} of row number ' || i || ' is a long text' FROM generate_series(1, 400000) g(i)"
+            "SELECT i, 'the {table} of row number ' || i || ' is a long text' FROM generate_series(1, 1000000) g(i)"
         );
         session.execute(&format!("INSERT INTO {table} {rows}")).unwrap();
     }
@@ -55,18 +55,18 @@ fn joins_that_do_not_fit_are_merged() {
     assert!(plan.concat().contains("HashJoinExec"), "otherwise there is nothing to test: {plan:?}");
     let longest = format!("SELECT max(length(a.t || b.t)) AS n, count(DISTINCT a.t || b.t) AS d {joined}");
     let check = |session: &Session| {
-        assert_eq!(number(session, &format!("SELECT CAST(d AS BIGINT) FROM ({longest}) x")), 400_000);
+        assert_eq!(number(session, &format!("SELECT CAST(d AS BIGINT) FROM ({longest}) x")), 1_000_000);
     };
     // Planned, then from the plan that is kept.
     (0..4).for_each(|_| check(&session));
     session.execute(&format!("CREATE TABLE c AS SELECT a.i, a.t, b.t AS u {joined}")).unwrap();
     session.execute(&format!("INSERT INTO c SELECT a.i, a.t, b.t {joined}")).unwrap();
-    assert_eq!(number(&session, "SELECT count(*) FROM c WHERE u LIKE 'the b%'"), 800_000);
+    assert_eq!(number(&session, "SELECT count(*) FROM c WHERE u LIKE 'the b%'"), 2_000_000);
     session.execute(&format!("BEGIN; INSERT INTO c SELECT a.i, a.t, b.t {joined}")).unwrap();
-    assert_eq!(number(&session, "SELECT count(*) FROM c"), 1_200_000);
+    assert_eq!(number(&session, "SELECT count(*) FROM c"), 3_000_000);
     session.execute("ROLLBACK").unwrap();
     session.execute("UPDATE a SET t = b.t FROM b WHERE a.i = b.i").unwrap();
-    assert_eq!(number(&session, "SELECT count(*) FROM a WHERE t LIKE 'the b%'"), 400_000);
+    assert_eq!(number(&session, "SELECT count(*) FROM a WHERE t LIKE 'the b%'"), 1_000_000);
     session
         .execute("DELETE FROM c WHERE EXISTS (SELECT 1 FROM a JOIN b ON a.i = b.i AND a.t = b.t WHERE a.i = c.i)")
         .unwrap();
@@ -155,7 +155,7 @@ fn a_full_disk_ends_the_statement_and_is_named() {
     let message = error.to_string();
     assert!(message.contains(&path) && message.contains("SET temp_directory"), "{message}");
     assert_eq!(error.sqlstate(), "53100", "{message}");
-    assert_eq!(number(&session, "SELECT count(*) FROM a"), 400_000);
+    assert_eq!(number(&session, "SELECT count(*) FROM a"), 1_000_000);
 }
 
 #[test]

@@ -261,8 +261,10 @@ fn without_placeholders(message: String) -> String {
 fn root_message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => with_causes(inner.as_ref()),
+        DataFusionError::IoError(inner) => with_causes(inner),
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
             datafusion::arrow::error::ArrowError::ExternalError(inner) => with_causes(inner.as_ref()),
+            datafusion::arrow::error::ArrowError::IoError(_, inner) => with_causes(inner),
             other => other.to_string(),
         },
         root => root.message().into_owned(),

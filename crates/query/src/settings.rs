@@ -46,6 +46,9 @@ const JOIN_VALUES_MAX: usize = 2048;
 /// that more of them take longer than they save.
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
+/// How many merges of sorted runs find room in the memory of a thread.
+const MERGES_OF_MEMORY: usize = 16;
+
 /// What sessions share: memory, temporary files, and how they plan.
 #[derive(Debug)]
 pub struct Engine {
@@ -53,6 +56,7 @@ pub struct Engine {
     runtime: Arc<RuntimeEnv>,
     workers: Arc<Workers>,
     spills: SpillDirectory,
+    memory_bytes: usize,
 }
 
 impl Engine {
@@ -65,7 +69,7 @@ impl Engine {
         let pool = Arc::new(QueryMemory::new(memory_bytes));
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(spills.clone()));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills })
+        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills, memory_bytes })
     }
 
     /// Where spill files go.
@@ -100,6 +104,9 @@ impl Engine {
         options.execution.time_zone = Some("+00:00".to_owned());
         // So that an unknown name is shown where it stands.
         options.sql_parser.collect_spans = true;
+        // Each sort of each thread sets this aside for its merge: with little memory, what is left is to be enough to sort in.
+        let reserved = &mut options.execution.sort_spill_reservation_bytes;
+        *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_OF_MEMORY);
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;

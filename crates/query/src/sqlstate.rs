@@ -1,5 +1,7 @@
 //! The five characters by which the SQL standard and PostgreSQL name a kind of error.
 
+use std::io::{self, ErrorKind};
+
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as EngineSchemaError;
 use datafusion::error::DataFusionError;
@@ -98,7 +100,8 @@ fn engine_state(error: &DataFusionError) -> &'static str {
         DataFusionError::Plan(message) if message.contains("Invalid function") => "42883",
         DataFusionError::Plan(_) => "42000",
         DataFusionError::ResourcesExhausted(_) => "53200",
-        DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) => "58030",
+        DataFusionError::IoError(error) => io_state(error),
+        DataFusionError::ObjectStore(_) => "58030",
         DataFusionError::ArrowError(error, _) => arrow_state(error),
         DataFusionError::External(inner) => match inner.downcast_ref::<QueryError>() {
             Some(error) => error.sqlstate(),
@@ -117,10 +120,17 @@ fn arrow_state(error: &ArrowError) -> &'static str {
         ArrowError::CastError(message) if message.starts_with("Can't cast value") => "22003",
         ArrowError::CastError(_) | ArrowError::ParseError(_) => "22P02",
         ArrowError::CsvError(_) | ArrowError::JsonError(_) | ArrowError::ParquetError(_) => "22P04",
-        ArrowError::IoError(..) => "58030",
+        ArrowError::IoError(_, error) => io_state(error),
         ArrowError::NotYetImplemented(_) => "0A000",
         ArrowError::ExternalError(inner) => external_state(inner.as_ref()),
         _ => "22000",
+    }
+}
+
+fn io_state(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "53100",
+        _ => "58030",
     }
 }
 
