@@ -79,6 +79,12 @@ pub enum OpenError {
         /// What should be there.
         expected: String,
     },
+    /// A log file does not exist, though the catalog or the log file before it says so.
+    #[error("log file {} is missing, and with it committed transactions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
+    MissingLog {
+        /// The file.
+        path: PathBuf,
+    },
     /// Block files that the catalog names do not exist.
     #[error("{} block files are missing, such as {} of table {table:?}; the database can still be inspected", files.len(), first(files))]
     MissingBlocks {

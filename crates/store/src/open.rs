@@ -249,14 +249,14 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     if entries.iter().any(|entry| entry.name == CATALOG) {
         return Ok(true);
     }
-    // An interrupted creation may have left these. Blocks without a catalog are no such leftover.
+    // An interrupted creation may have left these. Blocks and commits without a catalog are no such leftover.
     let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
-        None if entries.iter().any(|entry| entry.name == BLOCKS) => {
-            list(disk, BLOCKS)?.first().map(|entry| format!("{BLOCKS}/{}", entry.name))
-        }
-        None => None,
+        None => match list(disk, BLOCKS)?.first() {
+            Some(entry) => Some(format!("{BLOCKS}/{}", entry.name)),
+            None => log::find_commits(disk, FIRST_LOG)?,
+        },
     };
     match found {
         Some(found) => Err(OpenError::Foreign { path, found }),

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Contents, append, change_rows, contents, create_table, open, write};
-use taut_store::disk::{Disk, SimulatedDisk};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, Store, verify};
 
 /// A database, what it holds after each of its commits, and how it was left.
@@ -73,6 +73,8 @@ fn killed() -> Sample {
 /// leads to an earlier state. A flipped bit takes the last commit at most, for every other one is vouched for by a later.
 /// A file that ends early ends with the last commit that is in it; only if it ends behind a whole one is that no news.
 fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
+    // Opening closes the last log file.
+    let damaged = disk.files();
     let store = match open(disk) {
         Ok(store) => store,
         Err(error) => {
@@ -87,7 +89,7 @@ fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &s
         assert_eq!(*found, sample.states[version], "{context}: wrong rows");
     }
     if is_last_log(&sample.disk, name) && (version < last || store.recovery().cut.is_some()) {
-        let (whole, found_bytes) = (&sample.disk.files()[name], &disk.files()[name]);
+        let (whole, found_bytes) = (&sample.disk.files()[name], &damaged[name]);
         let is_shorter = found_bytes.len() < whole.len();
         assert!(is_shorter || version + 1 >= last, "{context}: version {version} of {last}");
         let ends_whole = is_shorter && whole[found_bytes.len()..].starts_with(RECORD_MAGIC);
@@ -212,22 +214,110 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
     }
 }
 
+/// Databases with each number of log files, all left by a killed process but the first.
+fn left_in_every_way() -> Vec<(&'static str, Sample)> {
+    // No block tells that there was a database.
+    let rows_only = SimulatedDisk::new();
+    let store = open(&rows_only).unwrap();
+    create_table(&store, "t").unwrap();
+    change_rows(&store, "t", &[1, 2], &[]).unwrap();
+    let states = vec![contents(&store).unwrap()];
+    let rows_only = Sample { disk: rows_only.after_kill(), states };
+
+    let mut samples = vec![("closed", closed()), ("killed twice", killed()), ("only rows in the first log", rows_only)];
+    let mut add = |name, run: &dyn Fn(&SimulatedDisk, Store) -> SimulatedDisk| {
+        let disk = SimulatedDisk::new();
+        let store = open(&disk).unwrap();
+        commit_all(&store);
+        let disk = run(&disk, store);
+        let states = vec![contents(&open(&disk.after_kill()).unwrap()).unwrap()];
+        samples.push((name, Sample { disk, states }));
+    };
+    let change = |store: &Store, value| change_rows(store, "t", &[value], &[]).unwrap();
+    add("commits in the first log", &|disk, _store| disk.after_kill());
+    add("checkpoint", &|disk, store| {
+        store.checkpoint().unwrap();
+        disk.after_kill()
+    });
+    add("commits after a checkpoint", &|disk, store| {
+        store.checkpoint().unwrap();
+        change(&store, 30);
+        disk.after_kill()
+    });
+    add("opened again, nothing written", &|disk, store| {
+        drop(store);
+        drop(open(disk).unwrap());
+        disk.after_kill()
+    });
+    add("opened again, and a commit", &|disk, store| {
+        drop(store);
+        let store = open(disk).unwrap();
+        change(&store, 30);
+        disk.after_kill()
+    });
+    add("killed and opened four times", &|disk, store| {
+        drop(store);
+        let mut disk = disk.clone();
+        for value in 30..34 {
+            let store = open(&disk).unwrap();
+            change(&store, value);
+            disk = disk.after_kill();
+        }
+        assert_eq!(logs(&disk).len(), 5);
+        disk
+    });
+    add("a log that failed", &|disk, store| {
+        disk.set_fault(Some(Fault::FailAt(0)));
+        change_rows(&store, "t", &[30], &[]).unwrap_err();
+        disk.set_fault(None);
+        change(&store, 31);
+        assert_eq!(logs(disk).len(), 2);
+        disk.after_kill()
+    });
+    samples
+}
+
+fn logs(disk: &SimulatedDisk) -> Vec<String> {
+    disk.files().into_keys().filter(|name| name.ends_with(".log")).collect()
+}
+
 #[test]
 fn a_missing_file_is_noticed() {
-    for sample in [closed(), killed()] {
+    for (way, sample) in left_in_every_way() {
         for (name, _) in files(&sample.disk) {
-            // That there was a later log file is written nowhere, and its name is durable before it counts.
-            if is_last_log(&sample.disk, &name)
-                && sample.disk.files().keys().filter(|name| name.ends_with(".log")).count() > 1
-            {
-                continue;
-            }
             let damaged = sample.disk.after_kill();
             damaged.remove(&name).unwrap();
-            let error = open(&damaged).unwrap_err();
-            let is_named = error.to_string().contains(&name) || name == "catalog";
-            assert!(is_named, "{name}: {error}");
+            let error = open(&damaged).expect_err(&format!("{way}, without {name}"));
+            if name.ends_with(".log") {
+                assert!(matches!(error, OpenError::MissingLog { .. }), "{way}, without {name}: {error}");
+            }
+            let is_named = error.to_string().contains(&name.replace(".closed", "")) || name == "catalog";
+            assert!(is_named, "{way}, without {name}: {error}");
         }
+        // Any number of log files from the end.
+        let logs = logs(&sample.disk);
+        for first in 0..logs.len() {
+            let damaged = sample.disk.after_kill();
+            logs[first..].iter().for_each(|name| damaged.remove(name).unwrap());
+            let error = open(&damaged).expect_err(&format!("{way}, without {:?}", &logs[first..]));
+            let path = damaged.path(&logs[first].replace(".closed", ""));
+            assert!(matches!(&error, OpenError::MissingLog { path: found } if *found == path), "{way}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_error_of_a_missing_log_file_says_what_to_do() {
+    let disk = killed().disk;
+    disk.remove(&logs(&disk)[1]).unwrap();
+    for inspect in [false, true] {
+        let options = OpenOptions { inspect, ..OpenOptions::default() };
+        let error = Store::open_on(Arc::new(disk.clone()), options).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "log file /simulated/log/0000000000000002.log is missing, and with it committed transactions; restore it \
+             from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\""
+        );
     }
 }
 

@@ -1,15 +1,17 @@
 //! Reading the files again, and telling damage from a torn tail; the rules are in the head of the module above.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::format::{
     BEFORE_BYTES_AT, DATABASE_AT, HEAD_BYTES, Head, LAST_SEQUENCE_AT, NUMBER_AT, ParsedRecord, RECORD_BYTES,
     RECORD_MAGIC, peek_durable,
 };
-use crate::directory::{LOG, log_name, log_of};
-use crate::disk::{Disk, read_whole};
+use crate::directory::{LOG, closed_log_name, closed_log_of, log_name, log_of};
+use crate::disk::{Disk, ReadFile, read_whole};
 use crate::error::OpenError;
 use crate::open::{file_error, list};
 
@@ -80,7 +82,9 @@ pub(crate) fn replay<E: From<OpenError>>(
     visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
 ) -> Result<End, E> {
     let entries = list(disk, LOG).map_err(OpenError::from)?;
-    let last = entries.iter().filter_map(|entry| log_of(&entry.name)).fold(first, u64::max);
+    let exists = entries.iter().filter_map(|entry| log_of(&entry.name));
+    let must_exist = entries.iter().filter_map(|entry| closed_log_of(&entry.name)?.checked_add(1));
+    let last = exists.chain(must_exist).fold(first, u64::max);
     let mut file = LogFile::open(disk, database, first)?;
     if let Some(expected) = last_sequence {
         file.check_last_sequence(expected)?;
@@ -104,9 +108,8 @@ struct LogFile {
 
 impl LogFile {
     fn open(disk: &dyn Disk, database: u64, number: u64) -> Result<Self, OpenError> {
-        let name = log_name(number);
+        let (name, file) = Self::find(disk, number)?;
         let path = disk.path(&name);
-        let file = disk.open(&name).map_err(|source| file_error(disk, "open", &name, source))?;
         let failed = |source| file_error(disk, "read", &name, source);
         let length = file.length().map_err(failed)?;
         let corrupt = |at: usize, expected: String| OpenError::Corrupt { path: path.clone(), at: at as u64, expected };
@@ -124,6 +127,18 @@ impl LogFile {
             }
         }
         Ok(Self { name, path, head })
+    }
+
+    /// Opens the file by the name that it has.
+    fn find(disk: &dyn Disk, number: u64) -> Result<(String, Arc<dyn ReadFile>), OpenError> {
+        for name in [closed_log_name(number), log_name(number)] {
+            match disk.open(&name) {
+                Ok(file) => return Ok((name, file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(file_error(disk, "open", &name, source).into()),
+            }
+        }
+        Err(OpenError::MissingLog { path: disk.path(&log_name(number)) })
     }
 
     fn corrupt(&self, at: usize, expected: String) -> OpenError {
