@@ -56,7 +56,8 @@ impl BlockFile {
         let opened = match self.opened.get() {
             Some(opened) => opened,
             None => {
-                let block = Arc::new(self.read_header(counters)?);
+                let block = self.read_header(counters).map_err(|error| self.name_table(error))?;
+                let block = Arc::new(block);
                 self.opened.get_or_init(|| {
                     let sections = self.directory.cache.add(block.section_count());
                     Opened { block, sections }
@@ -89,7 +90,10 @@ impl BlockFile {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
-        let file = self.directory.open_block(id).map_err(|source| error("open", source))?;
+        let file = self.directory.open_block(id).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ReadError::Missing { path: path() },
+            _ => error("open", source).into(),
+        })?;
         let found = file.length().map_err(|source| error("measure", source))?;
         if found != file_bytes {
             return Err(ReadError::Length { path: path(), expected: file_bytes, found });
@@ -120,6 +124,14 @@ impl BlockFile {
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// Adds to an error of a missing or damaged block which table it belongs to, and what can be done.
+    fn name_table(&self, error: ReadError) -> ReadError {
+        match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
+            Some(table) => ReadError::Table { table, source: Box::new(error) },
+            None => error,
+        }
     }
 
     /// Says whether the file goes when the last holder does: from when a block is replaced or dropped, and from
@@ -191,8 +203,13 @@ impl OpenBlock {
         &self.file
     }
 
-    /// Says where an error of the block lies: in which file, and from which byte on.
+    /// Says where an error of the block lies: in which file, from which byte on, and of which table.
     pub fn locate(&self, error: BlockError) -> ReadError {
+        self.file.name_table(self.locate_in_file(error))
+    }
+
+    /// Says where an error of the block lies: in which file, and from which byte on.
+    pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
         let (section, inside) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
                 (Some(*section), 0)

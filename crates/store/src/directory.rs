@@ -11,17 +11,17 @@
 //!   log/0000000000000008.log.new   the next log file, while it is begun
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::delta::UnitId;
 use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
-use crate::{BlockId, Cache, TableId};
+use crate::{BlockId, Cache, Catalog, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CATALOG_NEW: &str = "catalog.new";
@@ -108,6 +108,10 @@ pub(crate) struct Directory {
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
+    /// Names of blocks that other files have.
+    taken: OnceLock<HashSet<BlockId>>,
+    /// The newest snapshot of the store, if there is one yet.
+    newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
 }
 
@@ -125,6 +129,8 @@ impl Directory {
             next_table: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
             next_definitions: AtomicU64::new(1),
+            taken: OnceLock::new(),
+            newest: OnceLock::new(),
             lock,
         }
     }
@@ -184,7 +190,29 @@ impl Directory {
 
     /// A number that no block has or had since the database was opened.
     pub fn allocate_block(&self) -> BlockId {
-        BlockId(self.next_block.fetch_add(1, Ordering::Relaxed))
+        loop {
+            let block = BlockId(self.next_block.fetch_add(1, Ordering::Relaxed));
+            if !self.taken.get().is_some_and(|taken| taken.contains(&block)) {
+                return block;
+            }
+        }
+    }
+
+    /// Reserves names of blocks that other files have, so that no new block replaces one of these.
+    pub fn reserve_names(&self, taken: HashSet<BlockId>) {
+        let _ = self.taken.set(taken);
+    }
+
+    /// Remembers where the newest snapshot is, to name tables in errors.
+    pub fn set_newest(&self, newest: &Arc<RwLock<Arc<Catalog>>>) {
+        let _ = self.newest.set(Arc::downgrade(newest));
+    }
+
+    /// The name of the table that a block belongs to now.
+    pub fn table_of(&self, block: BlockId) -> Option<String> {
+        let newest = Arc::clone(&self.newest.get()?.upgrade()?.read());
+        let table = newest.tables().find(|table| table.blocks.iter().any(|other| other.id() == block))?;
+        Some(table.name.clone())
     }
 
     /// The file of a block, opened now or kept open from before.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::disk::LockHolder;
 use crate::{BlockId, TableId};
-use taut_block::{BlockError, BuildError, CorruptBlock};
+use taut_block::{BlockError, BuildError, CorruptBlock, SectionError};
 
 /// An operation on a file that failed.
 #[derive(Debug, thiserror::Error)]
@@ -85,14 +85,6 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// Block files that the catalog names do not exist.
-    #[error("{} block files are missing, such as {} of table {table:?}; the database can still be inspected", files.len(), first(files))]
-    MissingBlocks {
-        /// A table that misses some.
-        table: String,
-        /// All missing files, those of that table first.
-        files: Vec<PathBuf>,
-    },
     /// The first catalog of a database, or the log after what was found, could not be written.
     #[error("the database cannot be opened for writing: {0}")]
     Begin(Box<CommitError>),
@@ -103,10 +95,6 @@ pub enum OpenError {
 
 fn holder_text(holder: Option<&LockHolder>) -> String {
     holder.map_or_else(|| "another process, or this one".to_owned(), ToString::to_string)
-}
-
-fn first(files: &[PathBuf]) -> String {
-    files.first().map(|file| file.display().to_string()).unwrap_or_default()
 }
 
 /// Why a block was not written.
@@ -338,6 +326,22 @@ impl LogFailed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
+    /// A block of a table is missing or damaged. All other tables can be used, and this one can be dropped.
+    #[error(
+        "table {table:?} is damaged: {source}; restore the file from a backup, salvage the other rows with \"taut repair DATABASE NEW_DATABASE\", or remove the table with DROP TABLE"
+    )]
+    Table {
+        /// The table.
+        table: String,
+        /// What is wrong with the block, and which file it is.
+        source: Box<Self>,
+    },
+    /// Its file does not exist.
+    #[error("block file {} is missing", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// Its file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
@@ -393,4 +397,17 @@ pub enum ReadError {
         /// What, and in which section.
         source: BlockError,
     },
+}
+
+impl ReadError {
+    /// Returns whether the block is missing or damaged for good, and it is not only that reading failed now.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Block { source, .. } => {
+                matches!(source, BlockError::Corrupt { .. } | BlockError::Section(SectionError::Corrupt { .. }))
+            }
+            _ => true,
+        }
+    }
 }

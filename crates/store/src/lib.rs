@@ -47,7 +47,7 @@ pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use locks::KeyMode;
 pub use moves::Moves;
-pub use open::{CutLog, OpenOptions, Recovery};
+pub use open::{CutLog, MissingBlock, OpenOptions, Recovery};
 pub use store::{Store, Synchronous};
 pub use transaction::{Mark, Transaction};
 pub use verify::{Damage, Problem, verify};

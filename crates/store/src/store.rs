@@ -33,7 +33,7 @@ use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
 use crate::open::{OpenOptions, Opened, Recovery, open};
-use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
+use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
 /// What is certain of a commit when it returns. A commit that adds, replaces or removes blocks is always `Full`.
@@ -59,7 +59,7 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub directory: Arc<Directory>,
-    snapshot: RwLock<Arc<Catalog>>,
+    snapshot: Arc<RwLock<Arc<Catalog>>>,
     pub commits: Mutex<Commits>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
@@ -129,9 +129,11 @@ impl Store {
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
         };
+        let snapshot = Arc::new(RwLock::new(newest));
+        directory.set_newest(&snapshot);
         let inner = Inner {
             directory,
-            snapshot: RwLock::new(newest),
+            snapshot,
             commits: Mutex::new(commits),
             checkpoints: Mutex::default(),
             locks: Locks::default(),
@@ -180,8 +182,17 @@ impl Store {
         if self.inner.is_read_only {
             return Err(WriteError::ReadOnly);
         }
+        loop {
+            match self.write_block_as(self.inner.directory.allocate_block(), image, design) {
+                // A directory has the name that the block would have had.
+                Err(WriteError::File { source, .. }) if source.source.kind() == io::ErrorKind::IsADirectory => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn write_block_as(&self, id: BlockId, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         let directory = &self.inner.directory;
-        let id = directory.allocate_block();
         let entry = BlockEntry {
             id,
             file_bytes: image.bytes(),

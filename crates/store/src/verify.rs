@@ -215,11 +215,11 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
 /// Checks a block, and adds up the nulls of each column.
 fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<OpenBlock, Problem> {
     let open = file.open_uncached().map_err(|error| match error {
-        ReadError::File(error) if error.source.kind() == std::io::ErrorKind::NotFound => Problem::Missing,
+        ReadError::Missing { .. } => Problem::Missing,
         error => Problem::Block(error),
     })?;
     let block = open.block();
-    let damaged = |error| Problem::Block(open.locate(error));
+    let damaged = |error| Problem::Block(open.locate_in_file(error));
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
     let (schema, design) = block.description(&open).map_err(damaged)?;
@@ -249,7 +249,7 @@ fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), 
         let rows = block.segment_rows(segment);
         let mut reader = block.open_segment(open, segment);
         let arrays = reader.project(&Selection::All(rows), 0..rows, &[column], &mut ScanReport::default());
-        let arrays = arrays.map_err(|error| Problem::Block(open.locate(error)))?;
+        let arrays = arrays.map_err(|error| Problem::Block(open.locate_in_file(error)))?;
         let found = arrays.first().map(|array| partitions.partitioning.of_rows(array, logical)).unwrap_or_default();
         if let Some(row) = found.iter().position(|found| *found != expected) {
             let row_of_block = block.segment_start(segment) + row as u64;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{Contents, append, change_rows, contents, create_table, open, write};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
-use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, Store, verify};
+use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, ReadError, Store, verify};
 
 /// A database, what it holds after each of its commits, and how it was left.
 struct Sample {
@@ -287,6 +287,13 @@ fn a_missing_file_is_noticed() {
         for (name, _) in files(&sample.disk) {
             let damaged = sample.disk.after_kill();
             damaged.remove(&name).unwrap();
+            if name.starts_with("blocks/") {
+                // All else can be used: see the test below.
+                let store = open(&damaged).unwrap_or_else(|error| panic!("{way}, without {name}: {error}"));
+                let error = contents(&store).expect_err(&format!("{way}, without {name}"));
+                assert!(error.to_string().contains(&name), "{way}, without {name}: {error}");
+                continue;
+            }
             let error = open(&damaged).expect_err(&format!("{way}, without {name}"));
             if name.ends_with(".log") {
                 assert!(matches!(error, OpenError::MissingLog { .. }), "{way}, without {name}: {error}");
@@ -385,16 +392,137 @@ fn reports_name_file_table_and_place() {
     assert!(disk.files().contains_key("blocks/notes.txt") && disk.files().contains_key("README"));
 }
 
+/// Two tables with rows in blocks and in none, and what they hold.
+fn two_tables() -> (SimulatedDisk, Contents) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    for name in ["damaged", "whole"] {
+        create_table(&store, name).unwrap();
+        let blocks = vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4, 5], "packed_row").unwrap()];
+        append(&store, name, blocks).unwrap();
+        change_rows(&store, name, &[6], &[2]).unwrap();
+    }
+    let expected = contents(&store).unwrap();
+    drop(store);
+    (disk, expected)
+}
+
+/// Every way in which a block file may be lost.
+fn lose(disk: &SimulatedDisk, name: &str, way: &str) {
+    let mut bytes = disk.files().remove(name).unwrap();
+    match way {
+        "missing" => return disk.remove(name).unwrap(),
+        "empty" => bytes.clear(),
+        "shorter" => drop(bytes.pop()),
+        "longer" => bytes.push(0),
+        "of another header" => bytes[40] ^= 1,
+        _ => {
+            let last = bytes.len() - 64;
+            bytes[last] ^= 1;
+        }
+    }
+    disk.put(name, &bytes);
+}
+
+const WAYS: [&str; 6] = ["missing", "empty", "shorter", "longer", "of another header", "of another last section"];
+
 #[test]
-fn a_missing_block_refuses_opening_but_not_inspection() {
+fn a_damaged_block_harms_only_its_table() {
+    for way in WAYS {
+        let (disk, expected) = two_tables();
+        let (name, _) = blocks(&disk).remove(1);
+        lose(&disk, &name, way);
+        let store = open(&disk).unwrap_or_else(|error| panic!("{way}: {error}"));
+        let read = |store: &Store, table: &str| common::rows_of(store.snapshot().table(table).unwrap());
+        // The error names the table, the file and what can be done.
+        let error = read(&store, "damaged").unwrap_err();
+        let ReadError::Table { table, .. } = error.downcast_ref().unwrap() else { panic!("{way}: {error}") };
+        let text = error.to_string();
+        assert_eq!(table, "damaged");
+        for part in ["table \"damaged\"", name.as_str(), "restore", "taut repair", "DROP TABLE"] {
+            assert!(text.contains(part), "{way}: {text}");
+        }
+        // Verification and what was found at opening tell of it too.
+        let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
+        assert!(matches!(&damages[..], [damage] if damage.contains(&name) && damage.contains("(table \"damaged\")")));
+        let missing: Vec<_> = store.recovery().missing_blocks.iter().map(|missing| missing.path.clone()).collect();
+        assert_eq!(missing, if way == "missing" { vec![disk.path(&name)] } else { vec![] }, "{way}");
+        // The block that is whole can be read, and the other table used.
+        assert!(store.snapshot().table("damaged").unwrap().blocks[0].open(&ReadCounters::new()).is_ok());
+        assert_eq!(read(&store, "whole").unwrap(), expected["whole"], "{way}");
+        change_rows(&store, "whole", &[7], &[1]).unwrap();
+        append(&store, "whole", vec![write(&store, &[8], "row").unwrap()]).unwrap();
+        create_table(&store, "new").unwrap();
+        store.checkpoint().unwrap();
+        change_rows(&store, "new", &[1], &[]).unwrap();
+        let killed = disk.after_kill();
+        drop(store);
+        for disk in [disk, killed] {
+            let store = open(&disk).unwrap_or_else(|error| panic!("{way}, again: {error}"));
+            assert_eq!(read(&store, "whole").unwrap(), [3, 4, 5, 8, 6, 7], "{way}");
+            assert_eq!(read(&store, "new").unwrap(), [1], "{way}");
+            assert!(read(&store, "damaged").is_err(), "{way}");
+            common::drop_table(&store, "damaged").unwrap();
+            store.checkpoint().unwrap();
+            assert!(verify(&store).is_empty(), "{way}");
+            drop(store);
+            let store = open(&disk).unwrap();
+            common::assert_tidy(&store, &disk, way);
+            assert!(store.recovery().missing_blocks.is_empty());
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_damaged_table_can_be_replaced() {
+    for way in WAYS {
+        let (disk, _) = two_tables();
+        lose(&disk, &blocks(&disk)[0].0, way);
+        let store = open(&disk).unwrap();
+        let table = store.snapshot().table("damaged").unwrap().id;
+        store.commit::<_, CommitError>(|edit| edit.truncate(table)).unwrap();
+        append(&store, "damaged", vec![write(&store, &[9], "row").unwrap()]).unwrap();
+        drop(store);
+        let store = open(&disk).unwrap();
+        assert_eq!(contents(&store).unwrap()["damaged"], [9], "{way}");
+        assert!(verify(&store).is_empty(), "{way}");
+    }
+}
+
+/// A missing block may be there under a wrong name, so nothing is removed then, and no new block gets that name.
+#[test]
+fn unknown_block_files_stay_while_a_block_is_missing() {
+    let (disk, expected) = two_tables();
+    let (name, content) = blocks(&disk).remove(0);
+    let next = |disk: &SimulatedDisk| {
+        let last = blocks(disk).last().unwrap().0.clone();
+        let number = u64::from_str_radix(&last["blocks/".len()..][..16], 16).unwrap();
+        // Pages of the tables have the two numbers between.
+        (1..6).map(move |more| format!("blocks/{:016x}.block", number + more)).collect::<Vec<_>>()
+    };
+    let unknown = next(&disk);
+    disk.remove(&name).unwrap();
+    unknown.iter().for_each(|unknown| disk.put(unknown, &content));
+    let store = open(&disk).unwrap();
+    for value in 10..16 {
+        append(&store, "whole", vec![write(&store, &[value], "row").unwrap()]).unwrap();
+    }
+    drop(store);
+    assert!(unknown.iter().all(|unknown| disk.files()[unknown] == content));
+    // Once it is back under its name, all is as before, and the others go.
+    disk.put(&name, &content);
+    let store = open(&disk).unwrap();
+    assert_eq!(contents(&store).unwrap()["damaged"], expected["damaged"]);
+    assert_eq!(contents(&store).unwrap()["whole"].len(), expected["whole"].len() + 6);
+    common::assert_tidy(&store, &disk, "back");
+}
+
+#[test]
+fn inspection_removes_nothing() {
     let disk = closed().disk;
     let (name, _) = blocks(&disk).remove(0);
     disk.remove(&name).unwrap();
     disk.put("blocks/00000000000000ff.block", b"left behind");
-    let error = open(&disk).unwrap_err();
-    let OpenError::MissingBlocks { table, files } = &error else { panic!("{error}") };
-    assert_eq!((table.as_str(), files.len()), ("t", 1));
-    assert!(error.to_string().contains(&name), "{error}");
     let inspect = OpenOptions { inspect: true, ..OpenOptions::default() };
     let store = Store::open_on(Arc::new(disk.clone()), inspect).unwrap();
     let damages = verify(&store);
@@ -402,5 +530,5 @@ fn a_missing_block_refuses_opening_but_not_inspection() {
     let snapshot = store.snapshot();
     assert!(snapshot.table("t").unwrap().blocks[1].open(&ReadCounters::new()).is_ok());
     assert!(matches!(store.commit::<_, CommitError>(|_| Ok(())), Err(CommitError::ReadOnly)));
-    assert!(disk.files().contains_key("blocks/00000000000000ff.block"), "inspection removes nothing");
+    assert!(disk.files().contains_key("blocks/00000000000000ff.block"));
 }

@@ -143,6 +143,9 @@ impl Disk for SimulatedDisk {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
         let mut state = self.state.lock();
+        if state.names.get(name) == Some(&Node::Directory) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         let file = state.files.len();
         state.files.push(Content::default());
         state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
