@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -86,7 +87,20 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
     }
 
+    /// Opens the block from its file, whose sections may lie beyond its end or be damaged.
+    pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
+        let counters = Arc::default();
+        self.directory.close_block(self.id());
+        let block = Arc::new(self.read_header_of(&counters, None)?);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
+    }
+
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
+        self.read_header_of(counters, Some(self.entry.file_bytes))
+    }
+
+    /// Reads the header of a file, whose length is checked if it is given.
+    fn read_header_of(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
@@ -95,8 +109,8 @@ impl BlockFile {
             _ => error("open", source).into(),
         })?;
         let found = file.length().map_err(|source| error("measure", source))?;
-        if found != file_bytes {
-            return Err(ReadError::Length { path: path(), expected: file_bytes, found });
+        if let Some(expected) = file_length.filter(|expected| *expected != found) {
+            return Err(ReadError::Length { path: path(), expected, found });
         }
         let length = usize::try_from(header_bytes).map_err(|_| error("read", io::ErrorKind::FileTooLarge.into()))?;
         let mut header = MutableBuffer::from_len_zeroed(length);
@@ -203,6 +217,11 @@ impl OpenBlock {
         &self.file
     }
 
+    /// The path of its file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.file.directory.disk.path(&block_name(self.file.id()))
+    }
+
     /// Says where an error of the block lies: in which file, from which byte on, and of which table.
     pub fn locate(&self, error: BlockError) -> ReadError {
         self.file.name_table(self.locate_in_file(error))
@@ -219,8 +238,7 @@ impl OpenBlock {
         };
         let section = section.and_then(|section| self.section_entry(section));
         let at = section.map(|section| section.offset.saturating_add(inside));
-        let path = self.file.directory.disk.path(&block_name(self.file.id()));
-        ReadError::Block { path, at, source: error }
+        ReadError::Block { path: self.path(), at, source: error }
     }
 
     /// The bytes between two places of the file, past all checks.

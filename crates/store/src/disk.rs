@@ -76,6 +76,14 @@ pub trait Disk: Debug + Send + Sync {
     /// Whatever the file system answers.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>>;
 
+    /// Locks the database directory as [`Disk::lock`] does, without creating or writing anything.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; `Unsupported` where nothing can be locked without being written.
+    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The process that holds the lock, for messages. Returns `None` if it is not known.
     fn lock_holder(&self, _name: &str) -> Option<LockHolder> {
         None

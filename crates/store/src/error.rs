@@ -272,6 +272,13 @@ pub enum CommitError {
     /// A file could not be written.
     #[error("the commit did not happen: {0}")]
     File(#[from] FileError),
+    /// A block that was written cannot be read.
+    #[error("the commit did not happen: {source}")]
+    Unreadable {
+        /// Why.
+        #[source]
+        source: Box<ReadError>,
+    },
     /// The log could not be written. The commit did not happen.
     #[error("the commit did not happen: {0}")]
     Log(#[source] LogFailed),
@@ -386,6 +393,16 @@ pub enum ReadError {
         expected: u64,
         /// The number in the header.
         found: u64,
+    },
+    /// A byte between its sections, where nothing is stored, is not zero.
+    #[error("{} is corrupt at byte {at}: expected zero, found {found}", path.display())]
+    Padding {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        at: u64,
+        /// The byte.
+        found: u8,
     },
     /// Something inside it cannot be read, or is not what was written.
     #[error("{}{}: {source}", path.display(), at.map_or_else(String::new, |at| format!(", from byte {at} on")))]

@@ -127,7 +127,7 @@ impl Recovery {
 }
 
 /// The number of the first log file.
-const FIRST_LOG: u64 = 1;
+pub(crate) const FIRST_LOG: u64 = 1;
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
     let create = options.create && !options.inspect;
@@ -224,7 +224,7 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
 }
 
 /// Makes the changes in some bytes; an error tells where in them, and what should be there.
-fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
+pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
     for change in record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))? {
         let next_numbers = change.next_numbers();
         let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
@@ -292,7 +292,7 @@ fn create_blocks(directory: &Directory) -> Result<(), FileError> {
 }
 
 /// Builds the catalog of a file that was checked.
-fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
+pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();

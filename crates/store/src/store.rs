@@ -193,17 +193,7 @@ impl Store {
 
     fn write_block_as(&self, id: BlockId, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         let directory = &self.inner.directory;
-        let entry = BlockEntry {
-            id,
-            file_bytes: image.bytes(),
-            header_bytes: image.header.len() as u64,
-            header_checksum: checksum(&image.header),
-            rows: image.rows,
-            plain_bytes: image.plain_bytes,
-            segments: image.segments,
-            layout: design.layout.name().into(),
-            lead: Lead::of(design, &image.statistics),
-        };
+        let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
         file.remove_on_drop(true);
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
@@ -412,6 +402,21 @@ impl Drop for Inner {
             // Else the log is replayed when the database is opened again.
             let _ = self.close();
         }
+    }
+}
+
+/// What the catalog knows of a block.
+pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) -> BlockEntry {
+    BlockEntry {
+        id,
+        file_bytes: image.bytes(),
+        header_bytes: image.header.len() as u64,
+        header_checksum: checksum(&image.header),
+        rows: image.rows,
+        plain_bytes: image.plain_bytes,
+        segments: image.segments,
+        layout: design.layout.name().into(),
+        lead: Lead::of(design, &image.statistics),
     }
 }
 

@@ -225,6 +225,15 @@ impl Disk for SimulatedDisk {
         Ok(Some(Box::new(SimulatedLock(self.clone()))))
     }
 
+    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        if std::mem::replace(&mut state.locked, true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimulatedLock(self.clone()))))
+    }
+
     fn extension_step(&self) -> u64 {
         self.extension_step
     }

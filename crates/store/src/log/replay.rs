@@ -1,6 +1,6 @@
 //! Reading the files again, and telling damage from a torn tail; the rules are in the head of the module above.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -90,12 +90,61 @@ pub(crate) fn replay<E: From<OpenError>>(
         file.check_last_sequence(expected)?;
     }
     for number in first..last {
-        let next = LogFile::open(disk, database, number + 1)?;
+        let next = match LogFile::open(disk, database, number + 1) {
+            Ok(next) => next,
+            Err(error) => {
+                file.visit(disk, None, visit)?;
+                return Err(error.into());
+            }
+        };
         let end = file.visit(disk, Some(&next), visit)?;
         next.check_last_sequence(end.last_sequence)?;
         file = next;
     }
     file.visit(disk, None, visit)
+}
+
+/// What lies behind a damage of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    /// The greatest sequence number that is found, if it is greater than the last that was visited.
+    pub last_sequence: Option<u64>,
+    /// The payloads of records that pass, in the order of their sequence numbers.
+    pub records: Vec<Vec<u8>>,
+}
+
+/// Finds the records after one, wherever they are in the files from number `first` on that can still be read.
+pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_sequence: u64) -> Behind {
+    let (mut greatest, mut records) = (last_sequence, BTreeMap::new());
+    let entries = list(disk, LOG).unwrap_or_default();
+    let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| log_of(&entry.name)).collect();
+    numbers.sort_unstable();
+    for number in numbers.into_iter().filter(|number| *number >= first) {
+        let Ok(file) = LogFile::open(disk, database, number) else { continue };
+        greatest = greatest.max(file.head.last_sequence);
+        let Ok(bytes) = read_whole(disk, &file.name) else { continue };
+        let seed = file.head.seed();
+        let mut at = HEAD_BYTES;
+        while at < bytes.len() {
+            match ParsedRecord::parse(&bytes[at..], seed) {
+                Ok(record) => {
+                    greatest = greatest.max(record.sequence);
+                    if record.sequence > last_sequence {
+                        // What a later file carries over is the same.
+                        records.insert(record.sequence, record.payload.to_vec());
+                    }
+                    at += RECORD_BYTES + record.payload.len();
+                }
+                Err(_) => {
+                    let rest = &bytes[at + 1..];
+                    let next = rest.windows(RECORD_MAGIC.len()).position(|window| window == RECORD_MAGIC);
+                    at = next.map_or(bytes.len(), |next| at + 1 + next);
+                }
+            }
+        }
+    }
+    let last_sequence = (greatest > last_sequence).then_some(greatest);
+    Behind { last_sequence, records: records.into_values().collect() }
 }
 
 /// A file whose head is read and right.
