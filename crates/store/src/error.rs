@@ -88,6 +88,12 @@ pub enum OpenError {
     /// The first catalog of a database, or the log after what was found, could not be written.
     #[error("the database cannot be opened for writing: {0}")]
     Begin(Box<CommitError>),
+    /// The file with the rows that are in no block does not exist, though the catalog says so.
+    #[error("file {} is missing, and with it rows of tables and deletions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
+    MissingDelta {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -420,11 +426,19 @@ impl ReadError {
     /// Returns whether the block is missing or damaged for good, and it is not only that reading failed now.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::File(_) => false,
-            Self::Block { source, .. } => {
-                matches!(source, BlockError::Corrupt { .. } | BlockError::Section(SectionError::Corrupt { .. }))
-            }
+            Self::File(error) => is_lost(&error.source),
+            Self::Block { source, .. } => match source {
+                BlockError::Section(SectionError::Io { source, .. }) => is_lost(source),
+                BlockError::Corrupt { .. } | BlockError::Section(SectionError::Corrupt { .. }) => true,
+                _ => false,
+            },
             _ => true,
         }
     }
+}
+
+/// Whether bytes are gone from the medium: a file ends too early, or a sector of it cannot be read.
+fn is_lost(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    error.kind() == io::ErrorKind::UnexpectedEof || (cfg!(unix) && error.raw_os_error() == Some(EIO))
 }

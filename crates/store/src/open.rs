@@ -210,7 +210,10 @@ fn replay(
 /// The file with rows that are in no block, whose bytes the catalog knows.
 pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> Result<Vec<u8>, OpenError> {
     let name = delta_name(number);
-    let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
+    let bytes = read_whole(disk, &name).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::MissingDelta { path: disk.path(&name) },
+        _ => file_error(disk, "read", &name, source).into(),
+    })?;
     let corrupt = |at, expected| OpenError::Corrupt { path: disk.path(&name), at, expected };
     if bytes.len() as u64 != expected.bytes {
         let at = expected.bytes.min(bytes.len() as u64);

@@ -128,6 +128,7 @@ impl Display for DatabaseLoss {
 fn reason(error: &OpenError) -> String {
     match error {
         OpenError::MissingLog { path } => format!("log file {} is missing", path.display()),
+        OpenError::MissingDelta { path } => format!("file {} is missing", path.display()),
         error => error.to_string(),
     }
 }
