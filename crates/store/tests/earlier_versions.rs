@@ -4,11 +4,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{Contents, append, assert_tidy, change_rows, contents, create_table, open, schema, write};
 use serde_json::Value;
 use taut_block::checksum;
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
-use taut_store::{CommitError, OpenError, OpenOptions, Store};
+use taut_store::{CommitError, OpenError, OpenOptions, Store, repair_on};
 
 const VERSIONS: [u64; 2] = [2, 4];
 
@@ -205,4 +207,17 @@ fn log_files_that_are_not_closed_are_read_and_closed_with_the_next() {
         assert!(matches!(open(&without), Err(OpenError::MissingLog { .. })), "{name}");
     }
     assert_eq!(contents(&open(&left).unwrap()).unwrap()["t"], [1, 2, 3, 4]);
+}
+
+#[test]
+fn databases_of_earlier_versions_are_repaired() {
+    for version in VERSIONS {
+        let (disk, before) = database_of(version);
+        let (files, to) = (disk.files(), SimulatedDisk::new());
+        let report = repair_on(Arc::new(disk.clone()), Arc::new(to.clone())).unwrap();
+        assert!(report.is_complete() && disk.files() == files, "version {version}");
+        let store = open(&to).unwrap();
+        assert_eq!(contents(&store).unwrap(), before, "version {version}");
+        assert_tidy(&store, &to, "repaired");
+    }
 }
