@@ -69,10 +69,10 @@ pub enum OpenError {
         /// The versions that can be read.
         readable: &'static [u64],
     },
-    /// The catalog is damaged.
-    #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]
+    /// The catalog, the log or the file of rows in no block is damaged.
+    #[error("{} is corrupt at byte {at}: expected {expected}; restore the database from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
     Corrupt {
-        /// The catalog.
+        /// The file.
         path: PathBuf,
         /// Where.
         at: u64,

@@ -105,7 +105,12 @@ impl Display for DatabaseLoss {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Catalog { error, used, version } => {
-                write!(formatter, "{error}; {} was used, which was written at commit {version}", used.display())
+                write!(
+                    formatter,
+                    "{}; {} was used, which was written at commit {version}",
+                    reason(error),
+                    used.display()
+                )
             }
             Self::Delta { error } => write!(
                 formatter,
@@ -129,6 +134,9 @@ fn reason(error: &OpenError) -> String {
     match error {
         OpenError::MissingLog { path } => format!("log file {} is missing", path.display()),
         OpenError::MissingDelta { path } => format!("file {} is missing", path.display()),
+        OpenError::Corrupt { path, at, expected } => {
+            format!("{} is corrupt at byte {at}: expected {expected}", path.display())
+        }
         error => error.to_string(),
     }
 }
@@ -191,7 +199,7 @@ pub enum RepairError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// No catalog can be read, so that nobody knows which tables there were.
-    #[error("nothing can be salvaged without a catalog, and none can be read: {error}")]
+    #[error("nothing can be salvaged without a catalog, and none can be read: {}", reason(.error))]
     NoCatalog {
         /// What is wrong with the catalog.
         error: OpenError,
