@@ -49,7 +49,7 @@ fn make(database: &str) {
 const EVERYTHING: &str = "
     select count(*), sum(id), sum(customer), sum(price), count(distinct day), max(note) from orders;
     select count(*), sum(id), max(name) from customers; select count(*) from dear;
-    select name, kind from taut.constraints order by name";
+    select * from taut.constraints order by constraint_name";
 
 #[test]
 fn a_whole_database_is_copied_with_all_that_belongs_to_it() {
@@ -95,7 +95,7 @@ fn a_missing_block_harms_its_table_alone() {
     let (_directory, database) = scratch();
     make(&database);
     let customers = csv(&database, "select count(*), sum(id), max(name) from customers");
-    let of_orders = csv(&database, "select file from taut.blocks where \"table\" = 'orders' order by file limit 1");
+    let of_orders = csv(&database, "select file from taut.blocks where table_name = 'orders' order by file limit 1");
     let name = Path::new(of_orders.lines().nth(1).unwrap()).file_name().unwrap().to_owned();
     let block = block_files(&database).into_iter().find(|path| path.file_name() == Some(&name)).unwrap();
     std::fs::remove_file(&block).unwrap();
@@ -109,12 +109,12 @@ fn a_missing_block_harms_its_table_alone() {
     csv(&database, "insert into customers values (50000, 'new'); update customers set name = 'x' where id = 3");
     csv(&database, "create table other as select 1 as a; checkpoint");
     // Upkeep of all tables does what it can, and names the one that it cannot read.
-    let before = csv(&database, "select count(*) from taut.blocks where \"table\" = 'customers'");
+    let before = csv(&database, "select count(*) from taut.blocks where table_name = 'customers'");
     csv(&database, "insert into customers select n, 'more' from generate_series(60001, 70000) as t(n)");
     let errors = taut(&["sql", &database, "-c", "vacuum full"]).fails();
     assert!(errors.contains("table \"orders\" is damaged"), "{errors}");
     assert_eq!(csv(&database, "select count(*), max(id) from customers"), "count(*),max(id)\n30001,70000\n");
-    assert_eq!(csv(&database, "select count(*) from taut.blocks where \"table\" = 'customers'"), before);
+    assert_eq!(csv(&database, "select count(*) from taut.blocks where table_name = 'customers'"), before);
     let verified = taut(&["verify", &database]);
     assert_eq!(verified.status, 1);
     assert!(verified.output.contains("is missing (table \"orders\")"), "{verified:?}");

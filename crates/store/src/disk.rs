@@ -169,7 +169,11 @@ impl Display for LockHolder {
 
 /// Reads a whole file. One that grows meanwhile is read as far as it was long at first.
 pub(crate) fn read_whole(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
-    let file = disk.open(name)?;
+    read_file(&*disk.open(name)?)
+}
+
+/// Reads an open file as [`read_whole`] does.
+pub(crate) fn read_file(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
     let length = usize::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| io::ErrorKind::OutOfMemory)?;

@@ -11,7 +11,7 @@ use super::format::{
     RECORD_MAGIC, peek_durable,
 };
 use crate::directory::{LOG, closed_log_name, closed_log_of, log_name, log_of};
-use crate::disk::{Disk, ReadFile, read_whole};
+use crate::disk::{Disk, ReadFile, read_file};
 use crate::error::OpenError;
 use crate::open::{file_error, list};
 
@@ -122,7 +122,7 @@ pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_se
     for number in numbers.into_iter().filter(|number| *number >= first) {
         let Ok(file) = LogFile::open(disk, database, number) else { continue };
         greatest = greatest.max(file.head.last_sequence);
-        let Ok(bytes) = read_whole(disk, &file.name) else { continue };
+        let Ok(bytes) = file.read(disk) else { continue };
         let seed = file.head.seed();
         let mut at = HEAD_BYTES;
         while at < bytes.len() {
@@ -153,11 +153,31 @@ struct LogFile {
     name: String,
     path: PathBuf,
     head: Head,
+    file: Arc<dyn ReadFile>,
+}
+
+/// Opens a file of the log, closed or not, and tells its name. It may be closed meanwhile, and never goes back.
+///
+/// # Errors
+/// `NotFound` if it does not exist, and whatever else the file system answers.
+pub(crate) fn open_file(disk: &dyn Disk, number: u64) -> io::Result<(String, Arc<dyn ReadFile>)> {
+    let name = log_name(number);
+    match disk.open(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let name = closed_log_name(number);
+            let file = disk.open(&name)?;
+            Ok((name, file))
+        }
+        result => Ok((name, result?)),
+    }
 }
 
 impl LogFile {
     fn open(disk: &dyn Disk, database: u64, number: u64) -> Result<Self, OpenError> {
-        let (name, file) = Self::find(disk, number)?;
+        let (name, file) = open_file(disk, number).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => OpenError::MissingLog { path: disk.path(&log_name(number)) },
+            _ => file_error(disk, "open", &log_name(number), source).into(),
+        })?;
         let path = disk.path(&name);
         let failed = |source| file_error(disk, "read", &name, source);
         let length = file.length().map_err(failed)?;
@@ -175,19 +195,12 @@ impl LogFile {
                 return Err(corrupt(at, format!("number {expected:x} of the {what}, found {found:x}")));
             }
         }
-        Ok(Self { name, path, head })
+        Ok(Self { name, path, head, file })
     }
 
-    /// Opens the file by the name that it has.
-    fn find(disk: &dyn Disk, number: u64) -> Result<(String, Arc<dyn ReadFile>), OpenError> {
-        for name in [closed_log_name(number), log_name(number)] {
-            match disk.open(&name) {
-                Ok(file) => return Ok((name, file)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(file_error(disk, "open", &name, source).into()),
-            }
-        }
-        Err(OpenError::MissingLog { path: disk.path(&log_name(number)) })
+    /// All bytes of the file, whatever its name is by now.
+    fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
+        read_file(&*self.file).map_err(|source| file_error(disk, "read", &self.name, source).into())
     }
 
     fn corrupt(&self, at: usize, expected: String) -> OpenError {
@@ -209,8 +222,7 @@ impl LogFile {
         next: Option<&Self>,
         visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<End, E> {
-        let file = read_whole(disk, &self.name).map_err(|source| file_error(disk, "read", &self.name, source));
-        let file = file.map_err(OpenError::from)?;
+        let file = self.read(disk)?;
         let bytes = self.counted(&file, next)?;
         let mut walk = Walk { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
         let mut settled = Settled::at_head(self.head, next.is_some());

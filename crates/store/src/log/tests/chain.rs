@@ -132,3 +132,23 @@ fn go_on(disk: &SimulatedDisk, log: Log, way: &str, at: u64) -> u64 {
     }
     acknowledged
 }
+
+/// A process that only reads may do so while another begins the next file.
+#[test]
+fn a_file_may_be_closed_while_it_is_read() {
+    let disk = new_disk();
+    let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
+    append_synced(&log, 0);
+    log.rotate().unwrap();
+    append_synced(&log, 0);
+    let mut records = Payloads::new();
+    let end = replay(&disk, DATABASE, 1, Some(0), &mut |record| {
+        if record.sequence == 1 {
+            log.rotate().unwrap();
+        }
+        records.push((record.sequence, record.payload.to_vec()));
+        Ok::<_, OpenError>(())
+    });
+    assert_eq!((end.unwrap().number, records), (2, payloads(1..=2, 0)));
+    assert_eq!(files(&disk), [(1, true), (2, true), (3, false)]);
+}
