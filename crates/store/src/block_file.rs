@@ -143,7 +143,7 @@ impl BlockFile {
     /// Adds to an error of a missing or damaged block which table it belongs to, and what can be done.
     fn name_table(&self, error: ReadError) -> ReadError {
         match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
-            Some(table) => ReadError::Table { table, source: Box::new(error) },
+            Some(table) => ReadError::Table { table, error: Box::new(error) },
             None => error,
         }
     }

@@ -341,13 +341,13 @@ impl LogFailed {
 pub enum ReadError {
     /// A block of a table is missing or damaged. All other tables can be used, and this one can be dropped.
     #[error(
-        "table {table:?} is damaged: {source}; restore the file from a backup, salvage the other rows with \"taut repair DATABASE NEW_DATABASE\", or remove the table with DROP TABLE"
+        "table {table:?} is damaged: {error}; restore the file from a backup, salvage the other rows with \"taut repair DATABASE NEW_DATABASE\", or remove the table with DROP TABLE"
     )]
     Table {
         /// The table.
         table: String,
-        /// What is wrong with the block, and which file it is.
-        source: Box<Self>,
+        /// What is wrong with the block, and which file it is. The message has it in its middle, so it is no cause to append.
+        error: Box<Self>,
     },
     /// Its file does not exist.
     #[error("block file {} is missing", path.display())]
