@@ -40,6 +40,9 @@ pub enum Command {
     /// Read and check every byte, and name what is damaged
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArguments),
+    /// Salvage what can be read of a damaged database into a new one
+    #[command(after_help = REPAIR_EXAMPLES)]
+    Repair(RepairArguments),
     /// Compare the layouts on TPC-H data that is made here; needs no network
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
@@ -70,6 +73,13 @@ The same facts are in the tables taut.tables, taut.blocks, taut.columns and taut
 
 const VERIFY_EXAMPLES: &str = "Example:
   taut verify shop.taut   ends with status 1 when anything is damaged";
+
+const REPAIR_EXAMPLES: &str = "Example:
+  taut repair shop.taut salvaged.taut   ends with status 1 when anything is lost
+
+Nothing is written to the damaged database, which need not open: a log file or a block file may be damaged or missing. No
+process may have it open. The new one keeps all that can be read: tables and views, rows of whole blocks, whole segments of
+damaged ones, and commits in the log up to the first damage. What is lost of each table is printed.";
 
 const DEMO_EXAMPLES: &str = "Examples:
   taut demo                                  6 million rows in four layouts, then the 22 queries of TPC-H
@@ -197,6 +207,17 @@ pub struct VerifyArguments {
     /// Directory of the database
     #[arg(value_name = "DB")]
     pub database: PathBuf,
+}
+
+/// Arguments of `taut repair`.
+#[derive(Debug, Args)]
+pub struct RepairArguments {
+    /// Directory of the damaged database
+    #[arg(value_name = "DATABASE")]
+    pub database: PathBuf,
+    /// Directory of the new database, empty or not there yet
+    #[arg(value_name = "NEW_DATABASE")]
+    pub new_database: PathBuf,
 }
 
 /// Arguments of `taut demo`.

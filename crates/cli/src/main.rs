@@ -17,6 +17,7 @@ mod load;
 mod options;
 mod output;
 mod progress;
+mod repair;
 mod shell;
 mod sql;
 mod statement_splitter;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Load(arguments) => load::run(arguments, output),
         Command::Inspect(arguments) => inspect::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),
+        Command::Repair(arguments) => repair::run(arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
     };
     match result {

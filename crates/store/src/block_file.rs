@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -56,7 +57,8 @@ impl BlockFile {
         let opened = match self.opened.get() {
             Some(opened) => opened,
             None => {
-                let block = Arc::new(self.read_header(counters)?);
+                let block = self.read_header(counters).map_err(|error| self.name_table(error))?;
+                let block = Arc::new(block);
                 self.opened.get_or_init(|| {
                     let sections = self.directory.cache.add(block.section_count());
                     Opened { block, sections }
@@ -85,14 +87,30 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
     }
 
+    /// Opens the block from its file, whose sections may lie beyond its end or be damaged.
+    pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
+        let counters = Arc::default();
+        self.directory.close_block(self.id());
+        let block = Arc::new(self.read_header_of(&counters, None)?);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
+    }
+
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
+        self.read_header_of(counters, Some(self.entry.file_bytes))
+    }
+
+    /// Reads the header of a file, whose length is checked if it is given.
+    fn read_header_of(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
-        let file = self.directory.open_block(id).map_err(|source| error("open", source))?;
+        let file = self.directory.open_block(id).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ReadError::Missing { path: path() },
+            _ => error("open", source).into(),
+        })?;
         let found = file.length().map_err(|source| error("measure", source))?;
-        if found != file_bytes {
-            return Err(ReadError::Length { path: path(), expected: file_bytes, found });
+        if let Some(expected) = file_length.filter(|expected| *expected != found) {
+            return Err(ReadError::Length { path: path(), expected, found });
         }
         let length = usize::try_from(header_bytes).map_err(|_| error("read", io::ErrorKind::FileTooLarge.into()))?;
         let mut header = MutableBuffer::from_len_zeroed(length);
@@ -120,6 +138,14 @@ impl BlockFile {
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// Adds to an error of a missing or damaged block which table it belongs to, and what can be done.
+    fn name_table(&self, error: ReadError) -> ReadError {
+        match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
+            Some(table) => ReadError::Table { table, error: Box::new(error) },
+            None => error,
+        }
     }
 
     /// Says whether the file goes when the last holder does: from when a block is replaced or dropped, and from
@@ -191,8 +217,18 @@ impl OpenBlock {
         &self.file
     }
 
-    /// Says where an error of the block lies: in which file, and from which byte on.
+    /// The path of its file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.file.directory.disk.path(&block_name(self.file.id()))
+    }
+
+    /// Says where an error of the block lies: in which file, from which byte on, and of which table.
     pub fn locate(&self, error: BlockError) -> ReadError {
+        self.file.name_table(self.locate_in_file(error))
+    }
+
+    /// Says where an error of the block lies: in which file, and from which byte on.
+    pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
         let (section, inside) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
                 (Some(*section), 0)
@@ -202,8 +238,7 @@ impl OpenBlock {
         };
         let section = section.and_then(|section| self.section_entry(section));
         let at = section.map(|section| section.offset.saturating_add(inside));
-        let path = self.file.directory.disk.path(&block_name(self.file.id()));
-        ReadError::Block { path, at, source: error }
+        ReadError::Block { path: self.path(), at, source: error }
     }
 
     /// The bytes between two places of the file, past all checks.

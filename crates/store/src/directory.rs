@@ -5,22 +5,23 @@
 //!   catalog.new                    the next catalog, while a checkpoint writes it
 //!   lock                           id of the process that last opened the database, which locks it and the directory
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
+//!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
 //!   log/0000000000000007.log       log file 7; those before the one that the catalog names do not count
 //!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
 //!   log/0000000000000008.log.new   the next log file, while it is begun
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::delta::UnitId;
 use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
-use crate::{BlockId, Cache, TableId};
+use crate::{BlockId, Cache, Catalog, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CATALOG_NEW: &str = "catalog.new";
@@ -32,6 +33,7 @@ pub(crate) const ROOT: &str = "";
 
 const BLOCK_SUFFIX: &str = ".block";
 const LOG_SUFFIX: &str = ".log";
+const CLOSED_LOG_SUFFIX: &str = ".closed.log";
 const DELTA_SUFFIX: &str = ".delta";
 
 /// The name of a block's file.
@@ -45,9 +47,14 @@ pub(crate) fn block_of(name: &str) -> Option<BlockId> {
     (block_name(block).strip_prefix(BLOCKS)?.strip_prefix('/')? == name).then_some(block)
 }
 
-/// The name of a log file.
+/// The name of a log file, until the next one is begun.
 pub(crate) fn log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{LOG_SUFFIX}")
+}
+
+/// The name of a log file after the next one was begun. It asserts that the next one exists.
+pub(crate) fn closed_log_name(number: u64) -> String {
+    format!("{LOG}/{number:016x}{CLOSED_LOG_SUFFIX}")
 }
 
 /// The name of a log file before it counts.
@@ -66,16 +73,27 @@ pub(crate) fn delta_of(name: &str) -> Option<u64> {
     (delta_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The number of a file directly in `log`, where the name is one that [`log_name`] gives.
+/// The number of a file directly in `log`, where the name is one that [`log_name`] or [`closed_log_name`] gives.
 pub(crate) fn log_of(name: &str) -> Option<u64> {
+    open_log_of(name).or_else(|| closed_log_of(name))
+}
+
+/// The number of a file directly in `log`, where the name is one that [`log_name`] gives.
+pub(crate) fn open_log_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(LOG_SUFFIX)?, 16).ok()?;
     (log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// The number of a file directly in `log`, where the name is one that [`closed_log_name`] gives.
+pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(CLOSED_LOG_SUFFIX)?, 16).ok()?;
+    (closed_log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
 /// Whether a file directly in `log` has a name of ours.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
-    log_of(finished).is_some() || delta_of(name).is_some()
+    open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some()
 }
 
 /// What block files share. The lock is held as long as any of them lives, for the last holder may remove files.
@@ -90,6 +108,10 @@ pub(crate) struct Directory {
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
+    /// Names of blocks that other files have.
+    taken: OnceLock<HashSet<BlockId>>,
+    /// The newest snapshot of the store, if there is one yet.
+    newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
 }
 
@@ -107,6 +129,8 @@ impl Directory {
             next_table: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
             next_definitions: AtomicU64::new(1),
+            taken: OnceLock::new(),
+            newest: OnceLock::new(),
             lock,
         }
     }
@@ -166,7 +190,29 @@ impl Directory {
 
     /// A number that no block has or had since the database was opened.
     pub fn allocate_block(&self) -> BlockId {
-        BlockId(self.next_block.fetch_add(1, Ordering::Relaxed))
+        loop {
+            let block = BlockId(self.next_block.fetch_add(1, Ordering::Relaxed));
+            if !self.taken.get().is_some_and(|taken| taken.contains(&block)) {
+                return block;
+            }
+        }
+    }
+
+    /// Reserves names of blocks that other files have, so that no new block replaces one of these.
+    pub fn reserve_names(&self, taken: HashSet<BlockId>) {
+        let _ = self.taken.set(taken);
+    }
+
+    /// Remembers where the newest snapshot is, to name tables in errors.
+    pub fn set_newest(&self, newest: &Arc<RwLock<Arc<Catalog>>>) {
+        let _ = self.newest.set(Arc::downgrade(newest));
+    }
+
+    /// The name of the table that a block belongs to now.
+    pub fn table_of(&self, block: BlockId) -> Option<String> {
+        let newest = Arc::clone(&self.newest.get()?.upgrade()?.read());
+        let table = newest.tables().find(|table| table.blocks.iter().any(|other| other.id() == block))?;
+        Some(table.name.clone())
     }
 
     /// The file of a block, opened now or kept open from before.
@@ -224,6 +270,11 @@ mod tests {
         assert_eq!(log_name(42), "log/000000000000002a.log");
         assert_eq!(log_of("000000000000002a.log"), Some(42));
         assert_eq!(log_of("ffffffffffffffff.log"), Some(u64::MAX));
+        assert_eq!(
+            (log_of("000000000000002a.closed.log"), closed_log_name(42)),
+            (Some(42), "log/000000000000002a.closed.log".into())
+        );
+        assert_eq!((closed_log_of("000000000000002a.log"), open_log_of("000000000000002a.closed.log")), (None, None));
         assert_eq!(delta_of(delta_name(42).strip_prefix("log/").unwrap()), Some(42));
         let new = new_log_name(42);
         for other in ["000000000000002A.log", "2a.log", "+00000000000002a.log", &new["log/".len()..], ""] {

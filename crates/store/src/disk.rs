@@ -76,6 +76,14 @@ pub trait Disk: Debug + Send + Sync {
     /// Whatever the file system answers.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>>;
 
+    /// Locks the database directory as [`Disk::lock`] does, without creating or writing anything.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; `Unsupported` where nothing can be locked without being written.
+    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The process that holds the lock, for messages. Returns `None` if it is not known.
     fn lock_holder(&self, _name: &str) -> Option<LockHolder> {
         None
@@ -161,7 +169,11 @@ impl Display for LockHolder {
 
 /// Reads a whole file. One that grows meanwhile is read as far as it was long at first.
 pub(crate) fn read_whole(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
-    let file = disk.open(name)?;
+    read_file(&*disk.open(name)?)
+}
+
+/// Reads an open file as [`read_whole`] does.
+pub(crate) fn read_file(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
     let length = usize::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| io::ErrorKind::OutOfMemory)?;

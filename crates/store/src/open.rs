@@ -30,8 +30,7 @@ use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table}
 pub struct OpenOptions {
     /// Whether a database is created where there is none: in a new directory, or in an empty one.
     pub create: bool,
-    /// Whether the database is only looked at: it may then miss block files, nothing is removed, and nothing can be
-    /// written.
+    /// Whether the database is only looked at: nothing is removed, and nothing can be written.
     pub inspect: bool,
     /// The most bytes of sections that are kept in memory; where it is not said, [`Cache::default_limit`].
     pub cache_bytes: Option<usize>,
@@ -55,6 +54,9 @@ pub struct Recovery {
     pub bytes: u64,
     /// A damaged end of the log, which does not count.
     pub cut: Option<CutLog>,
+    /// Block files that the catalog names and that do not exist. Their tables cannot be read where these would be needed;
+    /// all others can be used.
+    pub missing_blocks: Vec<MissingBlock>,
     /// Where the log goes on.
     start: Start,
 }
@@ -78,6 +80,22 @@ pub struct CutLog {
     pub bytes: u64,
 }
 
+/// A block file of a table that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingBlock {
+    /// The table.
+    pub table: String,
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl Display for MissingBlock {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { table, path } = self;
+        write!(formatter, "table {table:?} is damaged: block file {} is missing", path.display())
+    }
+}
+
 impl Display for CutLog {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let Self { path, at, bytes } = self;
@@ -90,6 +108,10 @@ impl Display for CutLog {
 }
 
 impl Recovery {
+    fn nothing() -> Self {
+        Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), start: Start::Nothing }
+    }
+
     /// Begins the log in which commits go on.
     pub(crate) fn begin_log(&self, directory: &Directory, catalog: &Catalog) -> Result<Log, CommitError> {
         let disk = Arc::clone(&directory.disk);
@@ -105,7 +127,7 @@ impl Recovery {
 }
 
 /// The number of the first log file.
-const FIRST_LOG: u64 = 1;
+pub(crate) const FIRST_LOG: u64 = 1;
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
     let create = options.create && !options.inspect;
@@ -128,26 +150,26 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         create_blocks(&directory)?;
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
-        let recovery = Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing };
+        let recovery = Recovery::nothing();
         return Ok(Opened { directory, catalog, recovery, log });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
     let catalog = build(file, &directory);
-    let (catalog, recovery) = match first {
-        None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing }),
+    let (catalog, mut recovery) = match first {
+        None => (catalog, Recovery::nothing()),
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
+    recovery.missing_blocks = missing_blocks(&directory, &catalog)?;
     let mut log = None;
     if !options.inspect {
-        check_blocks(&directory, &catalog)?;
         if recovery.commits > 0 {
             // Before anything is removed that only an earlier state needs: what a killed process wrote may not be durable.
             let begun = recovery.begin_log(&directory, &catalog);
             log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
-        tidy(&directory, &catalog, first)?;
+        tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty())?;
     }
     Ok(Opened { directory, catalog, recovery, log })
 }
@@ -182,13 +204,16 @@ fn replay(
     })?;
     let cut = end.cut.clone().map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes });
     let catalog = edit.into_catalog();
-    Ok((catalog, Recovery { commits, bytes: read, cut, start: Start::After(end) }))
+    Ok((catalog, Recovery { commits, bytes: read, cut, missing_blocks: Vec::new(), start: Start::After(end) }))
 }
 
 /// The file with rows that are in no block, whose bytes the catalog knows.
 pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> Result<Vec<u8>, OpenError> {
     let name = delta_name(number);
-    let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
+    let bytes = read_whole(disk, &name).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::MissingDelta { path: disk.path(&name) },
+        _ => file_error(disk, "read", &name, source).into(),
+    })?;
     let corrupt = |at, expected| OpenError::Corrupt { path: disk.path(&name), at, expected };
     if bytes.len() as u64 != expected.bytes {
         let at = expected.bytes.min(bytes.len() as u64);
@@ -202,7 +227,7 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
 }
 
 /// Makes the changes in some bytes; an error tells where in them, and what should be there.
-fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
+pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
     for change in record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))? {
         let next_numbers = change.next_numbers();
         let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
@@ -249,14 +274,14 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     if entries.iter().any(|entry| entry.name == CATALOG) {
         return Ok(true);
     }
-    // An interrupted creation may have left these. Blocks without a catalog are no such leftover.
+    // An interrupted creation may have left these. Blocks and commits without a catalog are no such leftover.
     let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
-        None if entries.iter().any(|entry| entry.name == BLOCKS) => {
-            list(disk, BLOCKS)?.first().map(|entry| format!("{BLOCKS}/{}", entry.name))
-        }
-        None => None,
+        None => match list(disk, BLOCKS)?.first() {
+            Some(entry) => Some(format!("{BLOCKS}/{}", entry.name)),
+            None => log::find_commits(disk, FIRST_LOG)?,
+        },
     };
     match found {
         Some(found) => Err(OpenError::Foreign { path, found }),
@@ -270,7 +295,7 @@ fn create_blocks(directory: &Directory) -> Result<(), FileError> {
 }
 
 /// Builds the catalog of a file that was checked.
-fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
+pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();
@@ -309,32 +334,33 @@ fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
     Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| block_of(&entry.name)).collect())
 }
 
-/// Refuses a database that misses blocks.
-fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
-    let disk = &*directory.disk;
+/// The block files that the catalog names and that do not exist.
+fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<MissingBlock>, FileError> {
     let present = block_files(directory)?;
-    let missing = |table: &Arc<Table>| -> Vec<_> {
+    let of_table = |table: &Arc<Table>| -> Vec<MissingBlock> {
         let absent = table.blocks.iter().map(|block| block.id()).filter(|block| !present.contains(block));
-        absent.map(|block| disk.path(&block_name(block))).collect()
+        let missing = |block| MissingBlock { table: table.name.clone(), path: directory.disk.path(&block_name(block)) };
+        absent.map(missing).collect()
     };
-    let mut tables = catalog.tables().map(|table| (table, missing(table))).filter(|(_, files)| !files.is_empty());
-    if let Some((table, mut files)) = tables.next() {
-        files.extend(tables.flat_map(|(_, files)| files));
-        return Err(OpenError::MissingBlocks { table: table.name.clone(), files });
-    }
-    Ok(())
+    Ok(catalog.tables().flat_map(of_table).collect())
 }
 
-/// Removes what an interrupted load, commit or checkpoint left behind.
-fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>) -> Result<(), OpenError> {
+/// Removes what an interrupted load, commit or checkpoint left behind. Block files that no table has stay unless `is_whole`:
+/// while some of the database's are missing, one of them may be among the others under a wrong name.
+fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>, is_whole: bool) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     create_blocks(directory)?;
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
-    for block in block_files(directory)?.difference(&named) {
-        remove(directory, &block_name(*block))?;
+    let unnamed: HashSet<BlockId> = block_files(directory)?.difference(&named).copied().collect();
+    if is_whole {
+        for block in unnamed {
+            remove(directory, &block_name(block))?;
+        }
+    } else {
+        directory.reserve_names(unnamed);
     }
     let has_new_catalog = list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG_NEW);
     if has_new_catalog {

@@ -33,7 +33,7 @@ use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
 use crate::open::{OpenOptions, Opened, Recovery, open};
-use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
+use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
 /// What is certain of a commit when it returns. A commit that adds, replaces or removes blocks is always `Full`.
@@ -59,7 +59,7 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub directory: Arc<Directory>,
-    snapshot: RwLock<Arc<Catalog>>,
+    snapshot: Arc<RwLock<Arc<Catalog>>>,
     pub commits: Mutex<Commits>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
@@ -129,9 +129,11 @@ impl Store {
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
         };
+        let snapshot = Arc::new(RwLock::new(newest));
+        directory.set_newest(&snapshot);
         let inner = Inner {
             directory,
-            snapshot: RwLock::new(newest),
+            snapshot,
             commits: Mutex::new(commits),
             checkpoints: Mutex::default(),
             locks: Locks::default(),
@@ -180,19 +182,18 @@ impl Store {
         if self.inner.is_read_only {
             return Err(WriteError::ReadOnly);
         }
+        loop {
+            match self.write_block_as(self.inner.directory.allocate_block(), image, design) {
+                // A directory has the name that the block would have had.
+                Err(WriteError::File { source, .. }) if source.source.kind() == io::ErrorKind::IsADirectory => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn write_block_as(&self, id: BlockId, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         let directory = &self.inner.directory;
-        let id = directory.allocate_block();
-        let entry = BlockEntry {
-            id,
-            file_bytes: image.bytes(),
-            header_bytes: image.header.len() as u64,
-            header_checksum: checksum(&image.header),
-            rows: image.rows,
-            plain_bytes: image.plain_bytes,
-            segments: image.segments,
-            layout: design.layout.name().into(),
-            lead: Lead::of(design, &image.statistics),
-        };
+        let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
         file.remove_on_drop(true);
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
@@ -401,6 +402,21 @@ impl Drop for Inner {
             // Else the log is replayed when the database is opened again.
             let _ = self.close();
         }
+    }
+}
+
+/// What the catalog knows of a block.
+pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) -> BlockEntry {
+    BlockEntry {
+        id,
+        file_bytes: image.bytes(),
+        header_bytes: image.header.len() as u64,
+        header_checksum: checksum(&image.header),
+        rows: image.rows,
+        plain_bytes: image.plain_bytes,
+        segments: image.segments,
+        layout: design.layout.name().into(),
+        lead: Lead::of(design, &image.statistics),
     }
 }
 

@@ -212,14 +212,27 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
     }
 }
 
+/// Reads all bytes of a block file and checks them against each other, past all that is in memory.
+///
+/// # Errors
+/// At the first thing that is wrong.
+pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
+    let open = file.open_uncached()?;
+    open.block().check(&open).map_err(|error| open.locate_in_file(error))?;
+    match find_padding(&open)? {
+        Some((at, found)) => Err(ReadError::Padding { path: open.path(), at, found }),
+        None => Ok(()),
+    }
+}
+
 /// Checks a block, and adds up the nulls of each column.
 fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<OpenBlock, Problem> {
     let open = file.open_uncached().map_err(|error| match error {
-        ReadError::File(error) if error.source.kind() == std::io::ErrorKind::NotFound => Problem::Missing,
+        ReadError::Missing { .. } => Problem::Missing,
         error => Problem::Block(error),
     })?;
     let block = open.block();
-    let damaged = |error| Problem::Block(open.locate(error));
+    let damaged = |error| Problem::Block(open.locate_in_file(error));
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
     let (schema, design) = block.description(&open).map_err(damaged)?;
@@ -249,7 +262,7 @@ fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), 
         let rows = block.segment_rows(segment);
         let mut reader = block.open_segment(open, segment);
         let arrays = reader.project(&Selection::All(rows), 0..rows, &[column], &mut ScanReport::default());
-        let arrays = arrays.map_err(|error| Problem::Block(open.locate(error)))?;
+        let arrays = arrays.map_err(|error| Problem::Block(open.locate_in_file(error)))?;
         let found = arrays.first().map(|array| partitions.partitioning.of_rows(array, logical)).unwrap_or_default();
         if let Some(row) = found.iter().position(|found| *found != expected) {
             let row_of_block = block.segment_start(segment) + row as u64;
@@ -261,16 +274,24 @@ fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), 
 
 /// Whether all bytes that belong to no section are zero. No checksum covers them, and nobody reads them.
 fn check_padding(open: &OpenBlock) -> Result<(), Problem> {
+    match find_padding(open).map_err(Problem::File)? {
+        Some((at, found)) => Err(Problem::Padding { at, found }),
+        None => Ok(()),
+    }
+}
+
+/// The first byte that belongs to no section and is not zero.
+fn find_padding(open: &OpenBlock) -> Result<Option<(u64, u8)>, FileError> {
     let block = open.block();
     for index in 0..block.section_count() {
         let section = block.section(index);
         let end = section.offset + section.length;
         let next =
             if index + 1 < block.section_count() { block.section(index + 1).offset } else { block.file_length() };
-        let bytes = open.read_raw(end..next).map_err(Problem::File)?;
+        let bytes = open.read_raw(end..next)?;
         if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
-            return Err(Problem::Padding { at: end + at as u64, found: bytes[at] });
+            return Ok(Some((end + at as u64, bytes[at])));
         }
     }
-    Ok(())
+    Ok(None)
 }

@@ -16,8 +16,8 @@ use common::{
     Contents, Failure, append, assert_tidy, change_in, contents, create_table, design, everything, image,
     named_rows_of, open, schema, write,
 };
-use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{CommitError, RowOrder, Store, Synchronous, Table, UnitId};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::{CommitError, OpenError, RowOrder, Store, Synchronous, Table, UnitId};
 use taut_testkit::{Random, from_environment};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
@@ -131,6 +131,13 @@ struct History {
     states: Vec<(u64, Contents)>,
     /// Changes of the disk by all steps.
     changes: u64,
+    /// Which of them belong to going on in another log file.
+    switches: Vec<u64>,
+}
+
+/// Whether a change of the disk belongs to going on in another log file, by its operation and name.
+fn is_of_switch(change: &str) -> bool {
+    change.contains(".log.new") || change.ends_with("sync log") || change.starts_with("rename log/")
 }
 
 impl History {
@@ -143,8 +150,9 @@ impl History {
             states.push((store.snapshot().version(), contents(&store).unwrap()));
         }
         drop(store);
-        let changes = disk.changes().len() as u64;
-        Self { seed, synchronous, states, changes }
+        let changes = disk.changes();
+        let switches = (0..).zip(&changes).filter(|(_, change)| is_of_switch(change)).map(|(at, _)| at).collect();
+        Self { seed, synchronous, states, changes: changes.len() as u64, switches }
     }
 
     /// Runs the steps until the machine stops; how many were acknowledged.
@@ -212,6 +220,54 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &Si
             test(&history, &disk, acknowledged, &context);
         }
     }
+}
+
+/// The machine stops at each change of going on in another log file. Then the database opens, and where one of its log
+/// files is gone as well, either that is noticed, or nothing that was acknowledged was in it.
+#[test]
+fn a_crash_between_two_log_files_opens_and_a_missing_file_is_noticed() {
+    let (wanted, mut points, mut noticed, mut harmless) = (crash_points(), 0, 0, 0);
+    for seed in 0.. {
+        if points >= wanted {
+            println!("{points} crash points at log switches in runs of the seeds 0 to {}", seed - 1);
+            println!("{noticed} missing log files were noticed, {harmless} held no acknowledged commit");
+            break;
+        }
+        let history = History::new(seed, Synchronous::Full);
+        for at in &history.switches {
+            points += 1;
+            let disk = SimulatedDisk::new();
+            let acknowledged = history.run(&disk, *at);
+            let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().pop());
+            for loss in 0..=LOSSES {
+                let disk = if loss == 0 { disk.after_kill() } else { disk.after_power_loss(loss) };
+                let context = format!("{context}, loss {loss}");
+                let logs = disk.files().into_keys().filter(|name| name.ends_with(".log"));
+                for name in logs.collect::<Vec<_>>() {
+                    let without = disk.after_kill();
+                    without.remove(&name).unwrap();
+                    match open(&without) {
+                        Err(OpenError::MissingLog { .. }) => noticed += 1,
+                        Err(OpenError::Foreign { .. } | OpenError::Missing { .. }) if acknowledged == 0 => {
+                            harmless += 1
+                        }
+                        Err(error) => panic!("{context}, without {name}: {error}"),
+                        Ok(store) => {
+                            let least = history.states[acknowledged].0;
+                            assert!(
+                                store.snapshot().version() >= least,
+                                "{context}, without {name}: commits are missing"
+                            );
+                            harmless += 1;
+                        }
+                    }
+                }
+                let done = history.check(&disk, history.possible(acknowledged), &context);
+                history.check(&disk.after_power_loss(loss), done..=done, &format!("{context}, seen"));
+            }
+        }
+    }
+    assert!(noticed > points && harmless > 0, "{noticed} {harmless}");
 }
 
 #[test]

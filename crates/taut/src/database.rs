@@ -208,9 +208,17 @@ impl Database {
         Self::new(Store::open_on(disk, settings.for_store())?, settings)
     }
 
-    /// What was found wrong at the end of the log when the database was opened: commits behind it are lost.
+    /// What was found wrong when the database was opened: a damaged end of the log, whose commits are lost, and tables
+    /// with missing block files.
     pub fn recovery_notice(&self) -> Option<String> {
-        self.store.recovery().cut.as_ref().map(ToString::to_string)
+        const MISSING_MAX: usize = 3;
+        let recovery = self.store.recovery();
+        let mut notices: Vec<String> = recovery.cut.iter().map(ToString::to_string).collect();
+        notices.extend(recovery.missing_blocks.iter().take(MISSING_MAX).map(ToString::to_string));
+        if let Some(more @ 1..) = recovery.missing_blocks.len().checked_sub(MISSING_MAX) {
+            notices.push(format!("{more} more block files are missing"));
+        }
+        (!notices.is_empty()).then(|| notices.join("; "))
     }
 
     /// Opens a database like [`Database::open_with`], or gives the one that this process has opened by this function and

@@ -52,7 +52,9 @@ impl Error {
         match &self.0 {
             Kind::Query(error) => error.sqlstate(),
             Kind::Open(OpenError::Locked { .. }) => "55006",
-            Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingBlocks { .. }) => "XX001",
+            Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. }) => {
+                "XX001"
+            }
             Kind::Open(OpenError::Missing { .. } | OpenError::Foreign { .. } | OpenError::Empty { .. }) => "3D000",
             Kind::Open(_) => "58030",
             Kind::Threads(_) => "53000",

@@ -88,6 +88,29 @@ impl Disk for FileDisk {
         Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process })))
     }
 
+    fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let directory = match lock_directory(&self.root)? {
+            DirectoryLock::Locked(directory) => Some(directory),
+            DirectoryLock::Held => return Ok(None),
+            DirectoryLock::Unsupported => None,
+        };
+        let path = self.path(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            // Nobody has it open who locks this file alone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Some(Box::new(DirectoryOnly(directory))));
+            }
+            Err(error) => return Err(error),
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process: std::process::id() })))
+    }
+
     fn lock_holder(&self, name: &str) -> Option<LockHolder> {
         let process = process_with_lock(&self.root).or_else(|| process_with_lock(&self.path(name)));
         let process = process.or_else(|| fs::read_to_string(self.path(name)).ok()?.trim().parse().ok())?;
@@ -102,6 +125,12 @@ impl Disk for FileDisk {
 
 /// Thousands of small commits share the sync of one new length, and a reader has few zeros to look through.
 const EXTENSION_STEP: u64 = 1 << 20;
+
+/// The lock of a directory without a lock file, held until it is closed.
+#[derive(Debug)]
+struct DirectoryOnly(#[expect(dead_code, reason = "closing it unlocks it")] Option<File>);
+
+impl Lock for DirectoryOnly {}
 
 /// The locks of one opened database.
 #[derive(Debug)]

@@ -76,6 +76,10 @@ impl Disk for MemoryDisk {
         Ok(Some(Box::new(NoLock)))
     }
 
+    fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        self.lock(name)
+    }
+
     fn extension_step(&self) -> u64 {
         0
     }

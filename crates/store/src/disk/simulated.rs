@@ -143,6 +143,9 @@ impl Disk for SimulatedDisk {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
         let mut state = self.state.lock();
+        if state.names.get(name) == Some(&Node::Directory) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         let file = state.files.len();
         state.files.push(Content::default());
         state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
@@ -216,6 +219,15 @@ impl Disk for SimulatedDisk {
             state.files.push(Content::default());
             state.change_name("create", NameChange::Set(name.to_owned(), node))?;
         }
+        if std::mem::replace(&mut state.locked, true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimulatedLock(self.clone()))))
+    }
+
+    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut state = self.state.lock();
+        state.check_power()?;
         if std::mem::replace(&mut state.locked, true) {
             return Ok(None);
         }
