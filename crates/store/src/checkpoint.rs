@@ -80,7 +80,7 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     let delta = if changes.is_empty() {
         None
     } else {
-        let bytes = record::to_bytes(&changes, catalog)?;
+        let bytes = record::to_bytes(&changes, catalog, None)?;
         let name = delta_name(number);
         write_file(directory, &name, |to| to.write_all(&bytes))?;
         directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))?;

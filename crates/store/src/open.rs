@@ -55,6 +55,8 @@ pub struct Recovery {
     pub bytes: u64,
     /// A damaged end of the log, which does not count.
     pub cut: Option<CutLog>,
+    /// The time of the last commit that was made again, in microseconds since 1970 in UTC, if it is known.
+    pub last_time: Option<i64>,
     /// Where the log goes on.
     start: Start,
 }
@@ -105,7 +107,7 @@ impl Recovery {
 }
 
 /// The number of the first log file.
-const FIRST_LOG: u64 = 1;
+pub(crate) const FIRST_LOG: u64 = 1;
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
     let create = options.create && !options.inspect;
@@ -128,7 +130,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         create_blocks(&directory)?;
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
-        let recovery = Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing };
+        let recovery = Recovery { commits: 0, bytes: 0, cut: None, last_time: None, start: Start::Nothing };
         return Ok(Opened { directory, catalog, recovery, log });
     };
     let file = read_catalog(&*disk, &bytes)?;
@@ -136,7 +138,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let (first, delta) = (file.log, file.delta);
     let catalog = build(file, &directory);
     let (catalog, recovery) = match first {
-        None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing }),
+        None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, last_time: None, start: Start::Nothing }),
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
     let mut log = None;
@@ -167,14 +169,15 @@ fn replay(
             |(at, expected): (u64, String)| OpenError::Corrupt { path: disk.path(&delta_name(first)), at, expected };
         apply(&mut edit, &bytes).map_err(corrupt)?;
     }
-    let (mut commits, mut read) = (0, 0);
+    let (mut commits, mut read, mut last_time) = (0, 0, None);
     let end = log::replay(disk, catalog.database, first, Some(catalog.version), &mut |record| {
         let corrupt = |(at, expected): (u64, String)| OpenError::Corrupt {
             path: record.path.to_owned(),
             at: record.payload_at() + at,
             expected,
         };
-        apply(&mut edit, record.payload).map_err(corrupt)?;
+        let time = apply(&mut edit, record.payload).map_err(corrupt)?;
+        last_time = time.or(last_time);
         edit.set_version(record.sequence);
         commits += 1;
         read += record.payload.len() as u64;
@@ -182,7 +185,7 @@ fn replay(
     })?;
     let cut = end.cut.clone().map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes });
     let catalog = edit.into_catalog();
-    Ok((catalog, Recovery { commits, bytes: read, cut, start: Start::After(end) }))
+    Ok((catalog, Recovery { commits, bytes: read, cut, last_time, start: Start::After(end) }))
 }
 
 /// The file with rows that are in no block, whose bytes the catalog knows.
@@ -201,15 +204,17 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
     Ok(bytes)
 }
 
-/// Makes the changes in some bytes; an error tells where in them, and what should be there.
-fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
-    for change in record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))? {
+/// Makes the changes in some bytes, and returns the time of their commit. An error has the place in the bytes, and what
+/// should be there.
+pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
+    let parsed = record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))?;
+    for change in parsed.changes {
         let next_numbers = change.next_numbers();
         let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
         edit.redo(&change).map_err(|error| (0, format!("a change that can be made: {error}")))?;
         edit.directory().reserve(next_numbers);
     }
-    Ok(())
+    Ok(parsed.time)
 }
 
 /// The content of the catalog's file.
@@ -237,7 +242,7 @@ pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, s
 }
 
 /// Whether the directory exists. It is an error when it is not one in which a database is or may be created.
-fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
+pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {
         Ok(entries) => entries,
@@ -265,12 +270,12 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     }
 }
 
-fn create_blocks(directory: &Directory) -> Result<(), FileError> {
+pub(crate) fn create_blocks(directory: &Directory) -> Result<(), FileError> {
     directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))
 }
 
 /// Builds the catalog of a file that was checked.
-fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
+pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();

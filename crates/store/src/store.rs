@@ -19,6 +19,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
@@ -81,6 +82,8 @@ pub(crate) struct Commits {
     uncertain: Vec<Arc<BlockFile>>,
     /// Bytes of log that the next checkpoint takes away, from when the database was opened.
     pub replayed_bytes: u64,
+    /// The time of the last commit or backup, in microseconds since 1970 in UTC.
+    pub last_time: i64,
 }
 
 /// A commit that is in the log, but not durable yet.
@@ -89,6 +92,17 @@ struct Pending {
     catalog: Arc<Catalog>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
+}
+
+impl Commits {
+    /// The time of a commit that happens now. Each is later than the one before, also where the clock is set back, so
+    /// that a time leads to one commit.
+    pub fn next_time(&mut self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        self.last_time = now.max(self.last_time.saturating_add(1));
+        self.last_time
+    }
 }
 
 impl Pending {
@@ -128,6 +142,7 @@ impl Store {
             log: log.map(Arc::new),
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
+            last_time: recovery.last_time.unwrap_or(i64::MIN),
         };
         let inner = Inner {
             directory,
@@ -283,7 +298,7 @@ impl Store {
         has_blocks: bool,
     ) -> Result<(Arc<Log>, Position), CommitError> {
         let directory = &*self.inner.directory;
-        let bytes = record::to_bytes(changes, after)?;
+        let bytes = record::to_bytes(changes, after, Some(commits.next_time()))?;
         if has_blocks {
             directory.disk.sync_directory(BLOCKS).map_err(|source| directory.error("sync", BLOCKS, source))?;
         }
