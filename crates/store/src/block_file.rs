@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -202,8 +203,12 @@ impl OpenBlock {
         };
         let section = section.and_then(|section| self.section_entry(section));
         let at = section.map(|section| section.offset.saturating_add(inside));
-        let path = self.file.directory.disk.path(&block_name(self.file.id()));
-        ReadError::Block { path, at, source: error }
+        ReadError::Block { path: self.path(), at, source: error }
+    }
+
+    /// Where its file is, for messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.file.directory.disk.path(&block_name(self.file.id()))
     }
 
     /// The bytes between two places of the file, past all checks.

@@ -17,6 +17,7 @@
 //! assert_eq!(store.snapshot().table("numbers").unwrap().rows(), 0);
 //! ```
 
+pub mod backup;
 mod block_file;
 mod cache;
 mod catalog;
@@ -31,6 +32,7 @@ mod locks;
 mod log;
 mod moves;
 mod open;
+mod retention;
 mod store;
 mod transaction;
 mod verify;

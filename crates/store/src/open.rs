@@ -23,6 +23,7 @@ use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
 use crate::moves::MovesSince;
+use crate::retention::Retention;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// How a database is opened.
@@ -44,6 +45,8 @@ pub(crate) struct Opened {
     pub recovery: Recovery,
     /// The log in which commits go on, if it is begun.
     pub log: Option<Log>,
+    /// What stays for the next backup.
+    pub retention: Option<Retention>,
 }
 
 /// What was found in the log when a database was opened.
@@ -131,7 +134,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
         let recovery = Recovery { commits: 0, bytes: 0, cut: None, last_time: None, start: Start::Nothing };
-        return Ok(Opened { directory, catalog, recovery, log });
+        return Ok(Opened { directory, catalog, recovery, log, retention: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
@@ -141,7 +144,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, last_time: None, start: Start::Nothing }),
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
-    let mut log = None;
+    let (mut log, mut retention) = (None, None);
     if !options.inspect {
         check_blocks(&directory, &catalog)?;
         if recovery.commits > 0 {
@@ -149,9 +152,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
             let begun = recovery.begin_log(&directory, &catalog);
             log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
-        tidy(&directory, &catalog, first)?;
+        retention = Retention::read(&directory, &catalog)?;
+        tidy(&directory, &catalog, first, retention.as_ref())?;
     }
-    Ok(Opened { directory, catalog, recovery, log })
+    Ok(Opened { directory, catalog, recovery, log, retention })
 }
 
 /// Makes the changes again that are in the delta and in the log.
@@ -331,13 +335,19 @@ fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenErro
 }
 
 /// Removes what an interrupted load, commit or checkpoint left behind.
-fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>) -> Result<(), OpenError> {
+fn tidy(
+    directory: &Directory,
+    catalog: &Catalog,
+    log: Option<u64>,
+    retention: Option<&Retention>,
+) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     create_blocks(directory)?;
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
-    let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
+    let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
+    let named: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
     for block in block_files(directory)?.difference(&named) {
         remove(directory, &block_name(*block))?;
     }
@@ -346,7 +356,7 @@ fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>) -> Result<()
         remove(directory, CATALOG_NEW)?;
     }
     if let Some(log) = log {
-        remove_before(directory, log)?;
+        remove_before(directory, log, retention.map(|retention| retention.file.from))?;
     }
     Ok(())
 }

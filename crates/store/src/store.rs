@@ -33,7 +33,8 @@ use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
-use crate::open::{OpenOptions, Opened, Recovery, open};
+use crate::open::{OpenOptions, Opened, Recovery, file_error, open};
+use crate::retention::Retention;
 use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
@@ -64,6 +65,8 @@ pub(crate) struct Inner {
     pub commits: Mutex<Commits>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
+    /// Held while a backup is taken.
+    pub backups: Mutex<()>,
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
@@ -84,6 +87,8 @@ pub(crate) struct Commits {
     pub replayed_bytes: u64,
     /// The time of the last commit or backup, in microseconds since 1970 in UTC.
     pub last_time: i64,
+    /// What stays for the next backup.
+    pub retention: Option<Retention>,
 }
 
 /// A commit that is in the log, but not durable yet.
@@ -134,7 +139,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let Opened { directory, catalog, recovery, log } = open(disk, options)?;
+        let Opened { directory, catalog, recovery, log, retention } = open(disk, options)?;
         let newest = Arc::new(catalog);
         let commits = Commits {
             newest: Arc::clone(&newest),
@@ -143,12 +148,14 @@ impl Store {
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
             last_time: recovery.last_time.unwrap_or(i64::MIN),
+            retention,
         };
         let inner = Inner {
             directory,
             snapshot: RwLock::new(newest),
             commits: Mutex::new(commits),
             checkpoints: Mutex::default(),
+            backups: Mutex::default(),
             locks: Locks::default(),
             recovery,
             is_read_only: options.inspect,
@@ -397,7 +404,14 @@ impl Inner {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
             first.added.iter().for_each(|block| block.remove_on_drop(false));
-            first.removed.iter().for_each(|block| block.remove_on_drop(true));
+            for block in &first.removed {
+                match &mut commits.retention {
+                    Some(retention) if retention.needs(block.id()) => {
+                        retention.blocks.push((first.catalog.version, Arc::clone(block)));
+                    }
+                    _ => block.remove_on_drop(true),
+                }
+            }
             published.push(first);
         }
         if let Some(last) = published.last() {
@@ -425,14 +439,25 @@ pub(crate) fn write_file(
     name: &str,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    write_file_on(&*directory.disk, name, content)
+}
+
+/// Creates a file of a disk with what `content` writes, and syncs it.
+pub(crate) fn write_file_on<T>(
+    disk: &dyn Disk,
+    name: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> Result<T, FileError> {
     const BUFFER_BYTES: usize = 1 << 20;
-    let mut file = directory.disk.create(name).map_err(|source| directory.error("create", name, source))?;
+    let failed = |operation| move |source| file_error(disk, operation, name, source);
+    let mut file = disk.create(name).map_err(failed("create"))?;
     let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, Written(&mut *file));
-    let written = content(&mut buffered).and_then(|()| buffered.flush());
+    let written = content(&mut buffered).and_then(|value| buffered.flush().map(|()| value));
     // What is still buffered after a failure must not be written by the drop.
     drop(buffered.into_parts());
-    written.map_err(|source| directory.error("write", name, source))?;
-    file.sync().map_err(|source| directory.error("sync", name, source))
+    let value = written.map_err(failed("write"))?;
+    file.sync().map_err(failed("sync"))?;
+    Ok(value)
 }
 
 /// A file of a disk, as a writer of the standard library.
