@@ -90,7 +90,7 @@ pub(super) struct BackupDirectory {
     /// The greatest number of a backup of which there is any file.
     last_number: u64,
     /// `None` for a directory that cannot be written, which can only be read.
-    _lock: Option<Box<dyn Lock>>,
+    lock: Option<Box<dyn Lock>>,
 }
 
 impl BackupDirectory {
@@ -121,27 +121,42 @@ impl BackupDirectory {
             Err(BackupError::File(error)) if is_not_writable(&error.source) => None,
             result => Some(result?),
         };
-        Self::read(disk, lock)
+        let directory = Self::read(disk, lock)?;
+        if directory.lock.is_some() && directory.last_number > 0 {
+            // What a killed process completed may not be durable, and what was seen stays.
+            directory.sync(BACKUPS)?;
+        }
+        Ok(directory)
     }
 
     fn read(disk: Arc<dyn Disk>, lock: Option<Box<dyn Lock>>) -> Result<Self, BackupError> {
-        let (mut manifests, mut damaged, mut last_number) = (BTreeMap::new(), BTreeMap::new(), 0);
-        for entry in list(&*disk, BACKUPS)? {
+        let (manifests, damaged) = (BTreeMap::new(), BTreeMap::new());
+        let mut directory = Self { disk, manifests, damaged, last_number: 0, lock: lock };
+        directory.read_again()?;
+        Ok(directory)
+    }
+
+    /// Reads which backups there are.
+    pub fn read_again(&mut self) -> Result<(), BackupError> {
+        let disk = &*self.disk;
+        let (mut manifests, mut damaged) = (BTreeMap::new(), BTreeMap::new());
+        for entry in list(disk, BACKUPS)? {
             let Some((number, part)) = part_of(entry.name.strip_suffix(NEW_SUFFIX).unwrap_or(&entry.name)) else {
                 continue;
             };
-            last_number = last_number.max(number);
+            self.last_number = self.last_number.max(number);
             if part != Part::Manifest || entry.name.ends_with(NEW_SUFFIX) {
                 continue;
             }
             let name = part_name(number, part);
-            let bytes = read_whole(&*disk, &name).map_err(|source| file_error(&*disk, "read", &name, source))?;
+            let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
             match Manifest::parse(number, &bytes) {
                 Ok(manifest) => drop(manifests.insert(number, manifest)),
                 Err(expected) => drop(damaged.insert(number, expected)),
             }
         }
-        Ok(Self { disk, manifests, damaged, last_number, _lock: lock })
+        (self.manifests, self.damaged) = (manifests, damaged);
+        Ok(())
     }
 
     /// Where it is, for messages.
@@ -277,22 +292,25 @@ impl BackupDirectory {
             (Some(manifest), Part::Log) => manifest.log.is_some(),
             (Some(_), Part::Manifest | Part::Catalog) => true,
         };
-        for entry in list(&*self.disk, BACKUPS)? {
-            let name = format!("{BACKUPS}/{}", entry.name);
-            let is_new = entry.name.strip_suffix(NEW_SUFFIX).is_some_and(|name| part_of(name).is_some());
-            if is_new || part_of(&entry.name).is_some_and(|(number, part)| !needed(number, part)) {
-                self.remove(&name)?;
-            }
-        }
         let blocks: HashSet<BlockKey> = self.blocks().into_keys().collect();
-        for entry in list(&*self.disk, BLOCKS)? {
-            let name = format!("{BLOCKS}/{}", entry.name);
-            let is_new = entry.name.strip_suffix(NEW_SUFFIX).is_some_and(|name| block_of(name).is_some());
-            if is_new || block_of(&entry.name).is_some_and(|block| !blocks.contains(&block)) {
-                self.remove(&name)?;
-            }
+        let is_part_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
+            Some(name) => part_of(name).is_some(),
+            None => part_of(name).is_some_and(|(number, part)| !needed(number, part)),
+        };
+        let is_block_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
+            Some(name) => block_of(name).is_some(),
+            None => block_of(name).is_some_and(|block| !blocks.contains(&block)),
+        };
+        let parts = list(&*self.disk, BACKUPS)?.into_iter().filter(|entry| is_part_left(&entry.name));
+        let mut left: Vec<String> = parts.map(|entry| format!("{BACKUPS}/{}", entry.name)).collect();
+        let of_blocks = list(&*self.disk, BLOCKS)?.into_iter().filter(|entry| is_block_left(&entry.name));
+        left.extend(of_blocks.map(|entry| format!("{BLOCKS}/{}", entry.name)));
+        if !left.is_empty() {
+            // A process that was killed may have removed a manifest. Until that is durable, it may come back, and needs
+            // its files then.
+            self.sync(BACKUPS)?;
         }
-        Ok(())
+        left.iter().try_for_each(|name| Ok(self.remove(name)?))
     }
 
     fn remove(&self, name: &str) -> Result<(), FileError> {

@@ -84,7 +84,7 @@ impl Store {
                     let _ = self.retain(None);
                 }
                 // Leftovers take room, which may be what is missing. The next backup removes them otherwise.
-                let _ = directory.tidy();
+                let _ = directory.read_again().and_then(|()| directory.tidy());
                 return Err(error);
             }
         };
