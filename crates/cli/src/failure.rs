@@ -30,6 +30,9 @@ pub enum Failure {
     /// The directory cannot be opened for a check.
     #[error("{}", with_causes(.0))]
     Open(#[from] taut_store::OpenError),
+    /// A backup or restore failed.
+    #[error("{}", with_causes(.0))]
+    Backup(#[from] taut_store::backup::BackupError),
     /// A statement failed.
     #[error("{message}")]
     Statement {

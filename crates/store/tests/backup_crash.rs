@@ -19,7 +19,7 @@ use taut_store::{OpenOptions, Store, Synchronous, verify};
 use taut_testkit::from_environment;
 
 /// Crash points of each test; more of them for nightly runs.
-const CRASH_POINTS: u64 = 150;
+const CRASH_POINTS: u64 = 100;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
 const LAST: RestoreOptions = RestoreOptions { backup: None, time: None };
@@ -290,7 +290,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
         }
     }
     println!("{points} faults, {failures} failures");
-    assert!(failures > 50, "{failures}");
+    assert!(failures > 30, "{failures}");
 }
 
 /// The steps of a life with backups in between: how many backups were acknowledged.
@@ -367,7 +367,7 @@ fn a_crash_of_the_database_loses_no_commit_from_the_backups() {
         }
     }
     println!("{points} crash points, each with 4 outcomes");
-    assert!(points > 200, "{points}");
+    assert!(points >= wanted, "{points}");
 }
 
 #[test]

@@ -15,12 +15,17 @@
 //! # Ok::<(), taut::Error>(())
 //! ```
 
+mod backup;
 mod database;
 mod error;
 mod external;
 mod rows;
 mod session;
 
+pub use backup::{
+    BackupInfo, BackupLog, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport, backups,
+    format_time, parse_time, restore,
+};
 pub use database::{Database, Settings};
 pub use error::Error;
 pub use external::ExternalTable;

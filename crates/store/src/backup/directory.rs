@@ -131,7 +131,7 @@ impl BackupDirectory {
 
     fn read(disk: Arc<dyn Disk>, lock: Option<Box<dyn Lock>>) -> Result<Self, BackupError> {
         let (manifests, damaged) = (BTreeMap::new(), BTreeMap::new());
-        let mut directory = Self { disk, manifests, damaged, last_number: 0, lock: lock };
+        let mut directory = Self { disk, manifests, damaged, last_number: 0, lock };
         directory.read_again()?;
         Ok(directory)
     }

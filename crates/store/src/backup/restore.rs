@@ -202,8 +202,9 @@ impl Backups {
             let Some((next, log)) = next.filter(continues).and_then(|next| Some((next, next.log.as_ref()?))) else {
                 // One between them may hold the commits.
                 let end = next.map_or(u64::MAX, |next| next.number);
-                if let Some((damaged, _)) = self.directory.damaged.range(before.number..end).next() {
-                    return Err(self.directory.damage_of(*damaged).unwrap_or(BackupError::Cancelled));
+                let mut damaged = self.directory.damaged.range(before.number..end);
+                if let Some(damage) = damaged.next().and_then(|(number, _)| self.directory.damage_of(*number)) {
+                    return Err(damage);
                 }
                 let (number, time) = (before.number, format_time(before.time));
                 let reason = match next {
@@ -216,9 +217,10 @@ impl Backups {
                 };
                 return Err(self.not_covered(until, reason));
             };
-            let mut is_past = false;
+            let (mut is_past, mut is_cancelled) = (false, false);
             read_commits(&self.directory, next.number, log, next.database, |sequence, payload| {
                 if let ControlFlow::Break(()) = progress(BackupProgress { done_bytes: 0, total_bytes: 0 }) {
+                    is_cancelled = true;
                     return Ok(false);
                 }
                 let time = crate::catalog::record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?.time;
@@ -236,8 +238,13 @@ impl Backups {
                 state.time = time.unwrap_or(state.time);
                 Ok(true)
             })?;
-            if !is_past && state.edit.catalog().version != next.commit {
+            if is_cancelled {
                 return Err(BackupError::Cancelled);
+            }
+            if !is_past && state.edit.catalog().version != next.commit {
+                let path = self.directory.disk.path(&part_name(next.number, Part::Log));
+                let expected = format!("the commits up to {}", next.commit);
+                return Err(BackupError::Damaged { path, table: None, expected });
             }
             if is_past || next.time > until {
                 break;
@@ -348,7 +355,8 @@ fn remove_leftovers(disk: &dyn Disk) {
     };
     for directory in [ROOT, BLOCKS, LOG] {
         for entry in list(disk, directory).unwrap_or_default() {
-            if !entry.is_directory && !(directory == ROOT && entry.name == LOCK) {
+            let is_lock = directory == ROOT && entry.name == LOCK;
+            if !entry.is_directory && !is_lock {
                 let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
                 let _ = remove(&name);
             }

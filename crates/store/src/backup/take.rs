@@ -50,7 +50,11 @@ impl Store {
         options: BackupOptions,
         progress: Progress<'_>,
     ) -> Result<BackupReport, BackupError> {
-        refuse_overlap(to.as_ref(), &self.path())?;
+        let database = self.path();
+        // One in memory has no directory.
+        if database.exists() {
+            refuse_overlap(to.as_ref(), &database)?;
+        }
         self.backup_to(Arc::new(FileDisk::new(to)), options, progress)
     }
 
@@ -179,6 +183,8 @@ impl Store {
             }
             None => {
                 drop(commits);
+                // It may have been written all the same.
+                let _ = Retention::remove(&self.inner.directory);
                 now.into_iter().flat_map(|now| now.blocks).for_each(|(_, block)| block.remove_on_drop(true));
             }
         }

@@ -12,7 +12,7 @@ pub fn format_time(micros: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}+00")
 }
 
-/// Reads a time: `YYYY-MM-DD`, then optionally `HH:MM[:SS[.ffffff]]` behind a space or `T`, then optionally an offset: `Z`,
+/// Reads a time: `YYYY-MM-DD`, then optionally `HH:MM[:SS[.fff...]]` behind a space or `T`, then optionally an offset: `Z`,
 /// `+HH`, `+HH:MM` or `+HHMM`. Without an offset it is UTC. Returns microseconds since 1970, `None` for anything else.
 pub fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
@@ -46,10 +46,11 @@ fn clock_of(text: &str) -> Option<i64> {
         _ => return None,
     };
     let (second, fraction) = second.split_once('.').map_or((second, ""), |(second, fraction)| (second, fraction));
-    if fraction.len() > 6 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+    if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let fraction: i64 = format!("{fraction:0<6}").parse().ok()?;
+    // What is less than a microsecond is left out.
+    let fraction: i64 = format!("{fraction:0<6}")[..6].parse().ok()?;
     let (hour, minute, second) = (digits(hour, 2)?, digits(minute, 2)?, digits(second, 2)?);
     let is_valid = hour < 24 && minute < 60 && second < 60;
     is_valid.then_some(((hour * 60 + minute) * 60 + second) * SECOND + fraction)
@@ -114,6 +115,7 @@ mod tests {
             assert_eq!(parse_time(text), Some(noon), "{text}");
         }
         assert_eq!(parse_time("2026-11-27"), Some(noon - DAY / 2));
+        assert_eq!(parse_time("2026-11-27T12:00:00.123456789Z"), Some(noon + 123_456));
         for text in [
             "",
             "2026-02-30",
@@ -122,7 +124,7 @@ mod tests {
             "2026-11-27x",
             "yesterday",
             "2026-11-27 1:00",
-            "2026-11-27 12:00:00.1234567",
+            "2026-11-27 12:00:00.1234567890",
             "2026-11-27 12:00+99",
         ] {
             assert_eq!(parse_time(text), None, "{text}");
