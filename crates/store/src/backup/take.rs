@@ -39,7 +39,7 @@ impl Store {
     /// Backs up the database to a directory, which is created if there is nothing at its path. Blocks that an earlier
     /// backup there has are not copied again. Readers, commits and checkpoints go on meanwhile.
     ///
-    /// `progress` is called again and again, and cancels the backup by breaking.
+    /// `progress` is called again and again, and cancels the backup by breaking. It must not use the store.
     ///
     /// # Errors
     /// If the directory holds something else, overlaps the database or cannot be written, or if the database is damaged.
@@ -438,6 +438,8 @@ impl Backup<'_> {
         let mut added = Added { names: named.collect(), blocks: Vec::new(), last: base.commit };
         let mut failure = None;
         let from = retained.file.from;
+        // A checkpoint would begin another log file and touch the one that is read here.
+        let no_checkpoint = self.store.inner.checkpoints.lock();
         let ((), file) = self.directory.write_part(number, Part::Log, |to| {
             write_head(to, catalog.database)?;
             if base.commit == catalog.version {
@@ -459,6 +461,7 @@ impl Backup<'_> {
             }
             Ok(())
         })?;
+        drop(no_checkpoint);
         if let Some(error) = failure {
             return Err(error);
         }
