@@ -415,6 +415,40 @@ fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
 }
 
 #[test]
+fn a_backup_by_a_reader_between_those_with_the_log_changes_nothing_for_them() {
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    back_up(&store, &backups, WITH_LOG).unwrap();
+    let mut times = Vec::new();
+    for number in 0..6 {
+        change_rows(&store, "t", &[number], &[]).unwrap();
+        append(&store, "t", vec![write(&store, &[number + 100], "row").unwrap()]).unwrap();
+        times.push((now(), contents(&store).unwrap()));
+        if number % 2 == 0 {
+            let options = OpenOptions { inspect: true, ..OpenOptions::default() };
+            let reader = Store::open_on(Arc::new(disk.after_kill()), options).unwrap();
+            assert!(matches!(back_up(&reader, &backups, WITH_LOG), Err(BackupError::ReadOnly)));
+            let report = back_up(&reader, &backups, WHOLE).unwrap();
+            let options = RestoreOptions { backup: Some(report.number), time: None };
+            assert_eq!(restored(&backups, options).unwrap().0, times.last().unwrap().1);
+        } else {
+            let report = back_up(&store, &backups, WITH_LOG).unwrap();
+            assert!(matches!(report.log, BackupLog::Continued { commits: 4, .. }), "{report:?}");
+        }
+    }
+    for (time, expected) in &times {
+        assert_eq!(restored(&backups, at(*time)).unwrap().0, *expected);
+    }
+    let last = back_up(&store, &backups, BackupOptions { log: true, keep: Some(3) }).unwrap();
+    assert_eq!((last.number, last.removed.len()), (8, 5));
+    let list = Backups::open_on(Arc::new(backups.clone())).unwrap().list();
+    let logs: Vec<_> = list.iter().map(|info| (info.number, info.log_since)).collect();
+    assert_eq!(logs, [(6, None), (7, None), (8, Some(7))]);
+    assert_eq!(restored(&backups, LAST).unwrap().0, times.last().unwrap().1);
+}
+
+#[test]
 fn a_log_that_was_removed_from_outside_begins_anew() {
     for victim in ["log", "block", "note", "copy"] {
         let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());

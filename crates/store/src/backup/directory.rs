@@ -18,7 +18,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_64;
 
 use super::error::BackupError;
-use super::manifest::{BlockKey, BlockSum, FileSum, Manifest};
+use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest};
 use crate::BlockId;
 use crate::disk::{Disk, Lock, read_whole};
 use crate::error::FileError;
@@ -249,19 +249,17 @@ impl BackupDirectory {
         self.sync(BACKUPS)
     }
 
-    /// Removes all backups but the last ones. The oldest that stays loses its log, which continues one that goes.
+    /// Removes all backups but the last ones. Logs that continue a backup that is gone go as well.
     pub fn keep_last(&mut self, count: usize) -> Result<Vec<u64>, BackupError> {
         let excess = self.manifests.len().saturating_sub(count);
         let removed: Vec<u64> = self.manifests.keys().copied().take(excess).collect();
-        let oldest = self.manifests.values().nth(excess);
-        let has_log = oldest.filter(|oldest| {
-            oldest
-                .log
-                .as_ref()
-                .is_some_and(|log| removed.contains(&log.base) || !self.manifests.contains_key(&log.base))
-        });
-        let without_log = has_log.map(|oldest| Manifest { log: None, ..oldest.clone() });
-        if removed.is_empty() && without_log.is_none() {
+        let is_kept = |number: &u64| self.manifests.keys().skip(excess).any(|kept| kept == number);
+        let kept = self.manifests.values().skip(excess);
+        let without_log: Vec<Manifest> = kept
+            .filter(|manifest| manifest.log.as_ref().is_some_and(|log| !is_kept(&log.base)))
+            .map(|manifest| Manifest { log: None, ..manifest.clone() })
+            .collect();
+        if removed.is_empty() && without_log.is_empty() {
             return Ok(removed);
         }
         if let Some(number) = self.damaged.keys().next() {
@@ -273,12 +271,32 @@ impl BackupDirectory {
             self.manifests.remove(number);
         }
         self.sync(BACKUPS)?;
-        if let Some(oldest) = without_log {
-            self.write_manifest(&oldest)?;
-            self.manifests.insert(oldest.number, oldest);
+        for manifest in without_log {
+            self.write_manifest(&manifest)?;
+            self.manifests.insert(manifest.number, manifest);
         }
         self.tidy()?;
         Ok(removed)
+    }
+
+    /// The backup with the commits after another one, if these were archived. There may be backups without a log between them.
+    pub fn continuation(&self, number: u64) -> Option<(&Manifest, &LogManifest)> {
+        let mut logs = self.manifests.values().filter_map(|manifest| Some((manifest, manifest.log.as_ref()?)));
+        logs.find(|(_, log)| log.base == number)
+    }
+
+    /// Whether commits were archived from a backup up to a time.
+    pub fn reaches(&self, manifest: &Manifest, time: i64) -> bool {
+        let mut before = manifest;
+        while before.time < time {
+            let Some((next, _)) = self.continuation(before.number) else { return false };
+            // A base is older than what continues it; anything else is damage.
+            if next.number <= before.number {
+                return false;
+            }
+            before = next;
+        }
+        true
     }
 
     /// Removes files that no backup needs, unless a damaged manifest may need them.

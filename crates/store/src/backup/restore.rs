@@ -108,8 +108,10 @@ impl Backups {
             },
             (Some(_), None) => Err(BackupError::NoBackups { path: self.path() }),
             (Some(time), Some(_)) => {
-                let base = manifests.values().rev().find(|manifest| manifest.time <= time);
-                base.ok_or_else(|| self.not_covered(time, "the first backup was taken later".to_owned()))
+                let earlier = || manifests.values().rev().filter(|manifest| manifest.time <= time);
+                let base = earlier().find(|manifest| self.directory.reaches(manifest, time));
+                base.or_else(|| earlier().next())
+                    .ok_or_else(|| self.not_covered(time, "the first backup was taken later".to_owned()))
             }
         }
     }
@@ -198,8 +200,9 @@ impl Backups {
         let mut before = base;
         while before.time < until {
             let next = self.directory.manifests.values().find(|next| next.number > before.number);
-            let continues = |next: &&Manifest| next.log.as_ref().is_some_and(|log| log.base == before.number);
-            let Some((next, log)) = next.filter(continues).and_then(|next| Some((next, next.log.as_ref()?))) else {
+            let continuation =
+                self.directory.continuation(before.number).filter(|(next, _)| next.number > before.number);
+            let Some((next, log)) = continuation else {
                 // One between them may hold the commits.
                 let end = next.map_or(u64::MAX, |next| next.number);
                 let mut damaged = self.directory.damaged.range(before.number..end);

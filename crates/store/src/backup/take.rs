@@ -133,7 +133,10 @@ impl Store {
             if with_log {
                 return Err(BackupError::ReadOnly);
             }
-            let time = inner.commits.lock().next_time();
+            // Later commits, which others may have made already, have a later time.
+            let mut commits = inner.commits.lock();
+            let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
+            drop(commits);
             let next_numbers = inner.directory.next_numbers();
             return Ok(Fixed { catalog: self.snapshot(), next_numbers, time, token: None, log: 0, retained: None });
         }
@@ -297,15 +300,15 @@ impl Backup<'_> {
         Ok((report, continued.is_some()))
     }
 
-    /// The last backup, if the retained log continues it.
+    /// The backup that the retained log continues, if it is in this directory.
     fn continued(&self) -> Option<Manifest> {
         let retained = self.fixed.retained.as_ref()?;
-        // A later one whose manifest is damaged may be the one that is continued.
-        let last = self.directory.manifests.values().next_back()?;
-        let is_last = last.number + 1 == self.directory.next_number() || self.directory.damaged.is_empty();
-        let is_same = last.token.is_some_and(|token| retained.file.tokens.contains(&token));
-        (is_last && is_same && retained.file.version <= last.commit && last.commit <= self.fixed.catalog.version)
-            .then(|| last.clone())
+        let is_same = |manifest: &&Manifest| manifest.token.is_some_and(|token| retained.file.tokens.contains(&token));
+        let base = self.directory.manifests.values().rev().find(is_same)?;
+        let commits = retained.file.version..=self.fixed.catalog.version;
+        // What a copy of the database has continued is its history from then on.
+        let is_free = self.directory.continuation(base.number).is_none();
+        (is_free && commits.contains(&base.commit)).then(|| base.clone())
     }
 
     /// Copies the blocks that no backup has.
