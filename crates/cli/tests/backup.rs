@@ -76,6 +76,20 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert!(taut(&["restore", &path("backups"), &path("new")]).fails().contains("00000001.manifest"));
 }
 
+/// A view on a file is in the backup, and the file is not.
+#[test]
+fn files_that_queries_read_stay_where_they_are() {
+    let (directory, database) = scratch();
+    let path = paths(&directory);
+    let file = common::file(&directory, "shops.csv", "shop,city\n1,Ulm\n");
+    csv(&database, &format!("CREATE VIEW v AS SELECT * FROM '{file}'"));
+    taut(&["backup", &database, &path("backups")]).succeeds();
+    taut(&["restore", &path("backups"), &path("new")]).succeeds();
+    assert_eq!(csv(&path("new"), "SELECT city FROM v"), "city\nUlm\n");
+    std::fs::remove_file(&file).unwrap();
+    assert!(taut(&["sql", &path("new"), "-c", "SELECT city FROM v"]).fails().contains("shops.csv"));
+}
+
 #[test]
 fn a_database_in_use_names_the_process_which_can_back_it_up() {
     let (directory, database) = scratch();

@@ -18,8 +18,8 @@ pub(crate) struct Manifest {
     pub database: u64,
     /// The last commit that it holds.
     pub commit: u64,
-    /// When its state was fixed, in microseconds since 1970 in UTC: later than the commits that it holds, and earlier than all
-    /// others.
+    /// When its state was fixed, in microseconds since 1970 in UTC: not earlier than the commits that it holds, and earlier
+    /// than all others.
     pub time: i64,
     /// Bytes that this backup has written, its manifest aside.
     pub written_bytes: u64,
