@@ -12,8 +12,9 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::input::AnyRecordBatch;
-use taut::{Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
+use taut::{BackupOptions, Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
 
+use crate::backup::{Row, row_of};
 use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, raised};
 use crate::guarded::{ASKED_EVERY, Guarded, awaited_by};
 use crate::parameters::parameters_of;
@@ -243,6 +244,13 @@ impl Connection {
         let context: Arc<dyn TaskContextProvider> = table.context;
         let provider = FFI_TableProvider::new(table.provider, true, Some(table.runtime), &context, None);
         PyCapsule::new_with_value(py, provider, c"datafusion_table_provider")
+    }
+
+    /// Backs up the database to a directory, while it is in use.
+    #[pyo3(signature = (directory, log=false, keep=None))]
+    fn backup(&self, py: Python<'_>, directory: PathBuf, log: bool, keep: Option<usize>) -> PyResult<Row> {
+        let options = BackupOptions { log, keep };
+        Ok(row_of(&self.with(py, |open| open.session.backup(&directory, options))?))
     }
 
     /// Ends what runs on this connection, from any thread.

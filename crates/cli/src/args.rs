@@ -23,7 +23,8 @@ const EXAMPLES: &str = "Examples:
   taut load shop.taut orders orders.parquet  make a table of a file
   taut sql shop.taut                         open the shell
   taut sql shop.taut -c 'select count(*) from orders'
-  taut inspect shop.taut orders              see how the table is stored";
+  taut inspect shop.taut orders              see how the table is stored
+  taut backup shop.taut /backups/shop        back it up";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -43,6 +44,12 @@ pub enum Command {
     /// Salvage what can be read of a damaged database into a new one
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair(RepairArguments),
+    /// Back up a database; later backups to the same directory copy only what is new
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArguments),
+    /// Make a database from a backup, or as it was at a point in time
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArguments),
     /// Compare the layouts on TPC-H data that is made here; needs no network
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
@@ -80,6 +87,27 @@ const REPAIR_EXAMPLES: &str = "Example:
 Nothing is written to the damaged database, which need not open: a log file or a block file may be damaged or missing. No
 process may have it open. The new one keeps all that can be read: tables and views, rows of whole blocks, whole segments of
 damaged ones, and commits in the log up to the first damage. What is lost of each table is printed.";
+
+const BACKUP_EXAMPLES: &str = "Examples:
+  taut backup shop.taut /backups/shop             one more backup; shares blocks with those before
+  taut backup shop.taut /backups/shop --log       also every commit since the last one, for points in time
+  taut backup shop.taut /backups/shop --keep 7    then removes all but the last 7
+  taut backup --list /backups/shop
+
+With --log, the database keeps its log and the blocks that were replaced until the next backup. A backup without --log
+to the same directory ends that, and so does taut backup shop.taut --stop-log.
+
+A database that another process has open is backed up by that process, while it is in use: by
+BACKUP DATABASE TO '/backups/shop' WITH (log, keep = 7) in SQL, or connection.backup('/backups/shop') in Python.
+Files that queries read directly, such as 'orders.parquet', are not part of a database or its backups.";
+
+const RESTORE_EXAMPLES: &str = "Examples:
+  taut restore /backups/shop shop.taut                                the last backup
+  taut restore /backups/shop shop.taut --backup 3
+  taut restore /backups/shop shop.taut --time '2026-11-27 13:36:16'   the last commit at or before that time
+
+Nothing is overwritten: the new database is made in a directory that does not exist, or is empty. Points in time between
+two backups need the log: see taut backup --help. Times are precise to the microsecond.";
 
 const DEMO_EXAMPLES: &str = "Examples:
   taut demo                                  6 million rows in four layouts, then the 22 queries of TPC-H
@@ -218,6 +246,46 @@ pub struct RepairArguments {
     /// Directory of the new database, empty or not there yet
     #[arg(value_name = "NEW_DATABASE")]
     pub new_database: PathBuf,
+}
+
+/// Arguments of `taut backup`.
+#[derive(Debug, Args)]
+pub struct BackupArguments {
+    /// Directory of the database
+    #[arg(value_name = "DB", required_unless_present = "list")]
+    pub database: Option<PathBuf>,
+    /// Directory of the backups, made where it does not exist
+    #[arg(value_name = "BACKUP_DIR", required_unless_present_any = ["list", "stop_log"])]
+    pub directory: Option<PathBuf>,
+    /// Archive the commits since the last backup, and keep those up to the next one for it
+    #[arg(long)]
+    pub log: bool,
+    /// Remove all backups but the newest ones, this one included
+    #[arg(long, value_name = "COUNT")]
+    pub keep: Option<NonZeroUsize>,
+    /// List the backups in a directory
+    #[arg(long, value_name = "BACKUP_DIR", conflicts_with_all = ["database", "directory", "log", "keep", "stop_log"])]
+    pub list: Option<PathBuf>,
+    /// Keep no log for the next backup any more
+    #[arg(long, conflicts_with_all = ["directory", "log", "keep"])]
+    pub stop_log: bool,
+}
+
+/// Arguments of `taut restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    /// Directory of the backups
+    #[arg(value_name = "BACKUP_DIR")]
+    pub directory: PathBuf,
+    /// Directory of the new database, which must not exist or be empty
+    #[arg(value_name = "NEW_DB")]
+    pub database: PathBuf,
+    /// The backup, by its number [default: the last one]
+    #[arg(long, value_name = "NUMBER")]
+    pub backup: Option<u64>,
+    /// Point in time, as 'YYYY-MM-DD HH:MM:SS', in UTC unless it has an offset: the last commit at or before it
+    #[arg(long, value_name = "TIME")]
+    pub time: Option<String>,
 }
 
 /// Arguments of `taut demo`.

@@ -41,6 +41,9 @@ pub enum Failure {
         /// How many tables have lost something.
         tables: usize,
     },
+    /// A backup or restore failed.
+    #[error("{}", with_causes(.0))]
+    Backup(#[from] taut_store::backup::BackupError),
     /// A statement failed.
     #[error("{message}")]
     Statement {

@@ -8,6 +8,7 @@ use args::{Arguments, Command};
 use output::Output;
 
 mod args;
+mod backup;
 mod demo;
 mod execute;
 mod failure;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),
         Command::Repair(arguments) => repair::run(arguments, output),
+        Command::Backup(arguments) => backup::run(arguments, output),
+        Command::Restore(arguments) => backup::run_restore(arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
     };
     match result {

@@ -66,6 +66,9 @@ pub enum QueryError {
     /// A commit to the database directory.
     #[error("{}", with_causes(.0))]
     Commit(#[from] taut_store::CommitError),
+    /// A backup.
+    #[error("{}", with_causes(.0))]
+    Backup(#[from] taut_store::backup::BackupError),
     /// A write to the database directory.
     #[error("{}", with_causes(.0))]
     Write(#[from] taut_store::WriteError),

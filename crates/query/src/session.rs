@@ -1,5 +1,6 @@
 //! A session: runs one statement after the other, each on the newest snapshot.
 
+mod backup;
 mod constraints;
 mod ddl;
 mod explain;
@@ -336,6 +337,8 @@ impl QuerySession {
                 self.create_view(name, *or_replace, columns, sql).await
             }
             Statement::Truncate { names } => self.truncate(names).await,
+            Statement::Backup { directory, options } => self.run_backup(directory, *options).await,
+            Statement::StopLogRetention => self.stop_log_retention(),
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
             Statement::SetTempDirectory(directory) => self.set_temp_directory(directory.as_deref()),

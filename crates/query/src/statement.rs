@@ -3,6 +3,7 @@
 //! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
 //! handed on as it was parsed.
 
+mod backup;
 mod chain;
 mod constraints;
 mod ddl;
@@ -28,6 +29,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use taut_store::Synchronous;
+use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::error::{QueryError, Result};
@@ -107,6 +109,15 @@ pub enum Statement {
         /// The query, as text.
         sql: String,
     },
+    /// `BACKUP DATABASE TO`.
+    Backup {
+        /// The backup directory.
+        directory: String,
+        /// How it is backed up.
+        options: BackupOptions,
+    },
+    /// `BACKUP DATABASE STOP LOG`.
+    StopLogRetention,
     /// `CHECKPOINT`.
     Checkpoint,
     /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
@@ -292,7 +303,11 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         if parser.parser.peek_token().token == Token::EOF {
             return Ok(statements);
         }
-        if let Some(statement) = upkeep::upkeep(&mut parser.parser)? {
+        let special = match backup::backup(&mut parser.parser)? {
+            None => upkeep::upkeep(&mut parser.parser)?,
+            backup => backup,
+        };
+        if let Some(statement) = special {
             check_end(&parser.parser)?;
             statements.push(statement);
             continue;

@@ -9,6 +9,7 @@
 //!   log/0000000000000007.log       log file 7; those before the one that the catalog names do not count
 //!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
 //!   log/0000000000000008.log.new   the next log file, while it is begun
+//!   log/retained                   the log file from which on log files stay for the next backup
 //! ```
 
 use std::collections::{HashSet, VecDeque};
@@ -28,6 +29,9 @@ pub(crate) const CATALOG_NEW: &str = "catalog.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const BLOCKS: &str = "blocks";
 pub(crate) const LOG: &str = "log";
+/// Names the log files that stay for the next backup.
+pub(crate) const RETAINED: &str = "log/retained";
+pub(crate) const RETAINED_NEW: &str = "log/retained.new";
 /// The name of the database directory itself.
 pub(crate) const ROOT: &str = "";
 
@@ -93,7 +97,9 @@ pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
 /// Whether a file directly in `log` has a name of ours.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
-    open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some()
+    let path = format!("{LOG}/{name}");
+    let is_of_log = open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some();
+    is_of_log || path == RETAINED || path == RETAINED_NEW
 }
 
 /// What block files share. The lock is held as long as any of them lives, for the last holder may remove files.

@@ -99,7 +99,7 @@ pub enum OpenError {
     File(#[from] FileError),
 }
 
-fn holder_text(holder: Option<&LockHolder>) -> String {
+pub(crate) fn holder_text(holder: Option<&LockHolder>) -> String {
     holder.map_or_else(|| "another process, or this one".to_owned(), ToString::to_string)
 }
 
@@ -374,6 +374,20 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
         /// Bytes of the header.
+        length: u64,
+        /// Its checksum as it was written.
+        expected: u64,
+        /// Its checksum now.
+        found: u64,
+    },
+    /// A section of it is not the one that was written.
+    #[error("{}, from byte {at} on: a section of {length} bytes has checksum {found:016x}, not {expected:016x}", path.display())]
+    Section {
+        /// The file.
+        path: PathBuf,
+        /// Where the section begins.
+        at: u64,
+        /// Bytes of the section.
         length: u64,
         /// Its checksum as it was written.
         expected: u64,

@@ -17,6 +17,7 @@
 //! assert_eq!(store.snapshot().table("numbers").unwrap().rows(), 0);
 //! ```
 
+pub mod backup;
 mod block_file;
 mod cache;
 mod catalog;
@@ -32,6 +33,7 @@ mod log;
 mod moves;
 mod open;
 mod repair;
+mod retention;
 mod store;
 mod transaction;
 mod verify;

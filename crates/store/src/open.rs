@@ -23,6 +23,7 @@ use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
 use crate::moves::MovesSince;
+use crate::retention::Retention;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// How a database is opened.
@@ -43,6 +44,8 @@ pub(crate) struct Opened {
     pub recovery: Recovery,
     /// The log in which commits go on, if it is begun.
     pub log: Option<Log>,
+    /// What stays for the next backup.
+    pub retention: Option<Retention>,
 }
 
 /// What was found in the log when a database was opened.
@@ -57,6 +60,8 @@ pub struct Recovery {
     /// Block files that the catalog names and that do not exist. Their tables cannot be read where these would be needed;
     /// all others can be used.
     pub missing_blocks: Vec<MissingBlock>,
+    /// The time of the last commit that was made again, in microseconds since 1970 in UTC, if it is known.
+    pub last_time: Option<i64>,
     /// Where the log goes on.
     start: Start,
 }
@@ -109,7 +114,7 @@ impl Display for CutLog {
 
 impl Recovery {
     fn nothing() -> Self {
-        Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), start: Start::Nothing }
+        Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), last_time: None, start: Start::Nothing }
     }
 
     /// Begins the log in which commits go on.
@@ -151,7 +156,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
         let recovery = Recovery::nothing();
-        return Ok(Opened { directory, catalog, recovery, log });
+        return Ok(Opened { directory, catalog, recovery, log, retention: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
@@ -162,16 +167,17 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
     recovery.missing_blocks = missing_blocks(&directory, &catalog)?;
-    let mut log = None;
+    let (mut log, mut retention) = (None, None);
     if !options.inspect {
         if recovery.commits > 0 {
             // Before anything is removed that only an earlier state needs: what a killed process wrote may not be durable.
             let begun = recovery.begin_log(&directory, &catalog);
             log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
-        tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty())?;
+        retention = Retention::read(&directory, &catalog)?;
+        tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
     }
-    Ok(Opened { directory, catalog, recovery, log })
+    Ok(Opened { directory, catalog, recovery, log, retention })
 }
 
 /// Makes the changes again that are in the delta and in the log.
@@ -189,14 +195,15 @@ fn replay(
             |(at, expected): (u64, String)| OpenError::Corrupt { path: disk.path(&delta_name(first)), at, expected };
         apply(&mut edit, &bytes).map_err(corrupt)?;
     }
-    let (mut commits, mut read) = (0, 0);
+    let (mut commits, mut read, mut last_time) = (0, 0, None);
     let end = log::replay(disk, catalog.database, first, Some(catalog.version), &mut |record| {
         let corrupt = |(at, expected): (u64, String)| OpenError::Corrupt {
             path: record.path.to_owned(),
             at: record.payload_at() + at,
             expected,
         };
-        apply(&mut edit, record.payload).map_err(corrupt)?;
+        let time = apply(&mut edit, record.payload).map_err(corrupt)?;
+        last_time = time.or(last_time);
         edit.set_version(record.sequence);
         commits += 1;
         read += record.payload.len() as u64;
@@ -204,7 +211,9 @@ fn replay(
     })?;
     let cut = end.cut.clone().map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes });
     let catalog = edit.into_catalog();
-    Ok((catalog, Recovery { commits, bytes: read, cut, missing_blocks: Vec::new(), start: Start::After(end) }))
+    let recovery =
+        Recovery { commits, bytes: read, cut, missing_blocks: Vec::new(), last_time, start: Start::After(end) };
+    Ok((catalog, recovery))
 }
 
 /// The file with rows that are in no block, whose bytes the catalog knows.
@@ -226,15 +235,17 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
     Ok(bytes)
 }
 
-/// Makes the changes in some bytes; an error tells where in them, and what should be there.
-pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
-    for change in record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))? {
+/// Makes the changes in some bytes, and returns the time of their commit. An error has the place in the bytes, and what
+/// should be there.
+pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
+    let parsed = record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))?;
+    for change in parsed.changes {
         let next_numbers = change.next_numbers();
         let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
         edit.redo(&change).map_err(|error| (0, format!("a change that can be made: {error}")))?;
         edit.directory().reserve(next_numbers);
     }
-    Ok(())
+    Ok(parsed.time)
 }
 
 /// The content of the catalog's file.
@@ -262,7 +273,7 @@ pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, s
 }
 
 /// Whether the directory exists. It is an error when it is not one in which a database is or may be created.
-fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
+pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {
         Ok(entries) => entries,
@@ -290,7 +301,7 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     }
 }
 
-fn create_blocks(directory: &Directory) -> Result<(), FileError> {
+pub(crate) fn create_blocks(directory: &Directory) -> Result<(), FileError> {
     directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))
 }
 
@@ -345,15 +356,23 @@ fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<Missin
     Ok(catalog.tables().flat_map(of_table).collect())
 }
 
-/// Removes what an interrupted load, commit or checkpoint left behind. Block files that no table has stay unless `is_whole`:
-/// while some of the database's are missing, one of them may be among the others under a wrong name.
-fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>, is_whole: bool) -> Result<(), OpenError> {
+/// Removes what an interrupted load, commit or checkpoint left behind. Block files that no table has, and that are not
+/// retained for a backup, stay unless the database is whole: while some of its block files are missing, one of them may be
+/// among the others under a wrong name.
+fn tidy(
+    directory: &Directory,
+    catalog: &Catalog,
+    log: Option<u64>,
+    is_whole: bool,
+    retention: Option<&Retention>,
+) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     create_blocks(directory)?;
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
-    let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
+    let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
+    let named: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
     let unnamed: HashSet<BlockId> = block_files(directory)?.difference(&named).copied().collect();
     if is_whole {
         for block in unnamed {
@@ -367,7 +386,7 @@ fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>, is_whole: bo
         remove(directory, CATALOG_NEW)?;
     }
     if let Some(log) = log {
-        remove_before(directory, log)?;
+        remove_before(directory, log, retention.map(|retention| retention.file.from))?;
     }
     Ok(())
 }

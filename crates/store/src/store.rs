@@ -19,6 +19,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
@@ -32,7 +33,8 @@ use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
-use crate::open::{OpenOptions, Opened, Recovery, open};
+use crate::open::{OpenOptions, Opened, Recovery, file_error, open};
+use crate::retention::Retention;
 use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
@@ -63,6 +65,8 @@ pub(crate) struct Inner {
     pub commits: Mutex<Commits>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
+    /// Held while a backup is taken.
+    pub backups: Mutex<()>,
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
@@ -81,6 +85,10 @@ pub(crate) struct Commits {
     uncertain: Vec<Arc<BlockFile>>,
     /// Bytes of log that the next checkpoint takes away, from when the database was opened.
     pub replayed_bytes: u64,
+    /// The time of the last commit or backup, in microseconds since 1970 in UTC.
+    pub last_time: i64,
+    /// What stays for the next backup.
+    pub retention: Option<Retention>,
 }
 
 /// A commit that is in the log, but not durable yet.
@@ -89,6 +97,17 @@ struct Pending {
     catalog: Arc<Catalog>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
+}
+
+impl Commits {
+    /// The time of a commit that happens now. Each is later than the one before, also where the clock is set back, so
+    /// that a time leads to one commit.
+    pub fn next_time(&mut self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        self.last_time = now.max(self.last_time.saturating_add(1));
+        self.last_time
+    }
 }
 
 impl Pending {
@@ -120,7 +139,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let Opened { directory, catalog, recovery, log } = open(disk, options)?;
+        let Opened { directory, catalog, recovery, log, retention } = open(disk, options)?;
         let newest = Arc::new(catalog);
         let commits = Commits {
             newest: Arc::clone(&newest),
@@ -128,6 +147,8 @@ impl Store {
             log: log.map(Arc::new),
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
+            last_time: recovery.last_time.unwrap_or(i64::MIN),
+            retention,
         };
         let snapshot = Arc::new(RwLock::new(newest));
         directory.set_newest(&snapshot);
@@ -136,6 +157,7 @@ impl Store {
             snapshot,
             commits: Mutex::new(commits),
             checkpoints: Mutex::default(),
+            backups: Mutex::default(),
             locks: Locks::default(),
             recovery,
             is_read_only: options.inspect,
@@ -284,7 +306,7 @@ impl Store {
         has_blocks: bool,
     ) -> Result<(Arc<Log>, Position), CommitError> {
         let directory = &*self.inner.directory;
-        let bytes = record::to_bytes(changes, after)?;
+        let bytes = record::to_bytes(changes, after, Some(commits.next_time()))?;
         if has_blocks {
             directory.disk.sync_directory(BLOCKS).map_err(|source| directory.error("sync", BLOCKS, source))?;
         }
@@ -383,7 +405,14 @@ impl Inner {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
             first.added.iter().for_each(|block| block.remove_on_drop(false));
-            first.removed.iter().for_each(|block| block.remove_on_drop(true));
+            for block in &first.removed {
+                match &mut commits.retention {
+                    Some(retention) if retention.needs(block.id()) => {
+                        retention.blocks.push((first.catalog.version, Arc::clone(block)));
+                    }
+                    _ => block.remove_on_drop(true),
+                }
+            }
             published.push(first);
         }
         if let Some(last) = published.last() {
@@ -426,14 +455,25 @@ pub(crate) fn write_file(
     name: &str,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    write_file_on(&*directory.disk, name, content)
+}
+
+/// Creates a file of a disk with what `content` writes, and syncs it.
+pub(crate) fn write_file_on<T>(
+    disk: &dyn Disk,
+    name: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> Result<T, FileError> {
     const BUFFER_BYTES: usize = 1 << 20;
-    let mut file = directory.disk.create(name).map_err(|source| directory.error("create", name, source))?;
+    let failed = |operation| move |source| file_error(disk, operation, name, source);
+    let mut file = disk.create(name).map_err(failed("create"))?;
     let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, Written(&mut *file));
-    let written = content(&mut buffered).and_then(|()| buffered.flush());
+    let written = content(&mut buffered).and_then(|value| buffered.flush().map(|()| value));
     // What is still buffered after a failure must not be written by the drop.
     drop(buffered.into_parts());
-    written.map_err(|source| directory.error("write", name, source))?;
-    file.sync().map_err(|source| directory.error("sync", name, source))
+    let value = written.map_err(failed("write"))?;
+    file.sync().map_err(failed("sync"))?;
+    Ok(value)
 }
 
 /// A file of a disk, as a writer of the standard library.

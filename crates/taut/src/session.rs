@@ -16,6 +16,7 @@ use taut_query::{
 use taut_store::Store;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::backup::{BackupOptions, BackupReport};
 use crate::database::{Background, on_large_stack, with_stack};
 use crate::rows::{Watch, unless_cancelled};
 use crate::waiting::Next;
@@ -235,6 +236,15 @@ impl Session {
         design: &[(String, String)],
     ) -> Result<u64, Error> {
         self.block_on(false, &mut self.begin()?, self.query.load_batches(table, schema, partitions, design))
+    }
+
+    /// Backs up the database to a directory, while all sessions go on. Blocks that an earlier backup there has are not copied
+    /// again. The backup holds all commits so far.
+    ///
+    /// # Errors
+    /// In a transaction, or if the directory lies in the database, holds something else or cannot be written.
+    pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
+        self.block_on(false, &mut self.watch(), self.query.backup(directory.as_ref(), options))
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from taut import _taut
+from taut.backup import Backup, backup_of
 from taut.cursor import Cursor
 from taut.data import Variables, arrow_of
 from taut.inspection import Inspection
@@ -198,6 +199,27 @@ class Connection:
             raise ValueError("files is empty; name one file at least")
         read = {"format": format, "header": header, "delimiter": delimiter, "null": null}
         return self._native.load(table, paths, options_of(read), options_of(design))
+
+    def backup(self, directory: str | os.PathLike[str], *, log: bool = False, keep: int | None = None) -> Backup:
+        """Backs up the database to a directory, while all connections go on.
+
+        The backup holds all commits so far. What an earlier backup in the directory has is not copied again. Files that
+        queries read directly and data that was registered are not part of it. `taut.restore` makes a database of it.
+
+        Parameters
+        ----------
+        directory: where the backups are; it is created if there is nothing.
+        log: whether every commit since the last backup is archived too, so that any point in time between can be restored.
+            The database then keeps its log and the blocks that were replaced until the next backup; ``BACKUP DATABASE STOP
+            LOG`` ends that.
+        keep: how many of the newest backups stay, this one included; by default all.
+
+        Raises OperationalError when another process uses the directory or it cannot be written, ProgrammingError when it
+        lies in the database or holds something else, InternalError when the database is damaged.
+        """
+        if keep is not None and keep < 1:
+            raise ValueError(f"keep={keep}; at least one backup must be kept")
+        return backup_of(self._native.backup(os.path.expanduser(directory), log, keep))
 
     def table(self, name: str) -> Table:
         """A table of the database.

@@ -99,7 +99,7 @@ fn setting(name: &str, value: Token) -> Result<Statement> {
 }
 
 /// Takes a word that is no keyword of the parser, whatever its case.
-fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
+pub(super) fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
     let is_wanted = matches!(
         &parser.peek_token_ref().token,
         Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted)

@@ -300,7 +300,6 @@ impl Log {
     }
 
     /// The number of the current file.
-    #[cfg(test)]
     pub fn number(&self) -> u64 {
         self.state.lock().number
     }

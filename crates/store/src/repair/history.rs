@@ -132,8 +132,8 @@ impl Replay {
             crate::open::apply(&mut edit, record.payload).map_err(|(at, expected)| corrupt(at, expected))?;
             self.edit = edit;
         } else {
-            let changes = record::parse(record.payload).map_err(|(at, expected)| corrupt(at as u64, expected))?;
-            for change in changes {
+            let parsed = record::parse(record.payload).map_err(|(at, expected)| corrupt(at as u64, expected))?;
+            for change in parsed.changes {
                 let next_numbers = change.next_numbers();
                 match change.into_change(self.edit.catalog(), self.edit.directory()) {
                     Ok(change) => self.apply_leniently(change),
@@ -181,9 +181,9 @@ impl Replay {
 
     /// Of a commit behind a damage of the log, makes the moves of rows whose blocks are gone because they were moved.
     fn follow_moves(&mut self, payload: &[u8]) {
-        let Ok(changes) = record::parse(payload) else { return };
+        let Ok(parsed) = record::parse(payload) else { return };
         let mut moved: HashSet<BlockId> = HashSet::new();
-        for change in changes {
+        for change in parsed.changes {
             let next_numbers = change.next_numbers();
             let change = change.into_change(self.edit.catalog(), self.edit.directory());
             self.edit.directory().reserve(next_numbers);

@@ -1,6 +1,8 @@
 //! What the tests of the store share: small blocks, and a database as a plain map.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod steps;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
