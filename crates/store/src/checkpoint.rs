@@ -20,6 +20,7 @@ use crate::directory::{CATALOG, CATALOG_NEW, Directory, LOG, ROOT, delta_name, d
 use crate::error::{CommitError, FileError};
 use crate::log;
 use crate::open::list;
+use crate::readers;
 use crate::store::{Inner, write_file};
 use crate::{Catalog, Store};
 
@@ -57,6 +58,7 @@ impl Inner {
         };
         write_catalog(&self.directory, &catalog, number)?;
         remove_before(&self.directory, number)?;
+        self.directory.remove_released();
         Ok(())
     }
 
@@ -99,8 +101,12 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     Ok(())
 }
 
-/// Removes the log files and deltas with smaller numbers.
+/// Removes the log files and deltas with smaller numbers, unless another process reads them now; then the next checkpoint
+/// removes them, or the next opening.
 pub(crate) fn remove_before(directory: &Directory, number: u64) -> Result<(), FileError> {
+    if readers::reads_log(readers::oldest(&*directory.disk)) {
+        return Ok(());
+    }
     log::remove_before(&*directory.disk, number)?;
     for entry in list(&*directory.disk, LOG)? {
         if delta_of(&entry.name).is_some_and(|old| old < number) {

@@ -18,11 +18,15 @@ use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
 use crate::catalog::record;
 use crate::checkpoint::{remove_before, write_catalog};
 use crate::delta::Delta;
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, ROOT, block_name, block_of, delta_name};
+use crate::directory::{
+    BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, READERS, ROOT, block_name, block_of, delta_name,
+};
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
 use crate::moves::MovesSince;
+use crate::read_only::{self, ReadPosition};
+use crate::readers;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// How a database is opened.
@@ -33,6 +37,10 @@ pub struct OpenOptions {
     /// Whether the database is only looked at: it may then miss block files, nothing is removed, and nothing can be
     /// written.
     pub inspect: bool,
+    /// Whether the database is only read, also while another process has it open for writing; nothing is removed, repaired
+    /// or upgraded, and nothing can be written. What is seen is the last commit when it was opened, or when
+    /// [`Store::refresh`](crate::Store::refresh) was last called.
+    pub read_only: bool,
     /// The most bytes of sections that are kept in memory; where it is not said, [`Cache::default_limit`].
     pub cache_bytes: Option<usize>,
 }
@@ -44,6 +52,8 @@ pub(crate) struct Opened {
     pub recovery: Recovery,
     /// The log in which commits go on, if it is begun.
     pub log: Option<Log>,
+    /// What was read, where the database is open read-only.
+    pub position: Option<ReadPosition>,
 }
 
 /// What was found in the log when a database was opened.
@@ -90,6 +100,19 @@ impl Display for CutLog {
 }
 
 impl Recovery {
+    /// What a database without a log has to replay.
+    pub(crate) fn nothing() -> Self {
+        Self { commits: 0, bytes: 0, cut: None, start: Start::Nothing }
+    }
+
+    /// Where the log ends that was read, if there is one.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match &self.start {
+            Start::Nothing => None,
+            Start::After(end) => Some(end),
+        }
+    }
+
     /// Begins the log in which commits go on.
     pub(crate) fn begin_log(&self, directory: &Directory, catalog: &Catalog) -> Result<Log, CommitError> {
         let disk = Arc::clone(&directory.disk);
@@ -108,6 +131,9 @@ impl Recovery {
 const FIRST_LOG: u64 = 1;
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
+    if options.read_only {
+        return read_only::open(disk, options);
+    }
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
         // Before anything is created, and again under the lock: another process may be creating it too.
@@ -126,17 +152,18 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let Some(bytes) = bytes else {
         let catalog = Catalog::empty(RandomState::new().hash_one("database"));
         create_blocks(&directory)?;
+        create_readers(&directory);
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
-        let recovery = Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing };
-        return Ok(Opened { directory, catalog, recovery, log });
+        let recovery = Recovery::nothing();
+        return Ok(Opened { directory, catalog, recovery, log, position: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
     let catalog = build(file, &directory);
     let (catalog, recovery) = match first {
-        None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing }),
+        None => (catalog, Recovery::nothing()),
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
     let mut log = None;
@@ -149,11 +176,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         }
         tidy(&directory, &catalog, first)?;
     }
-    Ok(Opened { directory, catalog, recovery, log })
+    Ok(Opened { directory, catalog, recovery, log, position: None })
 }
 
 /// Makes the changes again that are in the delta and in the log.
-fn replay(
+pub(crate) fn replay(
     catalog: Catalog,
     first: u64,
     delta: Option<DeltaFile>,
@@ -237,7 +264,7 @@ pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, s
 }
 
 /// Whether the directory exists. It is an error when it is not one in which a database is or may be created.
-fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
+pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {
         Ok(entries) => entries,
@@ -250,7 +277,7 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
         return Ok(true);
     }
     // An interrupted creation may have left these. Blocks without a catalog are no such leftover.
-    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG].contains(&entry.name.as_str());
+    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
         None if entries.iter().any(|entry| entry.name == BLOCKS) => {
@@ -265,12 +292,17 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     }
 }
 
+/// Makes the directory in which readers register. It is theirs: where it cannot be made, they may still make it.
+fn create_readers(directory: &Directory) {
+    let _ = directory.disk.create_directory(READERS);
+}
+
 fn create_blocks(directory: &Directory) -> Result<(), FileError> {
     directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))
 }
 
 /// Builds the catalog of a file that was checked.
-fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
+pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();
@@ -310,7 +342,7 @@ fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
 }
 
 /// Refuses a database that misses blocks.
-fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
+pub(crate) fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     let present = block_files(directory)?;
     let missing = |table: &Arc<Table>| -> Vec<_> {
@@ -329,12 +361,20 @@ fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenErro
 fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     create_blocks(directory)?;
+    create_readers(directory);
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
+    let oldest = readers::oldest(disk);
     for block in block_files(directory)?.difference(&named) {
-        remove(directory, &block_name(*block))?;
+        // When it was replaced is not known any more, or whether it ever was: whoever reads keeps it.
+        let removed_in = catalog.version + 1;
+        if directory.removals().defer(oldest, *block, removed_in) {
+            directory.reserve((block.0.saturating_add(1), 0));
+        } else {
+            remove(directory, &block_name(*block))?;
+        }
     }
     let has_new_catalog = list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG_NEW);
     if has_new_catalog {

@@ -41,7 +41,6 @@ pub(crate) struct End {
     /// The sequence number of the last record.
     pub last_sequence: u64,
     /// Bytes of the last file up to the end of that record.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare it"))]
     pub bytes: u64,
     /// What follows it, and is neither a record nor zeros up to the end of the file.
     pub cut: Option<Cut>,
@@ -51,6 +50,13 @@ pub(crate) struct End {
     pub(super) settled_sequence: u64,
     /// The payloads of the records after that.
     pub(super) unsettled: Vec<Vec<u8>>,
+}
+
+impl End {
+    /// The sequence number of the last record that the log itself says to be durable.
+    pub fn settled_sequence(&self) -> u64 {
+        self.settled_sequence
+    }
 }
 
 /// A tail that does not count.
