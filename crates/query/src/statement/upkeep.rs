@@ -10,8 +10,13 @@ use crate::error::{QueryError, Result};
 
 const SYNCHRONOUS: &str = "synchronous";
 const MOVER: &str = "mover";
+/// Whether the transaction in progress may only read, or the next one.
+const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
+/// Whether transactions may only read that do not say.
+pub(crate) const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
 
-/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous` and `mover`;
+/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous` and `mover`,
+/// and `SHOW` of `transaction_read_only` and `default_transaction_read_only`;
 /// `None` for all others, of which no token is taken.
 ///
 /// # Errors
@@ -62,6 +67,8 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         match normalize(&parser.parse_identifier()?).as_str() {
             SYNCHRONOUS => Ok(Statement::ShowSynchronous),
             MOVER => Ok(Statement::ShowMover),
+            TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: TRANSACTION_READ_ONLY }),
+            DEFAULT_TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: DEFAULT_TRANSACTION_READ_ONLY }),
             _ => parser.expected_ref("synchronous or mover", parser.peek_token_ref()),
         }
     })?;
