@@ -59,6 +59,7 @@ const SQL_EXAMPLES: &str = "Examples:
   taut sql shop.taut                                    the shell; .help there says more
   taut sql shop.taut -c 'show tables'                   one statement
   taut sql shop.taut -f report.sql --format csv         a file, answers as CSV
+  taut sql --readonly shop.taut                         read a database that another process writes
   taut sql :memory: -c \"select * from 'orders.parquet'\" a file, without a database
   echo 'select 1;' | taut sql :memory:                  statements as they arrive
 
@@ -75,11 +76,13 @@ block_size, abstraction, partition_by. They apply to a table that the load makes
 const INSPECT_EXAMPLES: &str = "Examples:
   taut inspect shop.taut          every table
   taut inspect shop.taut orders   one table
+  taut inspect --readonly shop.taut   while another process has it open
 
 The same facts are in the tables taut.tables, taut.blocks, taut.columns and taut.partitions, for use in SQL.";
 
-const VERIFY_EXAMPLES: &str = "Example:
-  taut verify shop.taut   ends with status 1 when anything is damaged";
+const VERIFY_EXAMPLES: &str = "Examples:
+  taut verify shop.taut   ends with status 1 when anything is damaged
+  taut verify --readonly shop.taut   while another process writes it: what is committed now";
 
 const REPAIR_EXAMPLES: &str = "Example:
   taut repair shop.taut salvaged.taut   ends with status 1 when anything is lost
@@ -130,13 +133,14 @@ pub struct SettingsArguments {
 
 impl SettingsArguments {
     /// Opens a database; `:memory:` is one that lives as long as the process.
-    pub fn open(&self, path: &str, create: bool) -> Result<Database, taut::Error> {
+    pub fn open(&self, path: &str, create: bool, access: ReadOnly) -> Result<Database, taut::Error> {
         let defaults = Settings::default();
         let settings = Settings {
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
             memory_bytes: self.memory.map(ByteSize::in_memory).or(defaults.memory_bytes),
             cache_bytes: self.cache.map(ByteSize::in_memory).or(defaults.cache_bytes),
             create,
+            read_only: access.read_only,
             mover: defaults.mover,
         };
         let database = Database::open_with(path, &settings)?;
@@ -145,6 +149,14 @@ impl SettingsArguments {
         }
         Ok(database)
     }
+}
+
+/// Whether a command changes the database.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct ReadOnly {
+    /// Only read the database, also while another process writes it; shows the last commit of when it was opened
+    #[arg(long = "readonly", visible_alias = "read-only")]
+    pub read_only: bool,
 }
 
 /// Arguments of `taut sql`.
@@ -168,6 +180,9 @@ pub struct SqlArguments {
     /// Say how long each statement takes
     #[arg(long)]
     pub timing: bool,
+    /// Access.
+    #[command(flatten)]
+    pub access: ReadOnly,
     /// Resources.
     #[command(flatten)]
     pub settings: SettingsArguments,
@@ -224,6 +239,9 @@ pub struct InspectArguments {
     pub database: String,
     /// The table [default: all]
     pub table: Option<String>,
+    /// Access.
+    #[command(flatten)]
+    pub access: ReadOnly,
     /// Resources.
     #[command(flatten)]
     pub settings: SettingsArguments,
@@ -235,6 +253,9 @@ pub struct VerifyArguments {
     /// Directory of the database
     #[arg(value_name = "DB")]
     pub database: PathBuf,
+    /// Access.
+    #[command(flatten)]
+    pub access: ReadOnly,
 }
 
 /// Arguments of `taut repair`.

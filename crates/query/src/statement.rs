@@ -44,6 +44,7 @@ pub use mutation::{
 };
 pub use names::Names;
 pub use transaction::IsolationLevel;
+pub(crate) use upkeep::DEFAULT_TRANSACTION_READ_ONLY;
 
 /// One statement, ready to run.
 #[derive(Clone, Debug)]
@@ -139,6 +140,11 @@ pub enum Statement {
     SetMover(bool),
     /// `SHOW mover`.
     ShowMover,
+    /// `SHOW transaction_read_only` or `SHOW default_transaction_read_only`.
+    ShowReadOnly {
+        /// Which of them.
+        setting: &'static str,
+    },
     /// `DESCRIBE t`.
     Describe {
         /// The table.
@@ -175,8 +181,8 @@ pub enum Statement {
     Begin {
         /// What the transaction sees of others, where that is said.
         isolation: Option<IsolationLevel>,
-        /// Whether it may change nothing.
-        read_only: bool,
+        /// Whether it may change nothing, where that is said.
+        read_only: Option<bool>,
     },
     /// `COMMIT` or `END`.
     Commit,

@@ -6,7 +6,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -24,8 +24,12 @@ pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
     opened: OnceLock<Opened>,
-    remove_on_drop: AtomicBool,
+    /// The first version that no longer names the block, or [`NAMED`].
+    removed_in: AtomicU64,
 }
+
+/// That the newest version names the block.
+const NAMED: u64 = u64::MAX;
 
 /// What is kept of a block that was opened.
 #[derive(Clone, Debug)]
@@ -36,7 +40,7 @@ struct Opened {
 
 impl BlockFile {
     pub(crate) fn new(directory: Arc<Directory>, entry: BlockEntry) -> Self {
-        Self { directory, entry, opened: OnceLock::new(), remove_on_drop: AtomicBool::new(false) }
+        Self { directory, entry, opened: OnceLock::new(), removed_in: AtomicU64::new(NAMED) }
     }
 
     /// What the catalog knows of it.
@@ -148,10 +152,15 @@ impl BlockFile {
         }
     }
 
-    /// Says whether the file goes when the last holder does: from when a block is replaced or dropped, and from
-    /// its writing until it is committed.
-    pub(crate) fn remove_on_drop(&self, remove: bool) {
-        self.remove_on_drop.store(remove, Ordering::Release);
+    /// Has the file removed when the last holder is gone, as no version from this one on names the block: it was replaced
+    /// or dropped, or is not committed yet, which is 0, for nobody else knows it.
+    pub(crate) fn remove_from(&self, version: u64) {
+        self.removed_in.store(version, Ordering::Release);
+    }
+
+    /// Has the file stay when the last holder is gone.
+    pub(crate) fn stay(&self) {
+        self.removed_in.store(NAMED, Ordering::Release);
     }
 }
 
@@ -160,8 +169,9 @@ impl Drop for BlockFile {
         if let Some(opened) = self.opened.get() {
             self.directory.cache.remove(&opened.sections);
         }
-        if self.remove_on_drop.load(Ordering::Acquire) {
-            self.directory.remove_block(self.entry.id);
+        match self.removed_in.load(Ordering::Acquire) {
+            NAMED => {}
+            version => self.directory.remove_block(self.entry.id, version),
         }
     }
 }

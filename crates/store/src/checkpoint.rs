@@ -20,6 +20,7 @@ use crate::directory::{CATALOG, CATALOG_NEW, Directory, LOG, ROOT, delta_name, d
 use crate::error::{CommitError, FileError};
 use crate::log;
 use crate::open::list;
+use crate::readers;
 use crate::store::{Inner, write_file};
 use crate::{Catalog, Store};
 
@@ -59,6 +60,7 @@ impl Inner {
         // A backup that begins meanwhile waits for the checkpoint before it asks for log files.
         let retained = self.commits.lock().retention.as_ref().map(|retention| retention.file.from);
         remove_before(&self.directory, number, retained)?;
+        self.directory.remove_released();
         Ok(())
     }
 
@@ -101,8 +103,12 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     Ok(())
 }
 
-/// Removes the log files and deltas with smaller numbers, but the log files that are retained from a number on.
+/// Removes the log files and deltas with smaller numbers, but the log files that are retained for a backup from a number
+/// on. While another process reads any of them, all stay; then the next checkpoint removes them, or the next opening.
 pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
+    if readers::reads_log(readers::oldest(&*directory.disk)) {
+        return Ok(());
+    }
     log::remove_before(&*directory.disk, retained.map_or(number, |retained| retained.min(number)))?;
     for entry in list(&*directory.disk, LOG)? {
         if delta_of(&entry.name).is_some_and(|old| old < number) {

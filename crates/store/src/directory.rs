@@ -10,6 +10,7 @@
 //!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
 //!   log/0000000000000008.log.new   the next log file, while it is begun
 //!   log/retained                   the log file from which on log files stay for the next backup
+//!   readers/4711-1                 a process that reads the database, which holds the lock of this file
 //! ```
 
 use std::collections::{HashSet, VecDeque};
@@ -22,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::delta::UnitId;
 use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
+use crate::readers::{Reader, Removals};
 use crate::{BlockId, Cache, Catalog, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
@@ -32,6 +34,7 @@ pub(crate) const LOG: &str = "log";
 /// Names the log files that stay for the next backup.
 pub(crate) const RETAINED: &str = "log/retained";
 pub(crate) const RETAINED_NEW: &str = "log/retained.new";
+pub(crate) const READERS: &str = "readers";
 /// The name of the database directory itself.
 pub(crate) const ROOT: &str = "";
 
@@ -94,6 +97,18 @@ pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
     (closed_log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
+/// The name of the file of a reader: its process, and a number that tells its readers apart.
+pub(crate) fn reader_name(process: u32, number: u64) -> String {
+    format!("{READERS}/{process}-{number}")
+}
+
+/// Whether a file directly in `readers` has a name that [`reader_name`] gives.
+pub(crate) fn is_reader_name(name: &str) -> bool {
+    let numbers =
+        name.split_once('-').and_then(|(process, number)| Some((process.parse().ok()?, number.parse().ok()?)));
+    numbers.is_some_and(|(process, number)| reader_name(process, number).strip_prefix("readers/") == Some(name))
+}
+
 /// Whether a file directly in `log` has a name of ours.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
@@ -119,6 +134,10 @@ pub(crate) struct Directory {
     /// The newest snapshot of the store, if there is one yet.
     newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
+    /// If the database is open read-only.
+    reader: Option<Reader>,
+    /// What is to be removed once no reader needs it.
+    removals: Removals,
 }
 
 /// Open files kept for the next read; operating systems allow a process about a thousand.
@@ -138,7 +157,33 @@ impl Directory {
             taken: OnceLock::new(),
             newest: OnceLock::new(),
             lock,
+            reader: None,
+            removals: Removals::default(),
         }
+    }
+
+    /// The directory of a database that is open read-only. A reader that is not registered holds a lock that excludes
+    /// writers.
+    pub fn of_reader(disk: Arc<dyn Disk>, lock: Box<dyn Lock>, reader: Reader, cache: Cache) -> Self {
+        Self { reader: Some(reader), ..Self::new(disk, lock, cache) }
+    }
+
+    /// What this process tells writers, if it has the database open read-only.
+    pub fn reader(&self) -> Option<&Reader> {
+        self.reader.as_ref()
+    }
+
+    /// Removes what waits for readers that are gone by now. What fails here is made up for later.
+    pub fn remove_released(&self) {
+        // Another directory at this path has readers and blocks of its own.
+        if self.check_lock().is_ok() {
+            self.removals.collect(&*self.disk);
+        }
+    }
+
+    /// What waits for readers to be removed.
+    pub fn removals(&self) -> &Removals {
+        &self.removals
     }
 
     /// Checks that the path still leads to the directory that is locked.
@@ -240,13 +285,16 @@ impl Directory {
         self.files.lock().retain(|(open, _)| *open != block);
     }
 
-    /// Removes the file of a block that nobody can name any more. What fails here is made up for when the database
-    /// is opened the next time.
-    pub fn remove_block(&self, block: BlockId) {
+    /// Removes the file of a block that this process cannot name any more, and that no version of the database names from
+    /// `version` on. It stays while another process reads an earlier version. What fails here is made up for when the
+    /// database is opened the next time. In a process that only reads, the file is no longer needed, and stays.
+    pub fn remove_block(&self, block: BlockId, version: u64) {
         self.close_block(block);
-        // Another directory at this path may have a block of the same number.
-        if self.check_lock().is_ok() {
-            let _ = self.disk.remove(&block_name(block));
+        match &self.reader {
+            Some(reader) => reader.release(),
+            // Another directory at this path may have a block of the same number.
+            None if self.check_lock().is_ok() => self.removals.remove(&*self.disk, block, version),
+            None => {}
         }
     }
 
@@ -268,6 +316,15 @@ mod tests {
         for other in ["000000000000002A.block", "2a.block", "+00000000000002a.block", "000000000000002a.block.old", ""]
         {
             assert_eq!(block_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_readers_are_taken_for_readers() {
+        assert_eq!(reader_name(4711, 2), "readers/4711-2");
+        assert!(is_reader_name("4711-2"));
+        for other in ["4711", "4711-", "-2", "04711-2", "4711-+2", "4711-2.old", ""] {
+            assert!(!is_reader_name(other), "{other}");
         }
     }
 

@@ -52,7 +52,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Another process has the database open, or this one still has it.
-    #[error("database {} is in use by {}", path.display(), holder_text(holder.as_ref()))]
+    #[error("database {} is in use by {}; it can be opened read-only", path.display(), holder_text(holder.as_ref()))]
     Locked {
         /// The directory.
         path: PathBuf,
@@ -94,6 +94,37 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// A process is creating the database, or was interrupted while it did.
+    #[error("{} is no database yet: {holder} is creating it, or was interrupted while it did", path.display())]
+    Creating {
+        /// The directory.
+        path: PathBuf,
+        /// The process.
+        holder: LockHolder,
+    },
+    /// Another process has the database open for writing, and this one cannot tell it what it reads.
+    #[error(
+        "database {} is in use by {}, and cannot be read meanwhile: no file can be created in {}: {source}",
+        path.display(),
+        holder_text(holder.as_ref()),
+        readers.display()
+    )]
+    NotRegistered {
+        /// The directory.
+        path: PathBuf,
+        /// The process that has it open, if it is known.
+        holder: Option<LockHolder>,
+        /// The directory in which readers register.
+        readers: PathBuf,
+        /// Why this one could not.
+        source: io::Error,
+    },
+    /// The path leads to another database than the one that was opened.
+    #[error("{} was replaced by another database while this one was open", path.display())]
+    Replaced {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -107,8 +138,8 @@ pub(crate) fn holder_text(holder: Option<&LockHolder>) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The database is open for inspection only.
-    #[error("the database is open for inspection only")]
+    /// The database is open read-only.
+    #[error("the database is open read-only")]
     ReadOnly,
     /// Its file could not be written.
     #[error("block {block} is not written: {source}")]
@@ -124,8 +155,8 @@ pub enum WriteError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The database is open for inspection only.
-    #[error("the database is open for inspection only")]
+    /// The database is open read-only.
+    #[error("the database is open read-only")]
     ReadOnly,
     /// The path of the database leads to another directory than the one that was opened and locked, or to none.
     #[error("the commit did not happen: the directory {} was replaced or removed while the database was open", path.display())]

@@ -5,6 +5,8 @@
 //! files of their own by [`Store::write_block`] and then publishes them by one [`Store::commit`], which happens
 //! entirely or not at all, whenever the machine stops.
 //!
+//! Another process can open the database read-only meanwhile, and see newer commits by [`Store::refresh`].
+//!
 //! This is the only room that opens files, and it does so only through [`disk::Disk`].
 //!
 //! ```
@@ -32,6 +34,8 @@ mod locks;
 mod log;
 mod moves;
 mod open;
+mod read_only;
+mod readers;
 mod repair;
 mod retention;
 mod store;

@@ -73,7 +73,7 @@ mod replay;
 mod tests;
 mod writer;
 
-pub(crate) use replay::{Cut, End, Record, records_behind, replay};
+pub(crate) use replay::{Cut, End, Record, open_file, records_behind, replay, sync_file};
 pub(crate) use writer::{Durability, Log, Position};
 
 use self::format::HEAD_BYTES;

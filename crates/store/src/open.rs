@@ -18,11 +18,15 @@ use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
 use crate::catalog::record;
 use crate::checkpoint::{remove_before, write_catalog};
 use crate::delta::Delta;
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, ROOT, block_name, block_of, delta_name};
+use crate::directory::{
+    BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, READERS, ROOT, block_name, block_of, delta_name,
+};
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
 use crate::moves::MovesSince;
+use crate::read_only::{self, ReadPosition};
+use crate::readers;
 use crate::retention::Retention;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
@@ -33,6 +37,10 @@ pub struct OpenOptions {
     pub create: bool,
     /// Whether the database is only looked at: nothing is removed, and nothing can be written.
     pub inspect: bool,
+    /// Whether the database is only read, also while another process has it open for writing; nothing is removed, repaired
+    /// or upgraded, and nothing can be written. What is seen is the last commit when it was opened, or when
+    /// [`Store::refresh`](crate::Store::refresh) was last called.
+    pub read_only: bool,
     /// The most bytes of sections that are kept in memory; where it is not said, [`Cache::default_limit`].
     pub cache_bytes: Option<usize>,
 }
@@ -46,6 +54,8 @@ pub(crate) struct Opened {
     pub log: Option<Log>,
     /// What stays for the next backup.
     pub retention: Option<Retention>,
+    /// What was read, where the database is open read-only.
+    pub position: Option<ReadPosition>,
 }
 
 /// What was found in the log when a database was opened.
@@ -113,8 +123,17 @@ impl Display for CutLog {
 }
 
 impl Recovery {
-    fn nothing() -> Self {
+    /// What a database without a log has to replay.
+    pub(crate) fn nothing() -> Self {
         Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), last_time: None, start: Start::Nothing }
+    }
+
+    /// Where the log ends that was read, if there is one.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match &self.start {
+            Start::Nothing => None,
+            Start::After(end) => Some(end),
+        }
     }
 
     /// Begins the log in which commits go on.
@@ -135,6 +154,9 @@ impl Recovery {
 pub(crate) const FIRST_LOG: u64 = 1;
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
+    if options.read_only {
+        return read_only::open(disk, options);
+    }
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
         // Before anything is created, and again under the lock: another process may be creating it too.
@@ -153,10 +175,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let Some(bytes) = bytes else {
         let catalog = Catalog::empty(RandomState::new().hash_one("database"));
         create_blocks(&directory)?;
+        create_readers(&directory);
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
         let recovery = Recovery::nothing();
-        return Ok(Opened { directory, catalog, recovery, log, retention: None });
+        return Ok(Opened { directory, catalog, recovery, log, retention: None, position: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
@@ -177,11 +200,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         retention = Retention::read(&directory, &catalog)?;
         tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
     }
-    Ok(Opened { directory, catalog, recovery, log, retention })
+    Ok(Opened { directory, catalog, recovery, log, retention, position: None })
 }
 
 /// Makes the changes again that are in the delta and in the log.
-fn replay(
+pub(crate) fn replay(
     catalog: Catalog,
     first: u64,
     delta: Option<DeltaFile>,
@@ -286,7 +309,7 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
         return Ok(true);
     }
     // An interrupted creation may have left these. Blocks and commits without a catalog are no such leftover.
-    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG].contains(&entry.name.as_str());
+    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
         None => match list(disk, BLOCKS)?.first() {
@@ -299,6 +322,11 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
         None if create => Ok(true),
         None => Err(OpenError::Empty { path }),
     }
+}
+
+/// Makes the directory in which readers register. It is theirs: where it cannot be made, they may still make it.
+fn create_readers(directory: &Directory) {
+    let _ = directory.disk.create_directory(READERS);
 }
 
 pub(crate) fn create_blocks(directory: &Directory) -> Result<(), FileError> {
@@ -346,7 +374,7 @@ fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
 }
 
 /// The block files that the catalog names and that do not exist.
-fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<MissingBlock>, FileError> {
+pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<MissingBlock>, FileError> {
     let present = block_files(directory)?;
     let of_table = |table: &Arc<Table>| -> Vec<MissingBlock> {
         let absent = table.blocks.iter().map(|block| block.id()).filter(|block| !present.contains(block));
@@ -368,19 +396,21 @@ fn tidy(
 ) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     create_blocks(directory)?;
+    create_readers(directory);
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
     let named: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
     let unnamed: HashSet<BlockId> = block_files(directory)?.difference(&named).copied().collect();
-    if is_whole {
-        for block in unnamed {
-            remove(directory, &block_name(block))?;
-        }
-    } else {
-        directory.reserve_names(unnamed);
+    // When a block was replaced is not known any more, or whether it ever was: whoever reads keeps it.
+    let (oldest, removed_in) = (readers::oldest(disk), catalog.version + 1);
+    let stays = |block: &BlockId| !is_whole || directory.removals().defer(oldest, *block, removed_in);
+    let (stay, go): (HashSet<_>, HashSet<_>) = unnamed.into_iter().partition(stays);
+    for block in go {
+        remove(directory, &block_name(block))?;
     }
+    directory.reserve_names(stay);
     let has_new_catalog = list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG_NEW);
     if has_new_catalog {
         remove(directory, CATALOG_NEW)?;

@@ -34,6 +34,7 @@ use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
 use crate::open::{OpenOptions, Opened, Recovery, file_error, open};
+use crate::read_only::ReadPosition;
 use crate::retention::Retention;
 use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
@@ -61,7 +62,7 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub directory: Arc<Directory>,
-    snapshot: Arc<RwLock<Arc<Catalog>>>,
+    pub snapshot: Arc<RwLock<Arc<Catalog>>>,
     pub commits: Mutex<Commits>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
@@ -70,6 +71,8 @@ pub(crate) struct Inner {
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
+    /// What was read last, if the database is open read-only.
+    pub position: Mutex<Option<ReadPosition>>,
 }
 
 /// What only one commit at a time may touch.
@@ -139,7 +142,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let Opened { directory, catalog, recovery, log, retention } = open(disk, options)?;
+        let Opened { directory, catalog, recovery, log, retention, position } = open(disk, options)?;
         let newest = Arc::new(catalog);
         let commits = Commits {
             newest: Arc::clone(&newest),
@@ -160,7 +163,8 @@ impl Store {
             backups: Mutex::default(),
             locks: Locks::default(),
             recovery,
-            is_read_only: options.inspect,
+            is_read_only: options.inspect || options.read_only,
+            position: Mutex::new(position),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -168,6 +172,11 @@ impl Store {
     /// Where the database lies, for messages.
     pub fn path(&self) -> PathBuf {
         self.inner.directory.disk.path(ROOT)
+    }
+
+    /// Whether it is open read-only, or for inspection: nothing can be written.
+    pub fn is_read_only(&self) -> bool {
+        self.inner.is_read_only
     }
 
     /// What was found when it was opened.
@@ -217,7 +226,7 @@ impl Store {
         let directory = &self.inner.directory;
         let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
-        file.remove_on_drop(true);
+        file.remove_from(0);
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
@@ -389,6 +398,9 @@ impl Inner {
         let lost = std::mem::take(&mut commits.pending);
         commits.uncertain.extend(lost.into_iter().flat_map(|pending| pending.added));
         commits.newest = Arc::clone(&self.snapshot.read());
+        // Another process may have read what is lost now.
+        let next = commits.newest.version + 1;
+        commits.uncertain.iter().for_each(|block| block.remove_from(next));
         log.restart(commits.newest.version)?;
         // Only now, for their files go with them.
         commits.uncertain.clear();
@@ -404,13 +416,14 @@ impl Inner {
     fn publish_up_to(&self, commits: &mut Commits, version: u64) -> Vec<Pending> {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
-            first.added.iter().for_each(|block| block.remove_on_drop(false));
+            first.added.iter().for_each(|block| block.stay());
+            // Also where a block is among both: what is removed last counts.
             for block in &first.removed {
                 match &mut commits.retention {
                     Some(retention) if retention.needs(block.id()) => {
                         retention.blocks.push((first.catalog.version, Arc::clone(block)));
                     }
-                    _ => block.remove_on_drop(true),
+                    _ => block.remove_from(first.catalog.version),
                 }
             }
             published.push(first);
@@ -425,11 +438,12 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         for block in &self.commits.get_mut().uncertain {
-            block.remove_on_drop(false);
+            block.stay();
         }
         if !self.is_read_only {
             // Else the log is replayed when the database is opened again.
             let _ = self.close();
+            self.directory.remove_released();
         }
     }
 }

@@ -9,7 +9,9 @@ use taut_types::ColumnIndex;
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, ROOT, block_name, block_of, is_log_name, log_name};
+use crate::directory::{
+    BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, READERS, ROOT, block_name, block_of, is_log_name, is_reader_name, log_name,
+};
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
 use crate::log;
@@ -114,6 +116,9 @@ pub fn verify(store: &Store) -> Vec<Damage> {
 /// Compares the catalog's file and the log with the catalog in memory, which is returned.
 fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
+    if store.directory().reader().is_some() {
+        return check_as_reader(store, damages);
+    }
     let _no_checkpoint = store.inner.checkpoints.lock();
     let mut commits = store.inner.commits.lock();
     if let Some(log) = commits.log.clone() {
@@ -136,6 +141,22 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
             (path, Problem::Replaced { expected: snapshot.version(), found })
         }
         Ok(_) => return snapshot,
+    };
+    damages.push(Damage { path, table: None, problem });
+    snapshot
+}
+
+/// As [`check_catalog`], where another process may be writing: what is there now may be newer than what is read.
+fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
+    let (snapshot, path) = (store.snapshot(), store.directory().disk.path(CATALOG));
+    let problem = match store.read_newest() {
+        Ok((database, version)) if database == snapshot.database() && version >= snapshot.version() => return snapshot,
+        Ok((_, found)) => Problem::Replaced { expected: snapshot.version(), found },
+        Err(error) => Problem::Catalog(error),
+    };
+    let path = match &problem {
+        Problem::Catalog(OpenError::Corrupt { path, .. }) => path.clone(),
+        _ => path,
     };
     damages.push(Damage { path, table: None, problem });
     snapshot
@@ -167,7 +188,7 @@ fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result
 fn check_names(store: &Store, damages: &mut Vec<Damage>) {
     let disk = &*store.directory().disk;
     let mut damage = |name: &str, problem| damages.push(Damage { path: disk.path(name), table: None, problem });
-    for directory in [ROOT, BLOCKS, LOG] {
+    for directory in [ROOT, BLOCKS, LOG, READERS] {
         let entries = match list(disk, directory) {
             Ok(entries) => entries,
             Err(error) => {
@@ -177,9 +198,10 @@ fn check_names(store: &Store, damages: &mut Vec<Damage>) {
         };
         for entry in entries {
             let is_ours = match directory {
-                ROOT if entry.is_directory => [BLOCKS, LOG].contains(&entry.name.as_str()),
+                ROOT if entry.is_directory => [BLOCKS, LOG, READERS].contains(&entry.name.as_str()),
                 ROOT => [CATALOG, CATALOG_NEW, LOCK].contains(&entry.name.as_str()),
                 LOG => !entry.is_directory && is_log_name(&entry.name),
+                READERS => !entry.is_directory && is_reader_name(&entry.name),
                 _ => !entry.is_directory && block_of(&entry.name).is_some(),
             };
             if !is_ours {

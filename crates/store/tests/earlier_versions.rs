@@ -10,7 +10,7 @@ use common::{Contents, append, assert_tidy, change_rows, contents, create_table,
 use serde_json::Value;
 use taut_block::checksum;
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
-use taut_store::{CommitError, OpenError, OpenOptions, Store, repair_on};
+use taut_store::{CommitError, OpenError, OpenOptions, Store, repair_on, verify};
 
 const VERSIONS: [u64; 2] = [2, 4];
 
@@ -65,9 +65,32 @@ fn what_is_only_read_stays_as_it_is() {
             assert_eq!((store.recovery().commits, store.log_bytes(), store.snapshot().version()), (0, 0, 4));
             assert_tidy(&store, &disk, &format!("version {version}, inspected: {inspect}"));
         }
+        let before = disk.files();
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let reader = Store::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+        assert_eq!(contents(&reader).unwrap(), expected);
+        assert!(!reader.refresh().unwrap() && verify(&reader).is_empty());
+        drop(reader);
+        assert_eq!(disk.files(), before);
         assert!(!has_log(&disk), "version {version}");
         let catalog = disk.files().remove("catalog").unwrap();
         assert!(catalog.starts_with(format!("taut-catalog {version} ").as_bytes()));
+    }
+}
+
+/// A reader of a database without a log sees the first commit that begins one.
+#[test]
+fn a_reader_sees_the_log_that_a_writer_begins() {
+    for version in VERSIONS {
+        let (disk, mut expected) = database_of(version);
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let reader = Store::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+        let writer = open(&disk).unwrap();
+        change_rows(&writer, "t", &[5], &[2]).unwrap();
+        assert_eq!(contents(&reader).unwrap(), expected);
+        assert!(reader.refresh().unwrap());
+        expected.insert("t".to_owned(), vec![1, 3, 4, 5]);
+        assert_eq!(contents(&reader).unwrap(), expected);
     }
 }
 

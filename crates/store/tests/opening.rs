@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use common::{append, contents, create_table, write};
 use taut_store::{CommitError, OpenError, OpenOptions, Store, verify};
 
-const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, cache_bytes: None };
+const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, read_only: false, cache_bytes: None };
 
 fn open(path: &Path) -> Result<Store, OpenError> {
     Store::open(path, OpenOptions::default())

@@ -71,6 +71,19 @@ impl Session {
         Ok(if taut_query::is_long(sql) { on_large_stack(parse) } else { parse() }?)
     }
 
+    /// As [`Database::refresh`](crate::Database::refresh), of the database of this session.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn refresh(&self) -> Result<bool, Error> {
+        Ok(self.query.store().refresh()?)
+    }
+
+    /// Whether the database is open read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.query.store().is_read_only()
+    }
+
     /// Whether a transaction is in progress that a statement began.
     pub fn is_in_transaction(&self) -> bool {
         self.query.is_in_transaction()

@@ -97,7 +97,7 @@ impl QuerySession {
     /// to stay bounded, or waits for whoever does. What fails here shows in `taut.mover`.
     pub(super) async fn tend(&self) {
         self.mover.wake();
-        if self.is_in_transaction() {
+        if self.is_in_transaction() || self.store.is_read_only() {
             return;
         }
         let shared = self.mover.shared();

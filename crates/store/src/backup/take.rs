@@ -136,9 +136,10 @@ impl Store {
             // Later commits, which others may have made already, have a later time.
             let mut commits = inner.commits.lock();
             let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
-            drop(commits);
+            // A refresh replaces both under the lock.
+            let catalog = Arc::clone(&commits.newest);
             let next_numbers = inner.directory.next_numbers();
-            return Ok(Fixed { catalog: self.snapshot(), next_numbers, time, token: None, log: 0, retained: None });
+            return Ok(Fixed { catalog, next_numbers, time, token: None, log: 0, retained: None });
         }
         // A checkpoint that is under way would remove log files that are to stay from now on.
         let _no_checkpoint = inner.checkpoints.lock();
@@ -188,7 +189,7 @@ impl Store {
                 drop(commits);
                 // It may have been written all the same.
                 let _ = Retention::remove(&self.inner.directory);
-                now.into_iter().flat_map(|now| now.blocks).for_each(|(_, block)| block.remove_on_drop(true));
+                now.into_iter().flat_map(|now| now.blocks).for_each(|(version, block)| block.remove_from(version));
             }
         }
     }
@@ -219,7 +220,7 @@ impl Store {
         commits.retention = from.map(|(file, archived)| Retention { file, archived, blocks: stay });
         drop(commits);
         // Files go with them, while others commit.
-        go.iter().for_each(|(_, block)| block.remove_on_drop(true));
+        go.iter().for_each(|(version, block)| block.remove_from(*version));
         Ok(())
     }
 }

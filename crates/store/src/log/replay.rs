@@ -43,7 +43,6 @@ pub(crate) struct End {
     /// The sequence number of the last record.
     pub last_sequence: u64,
     /// Bytes of the last file up to the end of that record.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare it"))]
     pub bytes: u64,
     /// What follows it, and is neither a record nor zeros up to the end of the file.
     pub cut: Option<Cut>,
@@ -53,6 +52,13 @@ pub(crate) struct End {
     pub(super) settled_sequence: u64,
     /// The payloads of the records after that.
     pub(super) unsettled: Vec<Vec<u8>>,
+}
+
+impl End {
+    /// The sequence number of the last record that the log itself says to be durable.
+    pub fn settled_sequence(&self) -> u64 {
+        self.settled_sequence
+    }
 }
 
 /// A tail that does not count.
@@ -169,6 +175,17 @@ pub(crate) fn open_file(disk: &dyn Disk, number: u64) -> io::Result<(String, Arc
             Ok((name, file))
         }
         result => Ok((name, result?)),
+    }
+}
+
+/// Makes durable what another process wrote to a file of the log, closed or not.
+///
+/// # Errors
+/// As [`open_file`].
+pub(crate) fn sync_file(disk: &dyn Disk, number: u64) -> io::Result<()> {
+    match disk.sync_file(&log_name(number)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => disk.sync_file(&closed_log_name(number)),
+        result => result,
     }
 }
 
