@@ -100,8 +100,9 @@ const BACKUP_EXAMPLES: &str = "Examples:
 With --log, the database keeps its log and the blocks that were replaced until the next backup. A backup without --log
 to the same directory ends that, and so does taut backup shop.taut --stop-log.
 
-A database that another process has open is backed up by that process, while it is in use: by
-BACKUP DATABASE TO '/backups/shop' WITH (log, keep = 7) in SQL, or connection.backup('/backups/shop') in Python.
+A database that another process has open is backed up all the same, as of its last commit, but without --log: with the log
+that process backs it up, by BACKUP DATABASE TO '/backups/shop' WITH (log, keep = 7) in SQL, or
+connection.backup('/backups/shop', log=True) in Python.
 Files that queries read directly, such as 'orders.parquet', are not part of a database or its backups.";
 
 const RESTORE_EXAMPLES: &str = "Examples:
@@ -279,7 +280,7 @@ pub struct BackupArguments {
     #[arg(value_name = "BACKUP_DIR", required_unless_present_any = ["list", "stop_log"])]
     pub directory: Option<PathBuf>,
     /// Archive the commits since the last backup, and keep those up to the next one for it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "read_only")]
     pub log: bool,
     /// Remove all backups but the newest ones, this one included
     #[arg(long, value_name = "COUNT")]
@@ -288,8 +289,10 @@ pub struct BackupArguments {
     #[arg(long, value_name = "BACKUP_DIR", conflicts_with_all = ["database", "directory", "log", "keep", "stop_log"])]
     pub list: Option<PathBuf>,
     /// Keep no log for the next backup any more
-    #[arg(long, conflicts_with_all = ["directory", "log", "keep"])]
+    #[arg(long, conflicts_with_all = ["directory", "log", "keep", "read_only"])]
     pub stop_log: bool,
+    #[command(flatten)]
+    pub access: ReadOnly,
 }
 
 /// Arguments of `taut restore`.

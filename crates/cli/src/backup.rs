@@ -25,7 +25,7 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
     }
     // The arguments require it.
     let Some(database) = &arguments.database else { return Err(Failure::Refused("which database?".to_owned())) };
-    let store = open(database, arguments.directory.as_deref())?;
+    let store = open(database, arguments)?;
     if arguments.stop_log {
         store.stop_log_retention()?;
         output.line(format!("{} keeps no log for a next backup any more", database.display()))?;
@@ -43,24 +43,31 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
     output.finish()
 }
 
-/// Opens the database to back up.
-fn open(database: &Path, directory: Option<&Path>) -> Result<Store, Failure> {
-    match Store::open(database, OpenOptions::default()) {
-        Err(error @ OpenError::Locked { .. }) => {
-            let directory = directory.map_or_else(|| "...".to_owned(), |path| path.display().to_string());
-            Err(Failure::Refused(format!(
-                "{error}; that process can back it up while it is in use, by BACKUP DATABASE TO '{directory}' in SQL or \
-                 connection.backup({directory:?}) in Python"
-            )))
+/// Opens the database to back up; read-only where another process writes it. Only the process that writes it can have its
+/// log stay.
+fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> {
+    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let options = if arguments.access.read_only { read_only } else { OpenOptions::default() };
+    let store = match (Store::open(database, options), &arguments.directory) {
+        (Err(error @ OpenError::Locked { .. }), Some(directory)) if arguments.log => {
+            let directory = directory.display().to_string();
+            return Err(Failure::Refused(format!(
+                "{error}, and backed up without --log; with the log, that process backs it up while it is in use, by \
+                 BACKUP DATABASE TO '{directory}' WITH (log) in SQL or connection.backup({directory:?}, log=True) in Python"
+            )));
         }
-        opened => {
-            let store = opened?;
-            if let Some(cut) = &store.recovery().cut {
-                say(format!("note: {cut}"));
-            }
-            Ok(store)
+        (Err(error @ OpenError::Locked { .. }), _) if arguments.stop_log => {
+            return Err(Failure::Refused(format!(
+                "{error}; that process ends the log, by BACKUP DATABASE STOP LOG in SQL"
+            )));
         }
+        (Err(OpenError::Locked { .. }), _) => Store::open(database, read_only)?,
+        (opened, _) => opened?,
+    };
+    if let Some(cut) = &store.recovery().cut {
+        say(format!("note: {cut}"));
     }
+    Ok(store)
 }
 
 fn print(report: &BackupReport, directory: &Path, output: &mut Output) -> Result<(), Failure> {

@@ -17,6 +17,12 @@ pub fn run(arguments: &RepairArguments, mut output: Output) -> Result<(), Failur
     if let Some(cut) = &report.cut {
         output.line(format!("note: {cut}"))?;
     }
+    if report.retained_log {
+        let (old, new) = (arguments.database.display(), arguments.new_database.display());
+        output.line(format!(
+            "note: {old} keeps its log for the next backup, and {new} does not continue it: its backups go to another directory"
+        ))?;
+    }
     for loss in &report.losses {
         output.line(format!("lost: {loss}"))?;
     }

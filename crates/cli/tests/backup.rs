@@ -91,7 +91,7 @@ fn files_that_queries_read_stay_where_they_are() {
 }
 
 #[test]
-fn a_database_in_use_names_the_process_which_can_back_it_up() {
+fn a_database_in_use_is_backed_up_and_names_the_process_that_can_with_the_log() {
     let (directory, database) = scratch();
     let path = paths(&directory);
     let mut shell = command(&["sql", &database]).stdin(Stdio::piped()).spawn().unwrap();
@@ -99,9 +99,21 @@ fn a_database_in_use_names_the_process_which_can_back_it_up() {
     writeln!(input, "CREATE TABLE t (x int); INSERT INTO t VALUES (1); SELECT 42;").unwrap();
     let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
     while !lines.next().unwrap().unwrap().contains("42") {}
-    let error = taut(&["backup", &database, &path("backups")]).fails();
     let process = format!("in use by process {}", shell.id());
+    let error = taut(&["backup", &database, &path("backups"), "--log"]).fails();
     assert!(error.contains(&process) && error.contains("BACKUP DATABASE TO '"), "{error}");
+    let error = taut(&["backup", &database, "--stop-log"]).fails();
+    assert!(error.contains(&process) && error.contains("BACKUP DATABASE STOP LOG"), "{error}");
+    assert!(
+        taut(&["backup", &database, &path("backups"), "--log", "--readonly"]).fails().contains("cannot be used with")
+    );
+    for readonly in [&[][..], &["--readonly"]] {
+        let arguments: Vec<&str> =
+            ["backup", &database, &path("reads")].into_iter().chain(readonly.iter().copied()).collect();
+        taut(&arguments).succeeds();
+    }
+    taut(&["restore", &path("reads"), &path("read")]).succeeds();
+    assert_eq!(csv(&path("read"), "SELECT x FROM t"), "x\n1\n");
     writeln!(input, "BACKUP DATABASE TO '{}' WITH (log, keep = 2); SELECT 43;", path("backups")).unwrap();
     while !lines.next().unwrap().unwrap().contains("43") {}
     taut(&["restore", &path("backups"), &path("new")]).succeeds();

@@ -550,6 +550,7 @@ fn maintains(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::Checkpoint => "CHECKPOINT",
         Statement::Vacuum { .. } => "VACUUM",
+        Statement::StopLogRetention => "BACKUP DATABASE STOP LOG",
         Statement::SetMover(true) => "SET mover = on",
         _ => return None,
     })

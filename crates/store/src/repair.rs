@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkpoint::write_catalog;
-use crate::directory::{BLOCKS, Directory, LOCK, ROOT};
+use crate::directory::{BLOCKS, Directory, LOCK, RETAINED, ROOT};
 use crate::disk::{Disk, FileDisk};
 use crate::error::{CommitError, FileError, OpenError, ReadError};
 use crate::log::Log;
@@ -43,6 +43,9 @@ pub struct RepairReport {
     pub tables: Vec<RepairedTable>,
     /// An end of the log that is no whole commit, as a crash leaves it. By itself it is no loss.
     pub cut: Option<CutLog>,
+    /// Whether the damaged database retains its log for the next backup. The new one does not: it is another database, whose
+    /// backups go to another directory, and the points in time since the last backup are in the damaged one only.
+    pub retained_log: bool,
 }
 
 impl RepairReport {
@@ -275,7 +278,8 @@ pub fn repair_on(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Result<RepairReport,
     Log::create(Arc::clone(&new.disk), database, FIRST_LOG, catalog.version)?;
     write_catalog(&new, &catalog, FIRST_LOG)?;
     losses.sort_by_key(|loss| matches!(loss, DatabaseLoss::Changes { .. }));
-    Ok(RepairReport { losses, tables: reports, cut })
+    let retained_log = from.open(RETAINED).is_ok();
+    Ok(RepairReport { losses, tables: reports, cut, retained_log })
 }
 
 fn check_is_there(disk: &dyn Disk) -> Result<(), OpenError> {

@@ -63,6 +63,11 @@ impl Settings {
             ..OpenOptions::default()
         }
     }
+
+    /// Where queries of a database spill: who only reads it writes nothing to its directory.
+    fn spills(&self, path: &Path) -> SpillDirectory {
+        SpillDirectory::new((!self.read_only).then_some(path))
+    }
 }
 
 /// An open database. Clones are the same database; it closes with the last of them, of their sessions and of rows that are
@@ -221,8 +226,8 @@ impl Database {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
         }
-        let spills = SpillDirectory::new(Some(path.as_ref()));
-        Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, spills)
+        let path = path.as_ref();
+        Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, settings.spills(path))
     }
 
     /// Opens a database on a disk of one's own, such as one that fails.
@@ -294,7 +299,7 @@ impl Database {
                 (None, Some(store)) => {
                     settings.cache_bytes = open.settings.cache_bytes;
                     store.refresh()?;
-                    Self::on(store, &settings, SpillDirectory::new(Some(path)))?
+                    Self::on(store, &settings, settings.spills(path))?
                 }
                 (None, None) => Self::open_with(path, &settings)?,
             },

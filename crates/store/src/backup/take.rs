@@ -427,7 +427,8 @@ impl Backup<'_> {
         Ok((catalog, delta))
     }
 
-    /// Archives the commits since a backup. `None` if the log does not have them all, so that the backup begins anew.
+    /// Archives the commits since a backup. `None` if the log does not have them all, or a block that they added is missing or
+    /// damaged, so that the backup begins anew.
     fn archive(
         &mut self,
         number: u64,
@@ -493,7 +494,14 @@ impl Backup<'_> {
             of_tables.iter().flat_map(|(_, blocks)| blocks).map(|block| block.entry().file_bytes).sum::<u64>();
         let mut tables = Vec::with_capacity(of_tables.len());
         for (table, blocks) in of_tables {
-            let blocks = self.copy_blocks(&table.name, &blocks, sums, counts, progress)?;
+            let blocks = match self.copy_blocks(&table.name, &blocks, sums, counts, progress) {
+                // No table has it any more, so that nobody can put that right: the backup must not fail for ever.
+                Err(BackupError::Source { source, .. }) if source.is_damage() => {
+                    self.directory.remove_part(number, Part::Log)?;
+                    return Ok(None);
+                }
+                blocks => blocks?,
+            };
             tables.push(TableManifest { blocks, ..table });
         }
         self.written += file.bytes;
