@@ -70,7 +70,8 @@ pub struct Recovery {
     /// Block files that the catalog names and that do not exist. Their tables cannot be read where these would be needed;
     /// all others can be used.
     pub missing_blocks: Vec<MissingBlock>,
-    /// The time of the last commit that was made again, in microseconds since 1970 in UTC, if it is known.
+    /// The time of the last commit that was made again, in microseconds since 1970 in UTC, if it is known. Where a database
+    /// that is open read-only has none, when its reading began.
     pub last_time: Option<i64>,
     /// Where the log goes on.
     start: Start,

@@ -20,6 +20,7 @@ use crate::error::{FileError, OpenError};
 use crate::log;
 use crate::open::{OpenOptions, Opened, Recovery, build, check_root, file_error, missing_blocks, read_catalog, replay};
 use crate::readers::Reader;
+use crate::store::clock;
 use crate::{BlockFile, BlockId, Cache, Catalog, Store, Table};
 
 /// Where reading ended, to see whether anything came since.
@@ -86,7 +87,7 @@ impl Store {
         let (is_newer, after) = (after.version != before.version, Arc::new(after));
         let mut commits = self.inner.commits.lock();
         commits.newest = Arc::clone(&after);
-        commits.last_time = recovery.last_time.unwrap_or(commits.last_time);
+        commits.last_time = recovery.last_time.unwrap_or(i64::MIN);
         *self.inner.snapshot.write() = after;
         drop(commits);
         // Those that nobody reads are released here, and the others by who reads them.
@@ -170,12 +171,14 @@ fn load(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosition),
 }
 
 fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosition), OpenError> {
-    let disk = &*directory.disk;
+    let (disk, begun) = (&*directory.disk, clock());
     let bytes = read_whole(disk, CATALOG).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::Missing { path: disk.path(ROOT) },
         _ => file_error(disk, "read", CATALOG, source).into(),
     })?;
     let file = read_catalog(disk, &bytes)?;
+    // A backup of what is read tells them.
+    directory.reserve((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
     let catalog = build(file, directory);
     let (catalog, mut recovery) = match first {
@@ -189,6 +192,8 @@ fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosit
         sync_read(disk.sync_directory(LOG)).map_err(|source| file_error(disk, "sync", LOG, source))?;
     }
     recovery.missing_blocks = missing_blocks(directory, &catalog)?;
+    // Of a checkpoint the time is not known, but it is before that, and what follows is after it.
+    recovery.last_time = recovery.last_time.or(Some(begun));
     if directory.reader().is_some_and(Reader::is_registered) {
         // It may be a record that a writer is writing now.
         recovery.cut = None;

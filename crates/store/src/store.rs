@@ -106,11 +106,15 @@ impl Commits {
     /// The time of a commit that happens now. Each is later than the one before, also where the clock is set back, so
     /// that a time leads to one commit.
     pub fn next_time(&mut self) -> i64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        self.last_time = now.max(self.last_time.saturating_add(1));
+        self.last_time = clock().max(self.last_time.saturating_add(1));
         self.last_time
     }
+}
+
+/// The time now, in microseconds since 1970 in UTC.
+pub(crate) fn clock() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl Pending {
