@@ -106,7 +106,7 @@ impl Iterator for Watched {
 impl Connection {
     /// Opens a database, or joins those who have it open in this process.
     #[staticmethod]
-    #[pyo3(signature = (path, *, threads=None, memory_bytes=None, cache_bytes=None, create=true, reporter=None))]
+    #[pyo3(signature = (path, *, threads=None, memory_bytes=None, cache_bytes=None, create=true, read_only=false, reporter=None))]
     fn open(
         py: Python<'_>,
         path: PathBuf,
@@ -114,9 +114,10 @@ impl Connection {
         memory_bytes: Option<usize>,
         cache_bytes: Option<usize>,
         create: bool,
+        read_only: bool,
         reporter: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let mut settings = Settings { memory_bytes, cache_bytes, create, ..Settings::default() };
+        let mut settings = Settings { memory_bytes, cache_bytes, create, read_only, ..Settings::default() };
         if let Some(threads) = threads {
             settings.threads = threads;
         }
@@ -126,6 +127,11 @@ impl Connection {
             PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &notice, 1)?;
         }
         Ok(Self::on(database, reporter))
+    }
+
+    /// Has a database that is open read-only show the last commit, and tells whether there is a newer one.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |open| open.database.refresh())
     }
 
     /// Another session on the same database.
@@ -272,6 +278,12 @@ impl Connection {
         self.open
             .peek(|open| open.as_ref().is_some_and(|open: &Open| open.session.is_in_transaction()))
             .unwrap_or(false)
+    }
+
+    /// Whether the database is open read-only.
+    #[getter]
+    fn read_only(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |open| Ok(open.database.is_read_only()))
     }
 
     /// Whether the connection is closed.

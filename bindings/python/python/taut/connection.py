@@ -31,11 +31,13 @@ def connect(
     memory: int | str | None = None,
     cache: int | str | None = None,
     create: bool = True,
+    read_only: bool = False,
     progress: bool | None = None,
 ) -> Connection:
     """Opens the database in a directory, or creates it there; ``:memory:`` is a new one that lives as long as it is used.
 
-    Connections of one process to one path share the database. One process at a time can have it open.
+    Connections of one process to one path share the database. One process at a time can have it open for writing; others
+    can read it meanwhile, with `read_only`.
 
     Parameters
     ----------
@@ -44,13 +46,17 @@ def connect(
     memory: what queries may take before they spill to disk, in bytes or as a text such as ``'2GiB'``; by default half of
         the machine's.
     cache: what is kept of the files, in bytes or as a text; by default a quarter of the machine's memory, at most 1 GiB.
-    create: whether a database that does not exist is created.
+    create: whether a database that does not exist is created; with `read_only` it never is.
+    read_only: whether it is only read, also while another process writes it, or on a file system that cannot be written. It
+        is shown as it was when it was opened or last refreshed: see `Connection.refresh`. Read-only connections of one
+        process share what they show; connecting again refreshes it for all of them.
     progress: whether long statements draw a bar; by default in a terminal and in a notebook.
 
     Raises
     ------
-    OperationalError: the database is open in another process, or here with other settings; does not exist and `create` is
-        false; or the directory holds something else.
+    OperationalError: the database is open for writing in another process, or here with other settings; does not exist and
+        `create` is false, or `read_only` true; or the directory holds something else.
+    ProgrammingError: `read_only` is given for ``:memory:``.
     InternalError: it is damaged.
     ValueError: a setting makes no sense.
     """
@@ -62,6 +68,7 @@ def connect(
         memory_bytes=_bytes_of("memory", memory),
         cache_bytes=_bytes_of("cache", cache),
         create=create,
+        read_only=read_only,
         reporter=reporter(progress),
     )
     return Connection(native, progress=progress)
@@ -218,6 +225,22 @@ class Connection:
         return self.table(table).inspect()
 
     # Connections and DB-API
+
+    def refresh(self) -> bool:
+        """Shows the last commit in a database that is open read-only; returns whether there is a newer one than before.
+
+        Statements that begin afterwards see it, on all read-only connections of this process to the path. A transaction that
+        has run a statement sees what it saw before, until it ends. A database that is open for writing always shows the last
+        commit, and this returns False.
+
+        Raises OperationalError when the database cannot be read any more; it is shown as before then.
+        """
+        return self._native.refresh()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the database is open read-only: statements that write raise OperationalError with SQLSTATE 25006."""
+        return self._native.read_only
 
     def duplicate(self) -> Connection:
         """Another connection to the same database, for another thread. What was registered here is not known there."""
