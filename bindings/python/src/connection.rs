@@ -108,7 +108,6 @@ impl Connection {
     /// Opens a database, or joins those who have it open in this process.
     #[staticmethod]
     #[pyo3(signature = (path, *, threads=None, memory_bytes=None, cache_bytes=None, create=true, read_only=false, reporter=None))]
-    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn open(
         py: Python<'_>,
         path: PathBuf,

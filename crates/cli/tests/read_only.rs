@@ -1,5 +1,7 @@
 //! `--readonly` from the outside: beside a writer, on a read-only mount, and what is refused.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeMap;
