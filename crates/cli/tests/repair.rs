@@ -113,7 +113,8 @@ fn a_missing_block_harms_its_table_alone() {
     csv(&database, "insert into customers select n, 'more' from generate_series(60001, 70000) as t(n)");
     let errors = taut(&["sql", &database, "-c", "vacuum full"]).fails();
     assert!(errors.contains("table \"orders\" is damaged"), "{errors}");
-    assert_eq!(csv(&database, "select count(*), max(id) from customers"), "count(*),max(id)\n30001,70000\n");
+    let found = csv(&database, "select count(*), max(id) from customers");
+    assert_eq!(found.lines().nth(1), Some("30001,70000"));
     assert_eq!(csv(&database, "select count(*) from taut.blocks where table_name = 'customers'"), before);
     let verified = taut(&["verify", &database]);
     assert_eq!(verified.status, 1);
