@@ -328,10 +328,12 @@ struct StaleFile(Arc<dyn ReadFile>, Arc<Hooked>);
 
 impl ReadFile for StaleFile {
     fn length(&self) -> io::Result<u64> {
+        self.1.count();
         self.0.length()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.1.count();
         self.0.read_at(offset, into)?;
         if let Some(stale) = self.1.stale.lock().take_if(|stale| into.len() > stale.end) {
             into[stale].fill(0);
