@@ -89,7 +89,8 @@ impl Retention {
         let archived = named.iter().filter(|block| !added.contains_key(block)).copied().collect();
         added.retain(|block, _| !named.contains(block));
         let entries = list(&*directory.disk, crate::directory::BLOCKS)?;
-        let present: HashSet<BlockId> = entries.iter().filter_map(|entry| block_of(&entry.name)).collect();
+        let files = entries.iter().filter(|entry| !entry.is_directory);
+        let present: HashSet<BlockId> = files.filter_map(|entry| block_of(&entry.name)).collect();
         if added.keys().any(|block| !present.contains(block)) {
             return Ok(None);
         }
