@@ -208,6 +208,37 @@ fn errors_show_and_are_got_over() {
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_000);
 }
 
+/// A table whose block is gone stays as it is; rows of others are moved, and the log goes.
+#[test]
+fn a_damaged_table_does_not_keep_the_mover_from_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let database = open(&path, MoverOptions { is_on: false, ..options() });
+    let session = database.session();
+    session.execute("CREATE TABLE a (k bigint, v bigint); CREATE TABLE t (k bigint, v bigint)").unwrap();
+    for load in 0..12 {
+        let rows = format!("generate_series({}, {})", load * 5_000, load * 5_000 + 4_999);
+        session.execute(&format!("INSERT INTO a SELECT i, i + 0 FROM {rows} AS s(i)")).unwrap();
+    }
+    drop((session, database));
+    let mut blocks: Vec<_> =
+        std::fs::read_dir(path.join("blocks")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    blocks.sort();
+    std::fs::remove_file(&blocks[5]).unwrap();
+    let database = open(&path, MoverOptions { log_bytes: 100_000, ..options() });
+    let session = database.session();
+    insert(&session, 0, 10_000);
+    wait_until(&session, &format!("{TIMES} 'seal') > 0"));
+    let error =
+        "(SELECT last_error LIKE '%table \"a\" is damaged%' FROM taut.mover WHERE table_name = 'a' AND work = 'merge')";
+    wait_until(&session, error);
+    wait_until(&session, "(SELECT sum(times) > 0 FROM taut.mover WHERE work = 'checkpoint')");
+    assert_eq!(number(&session, "SELECT sum(k) FROM t"), 49_995_000);
+    assert!(session.query("SELECT sum(v) FROM a").and_then(|rows| rows.collect::<Result<Vec<_>, _>>()).is_err());
+    session.execute("DROP TABLE a").unwrap();
+    session.execute("VACUUM").unwrap();
+}
+
 #[test]
 fn a_database_closes_while_the_mover_works() {
     let directory = tempfile::tempdir().unwrap();

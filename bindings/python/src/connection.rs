@@ -12,8 +12,9 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::input::AnyRecordBatch;
-use taut::{Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
+use taut::{BackupOptions, Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
 
+use crate::backup::{Row, row_of};
 use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, raised};
 use crate::guarded::{ASKED_EVERY, Guarded, awaited_by};
 use crate::parameters::parameters_of;
@@ -106,7 +107,7 @@ impl Iterator for Watched {
 impl Connection {
     /// Opens a database, or joins those who have it open in this process.
     #[staticmethod]
-    #[pyo3(signature = (path, *, threads=None, memory_bytes=None, cache_bytes=None, create=true, reporter=None))]
+    #[pyo3(signature = (path, *, threads=None, memory_bytes=None, cache_bytes=None, create=true, read_only=false, reporter=None))]
     fn open(
         py: Python<'_>,
         path: PathBuf,
@@ -114,9 +115,10 @@ impl Connection {
         memory_bytes: Option<usize>,
         cache_bytes: Option<usize>,
         create: bool,
+        read_only: bool,
         reporter: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let mut settings = Settings { memory_bytes, cache_bytes, create, ..Settings::default() };
+        let mut settings = Settings { memory_bytes, cache_bytes, create, read_only, ..Settings::default() };
         if let Some(threads) = threads {
             settings.threads = threads;
         }
@@ -126,6 +128,11 @@ impl Connection {
             PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &notice, 1)?;
         }
         Ok(Self::on(database, reporter))
+    }
+
+    /// Has a database that is open read-only show the last commit, and tells whether there is a newer one.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |open| open.database.refresh())
     }
 
     /// Another session on the same database.
@@ -245,6 +252,13 @@ impl Connection {
         PyCapsule::new_with_value(py, provider, c"datafusion_table_provider")
     }
 
+    /// Backs up the database to a directory, while it is in use.
+    #[pyo3(signature = (directory, log=false, keep=None))]
+    fn backup(&self, py: Python<'_>, directory: PathBuf, log: bool, keep: Option<usize>) -> PyResult<Row> {
+        let options = BackupOptions { log, keep };
+        Ok(row_of(&self.with(py, |open| open.session.backup(&directory, options))?))
+    }
+
     /// Ends what runs on this connection, from any thread.
     fn interrupt(&self) {
         self.cancel.cancel();
@@ -275,6 +289,12 @@ impl Connection {
         self.open
             .peek(|open| open.as_ref().is_some_and(|open: &Open| open.session.is_in_transaction()))
             .unwrap_or(false)
+    }
+
+    /// Whether the database is open read-only.
+    #[getter]
+    fn read_only(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |open| Ok(open.database.is_read_only()))
     }
 
     /// Whether the connection is closed.

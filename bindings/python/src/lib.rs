@@ -3,6 +3,7 @@
 //! The module `_taut` is small on purpose: connections, results, and the exceptions of DB-API 2.0. Everything that can
 //! be said in Python is said there.
 
+mod backup;
 mod connection;
 mod errors;
 mod guarded;
@@ -16,6 +17,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _taut {
+    #[pymodule_export]
+    use crate::backup::{backups, parse_time, restore};
     #[pymodule_export]
     use crate::connection::Connection;
     #[pymodule_export]

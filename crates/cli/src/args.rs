@@ -23,7 +23,8 @@ const EXAMPLES: &str = "Examples:
   taut load shop.taut orders orders.parquet  make a table of a file
   taut sql shop.taut                         open the shell
   taut sql shop.taut -c 'select count(*) from orders'
-  taut inspect shop.taut orders              see how the table is stored";
+  taut inspect shop.taut orders              see how the table is stored
+  taut backup shop.taut /backups/shop        back it up";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -40,6 +41,15 @@ pub enum Command {
     /// Read and check every byte, and name what is damaged
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArguments),
+    /// Salvage what can be read of a damaged database into a new one
+    #[command(after_help = REPAIR_EXAMPLES)]
+    Repair(RepairArguments),
+    /// Back up a database; later backups to the same directory copy only what is new
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArguments),
+    /// Make a database from a backup, or as it was at a point in time
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArguments),
     /// Compare the layouts on TPC-H data that is made here; needs no network
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
@@ -49,6 +59,7 @@ const SQL_EXAMPLES: &str = "Examples:
   taut sql shop.taut                                    the shell; .help there says more
   taut sql shop.taut -c 'show tables'                   one statement
   taut sql shop.taut -f report.sql --format csv         a file, answers as CSV
+  taut sql --readonly shop.taut                         read a database that another process writes
   taut sql :memory: -c \"select * from 'orders.parquet'\" a file, without a database
   echo 'select 1;' | taut sql :memory:                  statements as they arrive
 
@@ -65,11 +76,42 @@ block_size, abstraction, partition_by. They apply to a table that the load makes
 const INSPECT_EXAMPLES: &str = "Examples:
   taut inspect shop.taut          every table
   taut inspect shop.taut orders   one table
+  taut inspect --readonly shop.taut   while another process has it open
 
 The same facts are in the tables taut.tables, taut.blocks, taut.columns and taut.partitions, for use in SQL.";
 
-const VERIFY_EXAMPLES: &str = "Example:
-  taut verify shop.taut   ends with status 1 when anything is damaged";
+const VERIFY_EXAMPLES: &str = "Examples:
+  taut verify shop.taut   ends with status 1 when anything is damaged
+  taut verify --readonly shop.taut   while another process writes it: what is committed now";
+
+const REPAIR_EXAMPLES: &str = "Example:
+  taut repair shop.taut salvaged.taut   ends with status 1 when anything is lost
+
+Nothing is written to the damaged database, which need not open: a log file or a block file may be damaged or missing. No
+process may have it open. The new one keeps all that can be read: tables and views, rows of whole blocks, whole segments of
+damaged ones, and commits in the log up to the first damage. What is lost of each table is printed.";
+
+const BACKUP_EXAMPLES: &str = "Examples:
+  taut backup shop.taut /backups/shop             one more backup; shares blocks with those before
+  taut backup shop.taut /backups/shop --log       also every commit since the last one, for points in time
+  taut backup shop.taut /backups/shop --keep 7    then removes all but the last 7
+  taut backup --list /backups/shop
+
+With --log, the database keeps its log and the blocks that were replaced until the next backup. A backup without --log
+to the same directory ends that, and so does taut backup shop.taut --stop-log.
+
+A database that another process has open is backed up all the same, as of its last commit, but without --log: with the log
+that process backs it up, by BACKUP DATABASE TO '/backups/shop' WITH (log, keep = 7) in SQL, or
+connection.backup('/backups/shop', log=True) in Python.
+Files that queries read directly, such as 'orders.parquet', are not part of a database or its backups.";
+
+const RESTORE_EXAMPLES: &str = "Examples:
+  taut restore /backups/shop shop.taut                                the last backup
+  taut restore /backups/shop shop.taut --backup 3
+  taut restore /backups/shop shop.taut --time '2026-11-27 13:36:16'   the last commit at or before that time
+
+Nothing is overwritten: the new database is made in a directory that does not exist, or is empty. Points in time between
+two backups need the log: see taut backup --help. Times are precise to the microsecond.";
 
 const DEMO_EXAMPLES: &str = "Examples:
   taut demo                                  6 million rows in four layouts, then the 22 queries of TPC-H
@@ -92,13 +134,14 @@ pub struct SettingsArguments {
 
 impl SettingsArguments {
     /// Opens a database; `:memory:` is one that lives as long as the process.
-    pub fn open(&self, path: &str, create: bool) -> Result<Database, taut::Error> {
+    pub fn open(&self, path: &str, create: bool, access: ReadOnly) -> Result<Database, taut::Error> {
         let defaults = Settings::default();
         let settings = Settings {
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
             memory_bytes: self.memory.map(ByteSize::in_memory).or(defaults.memory_bytes),
             cache_bytes: self.cache.map(ByteSize::in_memory).or(defaults.cache_bytes),
             create,
+            read_only: access.read_only,
             mover: defaults.mover,
         };
         let database = Database::open_with(path, &settings)?;
@@ -107,6 +150,14 @@ impl SettingsArguments {
         }
         Ok(database)
     }
+}
+
+/// Whether a command changes the database.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct ReadOnly {
+    /// Only read the database, also while another process writes it; shows the last commit of when it was opened
+    #[arg(long = "readonly", visible_alias = "read-only")]
+    pub read_only: bool,
 }
 
 /// Arguments of `taut sql`.
@@ -130,6 +181,9 @@ pub struct SqlArguments {
     /// Say how long each statement takes
     #[arg(long)]
     pub timing: bool,
+    /// Access.
+    #[command(flatten)]
+    pub access: ReadOnly,
     /// Resources.
     #[command(flatten)]
     pub settings: SettingsArguments,
@@ -186,6 +240,9 @@ pub struct InspectArguments {
     pub database: String,
     /// The table [default: all]
     pub table: Option<String>,
+    /// Access.
+    #[command(flatten)]
+    pub access: ReadOnly,
     /// Resources.
     #[command(flatten)]
     pub settings: SettingsArguments,
@@ -197,6 +254,62 @@ pub struct VerifyArguments {
     /// Directory of the database
     #[arg(value_name = "DB")]
     pub database: PathBuf,
+    /// Access.
+    #[command(flatten)]
+    pub access: ReadOnly,
+}
+
+/// Arguments of `taut repair`.
+#[derive(Debug, Args)]
+pub struct RepairArguments {
+    /// Directory of the damaged database
+    #[arg(value_name = "DATABASE")]
+    pub database: PathBuf,
+    /// Directory of the new database, empty or not there yet
+    #[arg(value_name = "NEW_DATABASE")]
+    pub new_database: PathBuf,
+}
+
+/// Arguments of `taut backup`.
+#[derive(Debug, Args)]
+pub struct BackupArguments {
+    /// Directory of the database
+    #[arg(value_name = "DB", required_unless_present = "list")]
+    pub database: Option<PathBuf>,
+    /// Directory of the backups, made where it does not exist
+    #[arg(value_name = "BACKUP_DIR", required_unless_present_any = ["list", "stop_log"])]
+    pub directory: Option<PathBuf>,
+    /// Archive the commits since the last backup, and keep those up to the next one for it
+    #[arg(long, conflicts_with = "read_only")]
+    pub log: bool,
+    /// Remove all backups but the newest ones, this one included
+    #[arg(long, value_name = "COUNT")]
+    pub keep: Option<NonZeroUsize>,
+    /// List the backups in a directory
+    #[arg(long, value_name = "BACKUP_DIR", conflicts_with_all = ["database", "directory", "log", "keep", "stop_log"])]
+    pub list: Option<PathBuf>,
+    /// Keep no log for the next backup any more
+    #[arg(long, conflicts_with_all = ["directory", "log", "keep", "read_only"])]
+    pub stop_log: bool,
+    #[command(flatten)]
+    pub access: ReadOnly,
+}
+
+/// Arguments of `taut restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    /// Directory of the backups
+    #[arg(value_name = "BACKUP_DIR")]
+    pub directory: PathBuf,
+    /// Directory of the new database, which must not exist or be empty
+    #[arg(value_name = "NEW_DB")]
+    pub database: PathBuf,
+    /// The backup, by its number [default: the last one]
+    #[arg(long, value_name = "NUMBER")]
+    pub backup: Option<u64>,
+    /// Point in time, as 'YYYY-MM-DD HH:MM:SS', in UTC unless it has an offset: the last commit at or before it
+    #[arg(long, value_name = "TIME")]
+    pub time: Option<String>,
 }
 
 /// Arguments of `taut demo`.

@@ -30,6 +30,20 @@ pub enum Failure {
     /// The directory cannot be opened for a check.
     #[error("{}", with_causes(.0))]
     Open(#[from] taut_store::OpenError),
+    /// Nothing can be salvaged.
+    #[error("{}", with_causes(.0))]
+    Repair(#[from] taut_store::RepairError),
+    /// Something of a repaired database is lost. Each loss has been printed.
+    #[error("not everything could be salvaged: losses in {tables} table(s){}", if *.database { ", and of the database as a whole" } else { "" })]
+    Lost {
+        /// Whether something is lost that concerns no single table.
+        database: bool,
+        /// How many tables have lost something.
+        tables: usize,
+    },
+    /// A backup or restore failed.
+    #[error("{}", with_causes(.0))]
+    Backup(#[from] taut_store::backup::BackupError),
     /// A statement failed.
     #[error("{message}")]
     Statement {

@@ -53,6 +53,21 @@ impl Interrupts {
     }
 }
 
+/// Calls a function at the first Ctrl-C; the next one ends the process.
+pub fn on_interrupt(act: impl Fn() + Send + 'static) {
+    let wait = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            act();
+        }
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    };
+    // Without the thread Ctrl-C keeps its default meaning.
+    let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(wait);
+}
+
 /// While it lives, Ctrl-C cancels instead of ending the process.
 pub struct Watch {
     shared: Arc<Shared>,

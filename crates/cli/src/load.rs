@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use taut::{LoadOptions, ReadOptions};
 
-use crate::args::LoadArguments;
+use crate::args::{LoadArguments, ReadOnly};
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::options::parse_options;
@@ -17,7 +17,7 @@ use crate::units::{bytes_text, count_text, duration_text, rate_text, ratio_text}
 /// Runs `taut load`.
 pub fn run(arguments: &LoadArguments, mut output: Output) -> Result<(), Failure> {
     let with = parse_options(arguments.with.as_deref().unwrap_or_default())?;
-    let database = arguments.settings.open(&arguments.database, true)?;
+    let database = arguments.settings.open(&arguments.database, true, ReadOnly::default())?;
     let session = database.session();
     let read: u64 = arguments.files.iter().map(|path| file_bytes(path)).sum();
     let progress = ProgressDisplay::attach(&session, &format!("from {}", bytes_text(read)));

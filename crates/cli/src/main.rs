@@ -8,6 +8,7 @@ use args::{Arguments, Command};
 use output::Output;
 
 mod args;
+mod backup;
 mod demo;
 mod execute;
 mod failure;
@@ -17,6 +18,7 @@ mod load;
 mod options;
 mod output;
 mod progress;
+mod repair;
 mod shell;
 mod sql;
 mod statement_splitter;
@@ -33,6 +35,9 @@ fn main() -> ExitCode {
         Command::Load(arguments) => load::run(arguments, output),
         Command::Inspect(arguments) => inspect::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),
+        Command::Repair(arguments) => repair::run(arguments, output),
+        Command::Backup(arguments) => backup::run(arguments, output),
+        Command::Restore(arguments) => backup::run_restore(arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
     };
     match result {

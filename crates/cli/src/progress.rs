@@ -103,3 +103,39 @@ pub fn spinner(message: impl Into<std::borrow::Cow<'static, str>>) -> ProgressBa
     spinner.enable_steady_tick(Duration::from_millis(120));
     spinner
 }
+
+/// Shows how many bytes are done.
+pub struct BytesDisplay {
+    operation: &'static str,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl BytesDisplay {
+    /// A display that begins now.
+    pub fn new(operation: &'static str) -> Self {
+        Self { operation, started: Instant::now(), bar: None }
+    }
+
+    /// Shows what is done now.
+    pub fn update(&mut self, done: u64, total: u64) {
+        if self.bar.is_none() && self.started.elapsed() >= SHOWN_AFTER {
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}");
+            let bar = ProgressBar::new(total).with_elapsed(self.started.elapsed());
+            let bar = style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style));
+            bar.set_message(self.operation);
+            self.bar = Some(bar);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
+    /// Removes the bar from the terminal.
+    pub fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -16,7 +16,7 @@ const COMMAND: &str = "-c";
 
 /// Runs `taut sql`.
 pub fn run(arguments: &SqlArguments, output: Output) -> Result<(), Failure> {
-    let database = arguments.settings.open(&arguments.database, true)?;
+    let database = arguments.settings.open(&arguments.database, true, arguments.access)?;
     let mut executor = Executor::new(database.session(), output, arguments.format);
     executor.rows_max = arguments.max_rows.filter(|rows| *rows > 0);
     executor.timing = arguments.timing;

@@ -12,9 +12,9 @@ use crate::units::{bytes_text, count_text};
 
 /// Runs `taut verify`.
 pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failure> {
-    let options = OpenOptions { create: false, inspect: true, cache_bytes: None };
+    let options = OpenOptions { inspect: true, read_only: arguments.access.read_only, ..OpenOptions::default() };
     let store = match Store::open(&arguments.database, options) {
-        Err(error @ OpenError::Corrupt { .. }) => {
+        Err(error @ (OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. })) => {
             output.line(format!("damaged: {error}"))?;
             output.finish()?;
             return Err(Failure::Damaged { places: 1, files: 1 });

@@ -67,6 +67,9 @@ pub enum QueryError {
     /// A commit to the database directory.
     #[error("{}", with_causes(.0))]
     Commit(#[from] taut_store::CommitError),
+    /// A backup.
+    #[error("{}", with_causes(.0))]
+    Backup(#[from] taut_store::backup::BackupError),
     /// A write to the database directory.
     #[error("{}", with_causes(.0))]
     Write(#[from] taut_store::WriteError),
@@ -272,6 +275,22 @@ fn root_message(error: &DataFusionError) -> String {
 }
 
 impl QueryError {
+    /// Returns whether a table cannot be read since a block of it is missing or damaged.
+    pub(crate) fn is_damage(&self) -> bool {
+        let is_damaged = |error: &taut_store::ReadError| error.is_damage();
+        match self {
+            Self::Read(error) => is_damaged(error),
+            Self::Engine(error) => match error.find_root() {
+                DataFusionError::External(inner) => {
+                    inner.downcast_ref().is_some_and(is_damaged)
+                        || inner.downcast_ref::<Self>().is_some_and(Self::is_damage)
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// The place of the error in the statement's text, counted from one: line, then column.
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {

@@ -50,6 +50,8 @@ pub struct Mover {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     has_begun: AtomicBool,
+    /// Whether the database is open read-only: there is nothing to do.
+    is_read_only: bool,
     /// Threads do not survive a fork.
     process: u32,
 }
@@ -74,7 +76,7 @@ impl Mover {
     /// A mover of a store, whose plans run by an engine. There is one for each store that is open.
     pub fn new(store: &Arc<Store>, engine: Engine, options: MoverOptions) -> Self {
         let shared = Shared {
-            is_on: AtomicBool::new(options.is_on),
+            is_on: AtomicBool::new(options.is_on && !store.is_read_only()),
             options: Arc::new(options),
             status: Mutex::default(),
             has_changed: AtomicBool::new(false),
@@ -90,6 +92,7 @@ impl Mover {
             shared: Arc::new(shared),
             thread: Mutex::new(None),
             has_begun: AtomicBool::new(false),
+            is_read_only: store.is_read_only(),
             process: std::process::id(),
         };
         let snapshot = store.snapshot();
@@ -110,7 +113,7 @@ impl Mover {
 
     /// Says that something has changed.
     pub(crate) fn wake(&self) {
-        if self.shared.has_changed.swap(true, Ordering::AcqRel) {
+        if self.is_read_only || self.shared.has_changed.swap(true, Ordering::AcqRel) {
             return;
         }
         self.shared.changed.notify_one();

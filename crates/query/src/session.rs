@@ -1,5 +1,6 @@
 //! A session: runs one statement after the other, each on the newest snapshot.
 
+mod backup;
 mod constraints;
 mod ddl;
 mod explain;
@@ -247,7 +248,7 @@ impl QuerySession {
 
     /// Runs a statement as a transaction that is begun before it is planned.
     async fn run_alone(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        self.control(&Statement::Begin { isolation: None, read_only: false })?;
+        self.control(&Statement::Begin { isolation: None, read_only: None })?;
         let alone = Alone(self);
         self.begin_statement()?;
         let outcome = self.run_in_memory(statement, parameters).await?;
@@ -282,6 +283,9 @@ impl QuerySession {
             return Err(QueryError::unsupported("a parameter in this statement", allowed));
         }
         if let Some(what) = defines(statement) {
+            self.check_may_write(what)?;
+        }
+        if let Some(what) = maintains(statement).filter(|_| self.store.is_read_only()) {
             self.check_may_write(what)?;
         }
         match statement {
@@ -336,6 +340,8 @@ impl QuerySession {
                 self.create_view(name, *or_replace, columns, sql).await
             }
             Statement::Truncate { names } => self.truncate(names).await,
+            Statement::Backup { directory, options } => self.run_backup(directory, *options).await,
+            Statement::StopLogRetention => self.stop_log_retention(),
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
             Statement::SetTempDirectory(directory) => self.set_temp_directory(directory.as_deref()),
@@ -344,6 +350,7 @@ impl QuerySession {
             Statement::ShowSynchronous => self.show_synchronous(),
             Statement::SetMover(is_on) => Ok(self.set_mover(*is_on)),
             Statement::ShowMover => self.show_mover(),
+            Statement::ShowReadOnly { setting } => self.show_read_only(setting),
             Statement::Engine { .. }
             | Statement::Mutation { .. }
             | Statement::Begin { .. }
@@ -525,12 +532,26 @@ fn has_long(constraints: &Constraints) -> bool {
 /// What a statement is called that changes what there is, and is planned here.
 fn defines(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
+        Statement::CreateTable { source: TableSource::Query(_), .. } => "CREATE TABLE AS",
         Statement::CreateTable { .. } => "CREATE TABLE",
         Statement::CreateIndex(_) => "CREATE INDEX",
-        Statement::Drop { .. } => "DROP",
+        Statement::Drop { kind: "view", .. } => "DROP VIEW",
+        Statement::Drop { kind: "index", .. } => "DROP INDEX",
+        Statement::Drop { .. } => "DROP TABLE",
         Statement::AlterTable { .. } | Statement::AlterConstraints { .. } => "ALTER TABLE",
         Statement::CopyFrom { .. } => "COPY FROM",
         Statement::CreateView { .. } => "CREATE VIEW",
+        _ => return None,
+    })
+}
+
+/// The name of a statement that changes how a database is stored, and not what it holds.
+fn maintains(statement: &Statement) -> Option<&'static str> {
+    Some(match statement {
+        Statement::Checkpoint => "CHECKPOINT",
+        Statement::Vacuum { .. } => "VACUUM",
+        Statement::StopLogRetention => "BACKUP DATABASE STOP LOG",
+        Statement::SetMover(true) => "SET mover = on",
         _ => return None,
     })
 }

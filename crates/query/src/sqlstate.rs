@@ -7,6 +7,7 @@ use datafusion::common::SchemaError as EngineSchemaError;
 use datafusion::error::DataFusionError;
 use taut_block::BuildError;
 use taut_store::CommitError;
+use taut_store::backup::BackupError;
 
 use crate::error::{QueryError, Violation};
 use crate::spill::SpillError;
@@ -32,6 +33,7 @@ impl QueryError {
             Self::Design(_) => "22023",
             Self::Schema(_) => "42611",
             Self::Commit(error) => commit_state(error),
+            Self::Backup(error) => backup_state(error),
             Self::Transaction { sqlstate, .. } => sqlstate,
             Self::Cardinality { .. } => "21000",
             Self::Conflict { .. } => "42P10",
@@ -52,6 +54,27 @@ impl QueryError {
             Self::Engine(error) => engine_state(error),
             Self::Cancelled => "57014",
         }
+    }
+}
+
+fn backup_state(error: &BackupError) -> &'static str {
+    match error {
+        BackupError::Missing { .. } => "58P01",
+        BackupError::Exists { .. } => "58P02",
+        BackupError::InUse { .. } => "55006",
+        BackupError::NoBackups { .. } | BackupError::NoSuchBackup { .. } => "42704",
+        BackupError::Overlaps { .. }
+        | BackupError::Foreign { .. }
+        | BackupError::NotADirectory { .. }
+        | BackupError::NotCovered { .. }
+        | BackupError::KeepsNone => "22023",
+        BackupError::OtherDatabase { .. } | BackupError::NotRemoved { .. } => "55000",
+        BackupError::Damaged { .. } | BackupError::Source { .. } | BackupError::Open(_) => "XX001",
+        BackupError::ReadOnly => "25006",
+        BackupError::Cancelled => "57014",
+        BackupError::Commit(error) => commit_state(error),
+        BackupError::File(error) if error.source.kind() == std::io::ErrorKind::StorageFull => "53100",
+        _ => "58030",
     }
 }
 

@@ -3,6 +3,7 @@
 //! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
 //! handed on as it was parsed.
 
+mod backup;
 mod chain;
 mod constraints;
 mod ddl;
@@ -29,6 +30,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use taut_store::Synchronous;
+use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::error::{QueryError, Result};
@@ -43,6 +45,7 @@ pub use mutation::{
 };
 pub use names::Names;
 pub use transaction::IsolationLevel;
+pub(crate) use upkeep::DEFAULT_TRANSACTION_READ_ONLY;
 
 /// One statement, ready to run.
 #[derive(Clone, Debug)]
@@ -108,6 +111,15 @@ pub enum Statement {
         /// The query, as text.
         sql: String,
     },
+    /// `BACKUP DATABASE TO`.
+    Backup {
+        /// The backup directory.
+        directory: String,
+        /// How it is backed up.
+        options: BackupOptions,
+    },
+    /// `BACKUP DATABASE STOP LOG`.
+    StopLogRetention,
     /// `CHECKPOINT`.
     Checkpoint,
     /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
@@ -129,6 +141,11 @@ pub enum Statement {
     SetMover(bool),
     /// `SHOW mover`.
     ShowMover,
+    /// `SHOW transaction_read_only` or `SHOW default_transaction_read_only`.
+    ShowReadOnly {
+        /// Which of them.
+        setting: &'static str,
+    },
     /// `DESCRIBE t`.
     Describe {
         /// The table.
@@ -165,8 +182,8 @@ pub enum Statement {
     Begin {
         /// What the transaction sees of others, where that is said.
         isolation: Option<IsolationLevel>,
-        /// Whether it may change nothing.
-        read_only: bool,
+        /// Whether it may change nothing, where that is said.
+        read_only: Option<bool>,
     },
     /// `COMMIT` or `END`.
     Commit,
@@ -293,7 +310,11 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         if parser.parser.peek_token().token == Token::EOF {
             return Ok(statements);
         }
-        if let Some(statement) = upkeep::upkeep(&mut parser.parser)? {
+        let special = match backup::backup(&mut parser.parser)? {
+            None => upkeep::upkeep(&mut parser.parser)?,
+            backup => backup,
+        };
+        if let Some(statement) = special {
             check_end(&parser.parser)?;
             statements.push(statement);
             continue;

@@ -5,7 +5,8 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -23,8 +24,12 @@ pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
     opened: OnceLock<Opened>,
-    remove_on_drop: AtomicBool,
+    /// The first version that no longer names the block, or [`NAMED`].
+    removed_in: AtomicU64,
 }
+
+/// That the newest version names the block.
+const NAMED: u64 = u64::MAX;
 
 /// What is kept of a block that was opened.
 #[derive(Clone, Debug)]
@@ -35,7 +40,7 @@ struct Opened {
 
 impl BlockFile {
     pub(crate) fn new(directory: Arc<Directory>, entry: BlockEntry) -> Self {
-        Self { directory, entry, opened: OnceLock::new(), remove_on_drop: AtomicBool::new(false) }
+        Self { directory, entry, opened: OnceLock::new(), removed_in: AtomicU64::new(NAMED) }
     }
 
     /// What the catalog knows of it.
@@ -56,7 +61,8 @@ impl BlockFile {
         let opened = match self.opened.get() {
             Some(opened) => opened,
             None => {
-                let block = Arc::new(self.read_header(counters)?);
+                let block = self.read_header(counters).map_err(|error| self.name_table(error))?;
+                let block = Arc::new(block);
                 self.opened.get_or_init(|| {
                     let sections = self.directory.cache.add(block.section_count());
                     Opened { block, sections }
@@ -85,14 +91,30 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
     }
 
+    /// Opens the block from its file, whose sections may lie beyond its end or be damaged.
+    pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
+        let counters = Arc::default();
+        self.directory.close_block(self.id());
+        let block = Arc::new(self.read_header_of(&counters, None)?);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
+    }
+
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
+        self.read_header_of(counters, Some(self.entry.file_bytes))
+    }
+
+    /// Reads the header of a file, whose length is checked if it is given.
+    fn read_header_of(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
-        let file = self.directory.open_block(id).map_err(|source| error("open", source))?;
+        let file = self.directory.open_block(id).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ReadError::Missing { path: path() },
+            _ => error("open", source).into(),
+        })?;
         let found = file.length().map_err(|source| error("measure", source))?;
-        if found != file_bytes {
-            return Err(ReadError::Length { path: path(), expected: file_bytes, found });
+        if let Some(expected) = file_length.filter(|expected| *expected != found) {
+            return Err(ReadError::Length { path: path(), expected, found });
         }
         let length = usize::try_from(header_bytes).map_err(|_| error("read", io::ErrorKind::FileTooLarge.into()))?;
         let mut header = MutableBuffer::from_len_zeroed(length);
@@ -122,10 +144,23 @@ impl BlockFile {
         &self.directory
     }
 
-    /// Says whether the file goes when the last holder does: from when a block is replaced or dropped, and from
-    /// its writing until it is committed.
-    pub(crate) fn remove_on_drop(&self, remove: bool) {
-        self.remove_on_drop.store(remove, Ordering::Release);
+    /// Adds to an error of a missing or damaged block which table it belongs to, and what can be done.
+    fn name_table(&self, error: ReadError) -> ReadError {
+        match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
+            Some(table) => ReadError::Table { table, error: Box::new(error) },
+            None => error,
+        }
+    }
+
+    /// Has the file removed when the last holder is gone, as no version from this one on names the block: it was replaced
+    /// or dropped, or is not committed yet, which is 0, for nobody else knows it.
+    pub(crate) fn remove_from(&self, version: u64) {
+        self.removed_in.store(version, Ordering::Release);
+    }
+
+    /// Has the file stay when the last holder is gone.
+    pub(crate) fn stay(&self) {
+        self.removed_in.store(NAMED, Ordering::Release);
     }
 }
 
@@ -134,8 +169,9 @@ impl Drop for BlockFile {
         if let Some(opened) = self.opened.get() {
             self.directory.cache.remove(&opened.sections);
         }
-        if self.remove_on_drop.load(Ordering::Acquire) {
-            self.directory.remove_block(self.entry.id);
+        match self.removed_in.load(Ordering::Acquire) {
+            NAMED => {}
+            version => self.directory.remove_block(self.entry.id, version),
         }
     }
 }
@@ -191,8 +227,18 @@ impl OpenBlock {
         &self.file
     }
 
-    /// Says where an error of the block lies: in which file, and from which byte on.
+    /// The path of its file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.file.directory.disk.path(&block_name(self.file.id()))
+    }
+
+    /// Says where an error of the block lies: in which file, from which byte on, and of which table.
     pub fn locate(&self, error: BlockError) -> ReadError {
+        self.file.name_table(self.locate_in_file(error))
+    }
+
+    /// Says where an error of the block lies: in which file, and from which byte on.
+    pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
         let (section, inside) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
                 (Some(*section), 0)
@@ -202,8 +248,7 @@ impl OpenBlock {
         };
         let section = section.and_then(|section| self.section_entry(section));
         let at = section.map(|section| section.offset.saturating_add(inside));
-        let path = self.file.directory.disk.path(&block_name(self.file.id()));
-        ReadError::Block { path, at, source: error }
+        ReadError::Block { path: self.path(), at, source: error }
     }
 
     /// The bytes between two places of the file, past all checks.

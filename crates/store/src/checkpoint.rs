@@ -20,6 +20,7 @@ use crate::directory::{CATALOG, CATALOG_NEW, Directory, LOG, ROOT, delta_name, d
 use crate::error::{CommitError, FileError};
 use crate::log;
 use crate::open::list;
+use crate::readers;
 use crate::store::{Inner, write_file};
 use crate::{Catalog, Store};
 
@@ -56,7 +57,10 @@ impl Inner {
             (Arc::clone(&commits.newest), number)
         };
         write_catalog(&self.directory, &catalog, number)?;
-        remove_before(&self.directory, number)?;
+        // A backup that begins meanwhile waits for the checkpoint before it asks for log files.
+        let retained = self.commits.lock().retention.as_ref().map(|retention| retention.file.from);
+        remove_before(&self.directory, number, retained)?;
+        self.directory.remove_released();
         Ok(())
     }
 
@@ -80,7 +84,7 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     let delta = if changes.is_empty() {
         None
     } else {
-        let bytes = record::to_bytes(&changes, catalog)?;
+        let bytes = record::to_bytes(&changes, catalog, None)?;
         let name = delta_name(number);
         write_file(directory, &name, |to| to.write_all(&bytes))?;
         directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))?;
@@ -99,9 +103,13 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     Ok(())
 }
 
-/// Removes the log files and deltas with smaller numbers.
-pub(crate) fn remove_before(directory: &Directory, number: u64) -> Result<(), FileError> {
-    log::remove_before(&*directory.disk, number)?;
+/// Removes the log files and deltas with smaller numbers, but the log files that are retained for a backup from a number
+/// on. While another process reads any of them, all stay; then the next checkpoint removes them, or the next opening.
+pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
+    if readers::reads_log(readers::oldest(&*directory.disk)) {
+        return Ok(());
+    }
+    log::remove_before(&*directory.disk, retained.map_or(number, |retained| retained.min(number)))?;
     for entry in list(&*directory.disk, LOG)? {
         if delta_of(&entry.name).is_some_and(|old| old < number) {
             let name = format!("{LOG}/{}", entry.name);
@@ -112,7 +120,7 @@ pub(crate) fn remove_before(directory: &Directory, number: u64) -> Result<(), Fi
 }
 
 /// The changes that lead from the blocks of all tables to what these tables are.
-fn changes_of(catalog: &Catalog) -> Result<Vec<Change>, CommitError> {
+pub(crate) fn changes_of(catalog: &Catalog) -> Result<Vec<Change>, CommitError> {
     let mut changes = Vec::new();
     for table in catalog.tables() {
         for page in table.delta.pages() {

@@ -5,33 +5,42 @@
 //!   catalog.new                    the next catalog, while a checkpoint writes it
 //!   lock                           id of the process that last opened the database, which locks it and the directory
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
+//!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
 //!   log/0000000000000007.log       log file 7; those before the one that the catalog names do not count
 //!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
 //!   log/0000000000000008.log.new   the next log file, while it is begun
+//!   log/retained                   the log file from which on log files stay for the next backup
+//!   readers/4711-1                 a process that reads the database, which holds the lock of this file
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::delta::UnitId;
 use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
-use crate::{BlockId, Cache, TableId};
+use crate::readers::{Reader, Removals};
+use crate::{BlockId, Cache, Catalog, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CATALOG_NEW: &str = "catalog.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const BLOCKS: &str = "blocks";
 pub(crate) const LOG: &str = "log";
+/// Names the log files that stay for the next backup.
+pub(crate) const RETAINED: &str = "log/retained";
+pub(crate) const RETAINED_NEW: &str = "log/retained.new";
+pub(crate) const READERS: &str = "readers";
 /// The name of the database directory itself.
 pub(crate) const ROOT: &str = "";
 
 const BLOCK_SUFFIX: &str = ".block";
 const LOG_SUFFIX: &str = ".log";
+const CLOSED_LOG_SUFFIX: &str = ".closed.log";
 const DELTA_SUFFIX: &str = ".delta";
 
 /// The name of a block's file.
@@ -45,9 +54,14 @@ pub(crate) fn block_of(name: &str) -> Option<BlockId> {
     (block_name(block).strip_prefix(BLOCKS)?.strip_prefix('/')? == name).then_some(block)
 }
 
-/// The name of a log file.
+/// The name of a log file, until the next one is begun.
 pub(crate) fn log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{LOG_SUFFIX}")
+}
+
+/// The name of a log file after the next one was begun. It asserts that the next one exists.
+pub(crate) fn closed_log_name(number: u64) -> String {
+    format!("{LOG}/{number:016x}{CLOSED_LOG_SUFFIX}")
 }
 
 /// The name of a log file before it counts.
@@ -66,16 +80,41 @@ pub(crate) fn delta_of(name: &str) -> Option<u64> {
     (delta_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The number of a file directly in `log`, where the name is one that [`log_name`] gives.
+/// The number of a file directly in `log`, where the name is one that [`log_name`] or [`closed_log_name`] gives.
 pub(crate) fn log_of(name: &str) -> Option<u64> {
+    open_log_of(name).or_else(|| closed_log_of(name))
+}
+
+/// The number of a file directly in `log`, where the name is one that [`log_name`] gives.
+pub(crate) fn open_log_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(LOG_SUFFIX)?, 16).ok()?;
     (log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// The number of a file directly in `log`, where the name is one that [`closed_log_name`] gives.
+pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(CLOSED_LOG_SUFFIX)?, 16).ok()?;
+    (closed_log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// The name of the file of a reader: its process, and a number that tells its readers apart.
+pub(crate) fn reader_name(process: u32, number: u64) -> String {
+    format!("{READERS}/{process}-{number}")
+}
+
+/// Whether a file directly in `readers` has a name that [`reader_name`] gives.
+pub(crate) fn is_reader_name(name: &str) -> bool {
+    let numbers =
+        name.split_once('-').and_then(|(process, number)| Some((process.parse().ok()?, number.parse().ok()?)));
+    numbers.is_some_and(|(process, number)| reader_name(process, number).strip_prefix("readers/") == Some(name))
 }
 
 /// Whether a file directly in `log` has a name of ours.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
-    log_of(finished).is_some() || delta_of(name).is_some()
+    let path = format!("{LOG}/{name}");
+    let is_of_log = open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some();
+    is_of_log || path == RETAINED || path == RETAINED_NEW
 }
 
 /// What block files share. The lock is held as long as any of them lives, for the last holder may remove files.
@@ -90,7 +129,15 @@ pub(crate) struct Directory {
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
+    /// Names of blocks that other files have.
+    taken: OnceLock<HashSet<BlockId>>,
+    /// The newest snapshot of the store, if there is one yet.
+    newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
+    /// If the database is open read-only.
+    reader: Option<Reader>,
+    /// What is to be removed once no reader needs it.
+    removals: Removals,
 }
 
 /// Open files kept for the next read; operating systems allow a process about a thousand.
@@ -107,8 +154,36 @@ impl Directory {
             next_table: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
             next_definitions: AtomicU64::new(1),
+            taken: OnceLock::new(),
+            newest: OnceLock::new(),
             lock,
+            reader: None,
+            removals: Removals::default(),
         }
+    }
+
+    /// The directory of a database that is open read-only. A reader that is not registered holds a lock that excludes
+    /// writers.
+    pub fn of_reader(disk: Arc<dyn Disk>, lock: Box<dyn Lock>, reader: Reader, cache: Cache) -> Self {
+        Self { reader: Some(reader), ..Self::new(disk, lock, cache) }
+    }
+
+    /// What this process tells writers, if it has the database open read-only.
+    pub fn reader(&self) -> Option<&Reader> {
+        self.reader.as_ref()
+    }
+
+    /// Removes what waits for readers that are gone by now. What fails here is made up for later.
+    pub fn remove_released(&self) {
+        // Another directory at this path has readers and blocks of its own.
+        if self.check_lock().is_ok() {
+            self.removals.collect(&*self.disk);
+        }
+    }
+
+    /// What waits for readers to be removed.
+    pub fn removals(&self) -> &Removals {
+        &self.removals
     }
 
     /// Checks that the path still leads to the directory that is locked.
@@ -166,7 +241,29 @@ impl Directory {
 
     /// A number that no block has or had since the database was opened.
     pub fn allocate_block(&self) -> BlockId {
-        BlockId(self.next_block.fetch_add(1, Ordering::Relaxed))
+        loop {
+            let block = BlockId(self.next_block.fetch_add(1, Ordering::Relaxed));
+            if !self.taken.get().is_some_and(|taken| taken.contains(&block)) {
+                return block;
+            }
+        }
+    }
+
+    /// Reserves names of blocks that other files have, so that no new block replaces one of these.
+    pub fn reserve_names(&self, taken: HashSet<BlockId>) {
+        let _ = self.taken.set(taken);
+    }
+
+    /// Remembers where the newest snapshot is, to name tables in errors.
+    pub fn set_newest(&self, newest: &Arc<RwLock<Arc<Catalog>>>) {
+        let _ = self.newest.set(Arc::downgrade(newest));
+    }
+
+    /// The name of the table that a block belongs to now.
+    pub fn table_of(&self, block: BlockId) -> Option<String> {
+        let newest = Arc::clone(&self.newest.get()?.upgrade()?.read());
+        let table = newest.tables().find(|table| table.blocks.iter().any(|other| other.id() == block))?;
+        Some(table.name.clone())
     }
 
     /// The file of a block, opened now or kept open from before.
@@ -188,13 +285,16 @@ impl Directory {
         self.files.lock().retain(|(open, _)| *open != block);
     }
 
-    /// Removes the file of a block that nobody can name any more. What fails here is made up for when the database
-    /// is opened the next time.
-    pub fn remove_block(&self, block: BlockId) {
+    /// Removes the file of a block that this process cannot name any more, and that no version of the database names from
+    /// `version` on. It stays while another process reads an earlier version. What fails here is made up for when the
+    /// database is opened the next time. In a process that only reads, the file is no longer needed, and stays.
+    pub fn remove_block(&self, block: BlockId, version: u64) {
         self.close_block(block);
-        // Another directory at this path may have a block of the same number.
-        if self.check_lock().is_ok() {
-            let _ = self.disk.remove(&block_name(block));
+        match &self.reader {
+            Some(reader) => reader.release(),
+            // Another directory at this path may have a block of the same number.
+            None if self.check_lock().is_ok() => self.removals.remove(&*self.disk, block, version),
+            None => {}
         }
     }
 
@@ -220,10 +320,24 @@ mod tests {
     }
 
     #[test]
+    fn only_names_of_readers_are_taken_for_readers() {
+        assert_eq!(reader_name(4711, 2), "readers/4711-2");
+        assert!(is_reader_name("4711-2"));
+        for other in ["4711", "4711-", "-2", "04711-2", "4711-+2", "4711-2.old", ""] {
+            assert!(!is_reader_name(other), "{other}");
+        }
+    }
+
+    #[test]
     fn only_names_of_log_files_are_taken_for_log_files() {
         assert_eq!(log_name(42), "log/000000000000002a.log");
         assert_eq!(log_of("000000000000002a.log"), Some(42));
         assert_eq!(log_of("ffffffffffffffff.log"), Some(u64::MAX));
+        assert_eq!(
+            (log_of("000000000000002a.closed.log"), closed_log_name(42)),
+            (Some(42), "log/000000000000002a.closed.log".into())
+        );
+        assert_eq!((closed_log_of("000000000000002a.log"), open_log_of("000000000000002a.closed.log")), (None, None));
         assert_eq!(delta_of(delta_name(42).strip_prefix("log/").unwrap()), Some(42));
         let new = new_log_name(42);
         for other in ["000000000000002A.log", "2a.log", "+00000000000002a.log", &new["log/".len()..], ""] {

@@ -10,6 +10,7 @@
 
 mod file;
 mod memory;
+mod registration;
 mod simulated;
 
 pub use file::FileDisk;
@@ -76,9 +77,53 @@ pub trait Disk: Debug + Send + Sync {
     /// Whatever the file system answers.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>>;
 
+    /// Locks the database directory as [`Disk::lock`] does, without creating or writing anything.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; `Unsupported` where nothing can be locked without being written.
+    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The process that holds the lock, for messages. Returns `None` if it is not known.
     fn lock_holder(&self, _name: &str) -> Option<LockHolder> {
         None
+    }
+
+    /// Locks the database directory against [`Disk::lock`] until the guard is dropped, while others hold the same shared
+    /// lock. Returns `None` if a holder of the exclusive lock excludes that. A disk without such locks takes the exclusive
+    /// one.
+    ///
+    /// # Errors
+    /// Whatever the file system answers.
+    fn lock_shared(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        self.lock(name)
+    }
+
+    /// Creates a file that names a live reader: it counts as live until the guard is dropped or its process ends, however
+    /// that ends. Returns `None` if the name is taken. The directory of the file is created if it is missing.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; `Unsupported` where readers cannot be registered.
+    fn register(&self, _name: &str, _content: &[u8]) -> io::Result<Option<Box<dyn Registration>>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The content of a file that [`Disk::register`] created, as of now. Returns `None` if its reader is gone; the file is
+    /// then removed, if that is possible.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; it is then unknown whether the reader lives.
+    fn registered(&self, _name: &str) -> io::Result<Option<Vec<u8>>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Makes durable what another process wrote to a file.
+    ///
+    /// # Errors
+    /// Whatever the file system answers.
+    fn sync_file(&self, _name: &str) -> io::Result<()> {
+        Ok(())
     }
 
     /// The multiple of bytes to which a file is best extended that is synced again and again while it grows; 0 where
@@ -143,6 +188,21 @@ pub trait Lock: Debug + Send + Sync {
     }
 }
 
+/// A lock that excludes nobody.
+#[derive(Debug)]
+pub(crate) struct NoLock;
+
+impl Lock for NoLock {}
+
+/// The file of a live reader. Dropping it removes the file.
+pub trait Registration: Debug + Send + Sync {
+    /// Replaces the content, by one of the same length. Who reads it meanwhile may see parts of both.
+    ///
+    /// # Errors
+    /// Whatever the file system answers; the content may then be parts of both.
+    fn set(&self, content: &[u8]) -> io::Result<()>;
+}
+
 /// A process that has a database open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
@@ -161,7 +221,11 @@ impl Display for LockHolder {
 
 /// Reads a whole file. One that grows meanwhile is read as far as it was long at first.
 pub(crate) fn read_whole(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
-    let file = disk.open(name)?;
+    read_file(&*disk.open(name)?)
+}
+
+/// Reads an open file as [`read_whole`] does.
+pub(crate) fn read_file(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
     let length = usize::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| io::ErrorKind::OutOfMemory)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::disk::LockHolder;
 use crate::{BlockId, TableId};
-use taut_block::{BlockError, BuildError, CorruptBlock};
+use taut_block::{BlockError, BuildError, CorruptBlock, SectionError};
 
 /// An operation on a file that failed.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Another process has the database open, or this one still has it.
-    #[error("database {} is in use by {}", path.display(), holder_text(holder.as_ref()))]
+    #[error("database {} is in use by {}; it can be opened read-only", path.display(), holder_text(holder.as_ref()))]
     Locked {
         /// The directory.
         path: PathBuf,
@@ -69,46 +69,77 @@ pub enum OpenError {
         /// The versions that can be read.
         readable: &'static [u64],
     },
-    /// The catalog is damaged.
-    #[error("{} is corrupt at byte {at}: expected {expected}", path.display())]
+    /// The catalog, the log or the file of rows in no block is damaged.
+    #[error("{} is corrupt at byte {at}: expected {expected}; restore the database from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
     Corrupt {
-        /// The catalog.
+        /// The file.
         path: PathBuf,
         /// Where.
         at: u64,
         /// What should be there.
         expected: String,
     },
-    /// Block files that the catalog names do not exist.
-    #[error("{} block files are missing, such as {} of table {table:?}; the database can still be inspected", files.len(), first(files))]
-    MissingBlocks {
-        /// A table that misses some.
-        table: String,
-        /// All missing files, those of that table first.
-        files: Vec<PathBuf>,
+    /// A log file does not exist, though the catalog or the log file before it says so.
+    #[error("log file {} is missing, and with it committed transactions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
+    MissingLog {
+        /// The file.
+        path: PathBuf,
     },
     /// The first catalog of a database, or the log after what was found, could not be written.
     #[error("the database cannot be opened for writing: {0}")]
     Begin(Box<CommitError>),
+    /// The file with the rows that are in no block does not exist, though the catalog says so.
+    #[error("file {} is missing, and with it rows of tables and deletions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
+    MissingDelta {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A process is creating the database, or was interrupted while it did.
+    #[error("{} is no database yet: {holder} is creating it, or was interrupted while it did", path.display())]
+    Creating {
+        /// The directory.
+        path: PathBuf,
+        /// The process.
+        holder: LockHolder,
+    },
+    /// Another process has the database open for writing, and this one cannot tell it what it reads.
+    #[error(
+        "database {} is in use by {}, and cannot be read meanwhile: no file can be created in {}: {source}",
+        path.display(),
+        holder_text(holder.as_ref()),
+        readers.display()
+    )]
+    NotRegistered {
+        /// The directory.
+        path: PathBuf,
+        /// The process that has it open, if it is known.
+        holder: Option<LockHolder>,
+        /// The directory in which readers register.
+        readers: PathBuf,
+        /// Why this one could not.
+        source: io::Error,
+    },
+    /// The path leads to another database than the one that was opened.
+    #[error("{} was replaced by another database while this one was open", path.display())]
+    Replaced {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-fn holder_text(holder: Option<&LockHolder>) -> String {
+pub(crate) fn holder_text(holder: Option<&LockHolder>) -> String {
     holder.map_or_else(|| "another process, or this one".to_owned(), ToString::to_string)
-}
-
-fn first(files: &[PathBuf]) -> String {
-    files.first().map(|file| file.display().to_string()).unwrap_or_default()
 }
 
 /// Why a block was not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The database is open for inspection only.
-    #[error("the database is open for inspection only")]
+    /// The database is open read-only.
+    #[error("the database is open read-only")]
     ReadOnly,
     /// Its file could not be written.
     #[error("block {block} is not written: {source}")]
@@ -124,8 +155,8 @@ pub enum WriteError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The database is open for inspection only.
-    #[error("the database is open for inspection only")]
+    /// The database is open read-only.
+    #[error("the database is open read-only")]
     ReadOnly,
     /// The path of the database leads to another directory than the one that was opened and locked, or to none.
     #[error("the commit did not happen: the directory {} was replaced or removed while the database was open", path.display())]
@@ -278,6 +309,13 @@ pub enum CommitError {
     /// A file could not be written.
     #[error("the commit did not happen: {0}")]
     File(#[from] FileError),
+    /// A block that was written cannot be read.
+    #[error("the commit did not happen: {source}")]
+    Unreadable {
+        /// Why.
+        #[source]
+        source: Box<ReadError>,
+    },
     /// The log could not be written. The commit did not happen.
     #[error("the commit did not happen: {0}")]
     Log(#[source] LogFailed),
@@ -332,6 +370,22 @@ impl LogFailed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
+    /// A block of a table is missing or damaged. All other tables can be used, and this one can be dropped.
+    #[error(
+        "table {table:?} is damaged: {error}; restore the file from a backup, salvage the other rows with \"taut repair DATABASE NEW_DATABASE\", or remove the table with DROP TABLE"
+    )]
+    Table {
+        /// The table.
+        table: String,
+        /// What is wrong with the block, and which file it is. The message has it in its middle, so it is no cause to append.
+        error: Box<Self>,
+    },
+    /// Its file does not exist.
+    #[error("block file {} is missing", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// Its file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
@@ -351,6 +405,20 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
         /// Bytes of the header.
+        length: u64,
+        /// Its checksum as it was written.
+        expected: u64,
+        /// Its checksum now.
+        found: u64,
+    },
+    /// A section of it is not the one that was written.
+    #[error("{}, from byte {at} on: a section of {length} bytes has checksum {found:016x}, not {expected:016x}", path.display())]
+    Section {
+        /// The file.
+        path: PathBuf,
+        /// Where the section begins.
+        at: u64,
+        /// Bytes of the section.
         length: u64,
         /// Its checksum as it was written.
         expected: u64,
@@ -377,6 +445,16 @@ pub enum ReadError {
         /// The number in the header.
         found: u64,
     },
+    /// A byte between its sections, where nothing is stored, is not zero.
+    #[error("{} is corrupt at byte {at}: expected zero, found {found}", path.display())]
+    Padding {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        at: u64,
+        /// The byte.
+        found: u8,
+    },
     /// Something inside it cannot be read, or is not what was written.
     #[error("{}{}: {source}", path.display(), at.map_or_else(String::new, |at| format!(", from byte {at} on")))]
     Block {
@@ -387,4 +465,25 @@ pub enum ReadError {
         /// What, and in which section.
         source: BlockError,
     },
+}
+
+impl ReadError {
+    /// Returns whether the block is missing or damaged for good, and it is not only that reading failed now.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::File(error) => is_lost(&error.source),
+            Self::Block { source, .. } => match source {
+                BlockError::Section(SectionError::Io { source, .. }) => is_lost(source),
+                BlockError::Corrupt { .. } | BlockError::Section(SectionError::Corrupt { .. }) => true,
+                _ => false,
+            },
+            _ => true,
+        }
+    }
+}
+
+/// Whether bytes are gone from the medium: a file ends too early, or a sector of it cannot be read.
+fn is_lost(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    error.kind() == io::ErrorKind::UnexpectedEof || (cfg!(unix) && error.raw_os_error() == Some(EIO))
 }

@@ -5,6 +5,8 @@
 //! files of their own by [`Store::write_block`] and then publishes them by one [`Store::commit`], which happens
 //! entirely or not at all, whenever the machine stops.
 //!
+//! Another process can open the database read-only meanwhile, and see newer commits by [`Store::refresh`].
+//!
 //! This is the only room that opens files, and it does so only through [`disk::Disk`].
 //!
 //! ```
@@ -17,6 +19,7 @@
 //! assert_eq!(store.snapshot().table("numbers").unwrap().rows(), 0);
 //! ```
 
+pub mod backup;
 mod block_file;
 mod cache;
 mod catalog;
@@ -31,6 +34,10 @@ mod locks;
 mod log;
 mod moves;
 mod open;
+mod read_only;
+mod readers;
+mod repair;
+mod retention;
 mod store;
 mod transaction;
 mod verify;
@@ -47,7 +54,8 @@ pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use locks::KeyMode;
 pub use moves::Moves;
-pub use open::{CutLog, OpenOptions, Recovery};
+pub use open::{CutLog, MissingBlock, OpenOptions, Recovery};
+pub use repair::{DatabaseLoss, RepairError, RepairReport, RepairedTable, TableLoss, repair, repair_on};
 pub use store::{Store, Synchronous};
 pub use transaction::{Mark, Transaction};
 pub use verify::{Damage, Problem, verify};

@@ -1,9 +1,9 @@
 //! The log: opaque records in numbered files, appended by groups, and read again after a crash.
 //!
 //! ```text
-//!   log/...05.log   | head | record 11 | record 12 | record 13 |      each file continues the one before
-//!   log/...06.log   | head | record 14 | record 15 | recor | zeros    the last one may end in a torn tail, and in zeros
-//!   log/...07.log.new                                                 begun, but does not count yet
+//!   log/...05.closed.log   | head | record 11 | record 12 | record 13 |     closed: the next file exists, and continues it
+//!   log/...06.log          | head | record 14 | record 15 | recor | zeros   the last may end in a torn tail, and in zeros
+//!   log/...07.log.new                                                       begun, but does not count yet
 //!
 //!   head     | magic 8 | database 8 | number 8 | last_sequence 8 | before_bytes 8 | begun_bytes 8 | checksum 8 |
 //!   record   | magic 4 | zero 4 | length 8 | sequence 8 | durable 8 | checksum 8 | payload: length bytes |
@@ -24,6 +24,14 @@
 //! A file is written and synced as `.new`, and then renamed and the directory synced, once all that counts of the file
 //! before is durable. So a head is never torn, and neither is a file with a file after it. What is left of a `.new` is
 //! replaced when the file of that number is begun again.
+//!
+//! # No file is missed
+//!
+//! Once a file is begun, those before it are closed: renamed from `.log` to `.closed.log`, and the directory is synced.
+//! No record of the new file is acknowledged before. So a closed file without a next one means that acknowledged records
+//! are missing, and is an error; the catalog names the first file. A crash before the rename is durable leaves the new
+//! file behind one that is not closed, which is read all the same; then none of the new file's own records was
+//! acknowledged. Files that a crash, or an earlier version of this program, left open are closed with the next file begun.
 //!
 //! # Zeros at the end
 //!
@@ -65,13 +73,27 @@ mod replay;
 mod tests;
 mod writer;
 
-pub(crate) use replay::{Cut, End, replay};
+pub(crate) use replay::{Cut, End, Record, open_file, records_behind, replay, sync_file};
 pub(crate) use writer::{Durability, Log, Position};
 
-use crate::directory::{LOG, log_name, log_of};
+use self::format::HEAD_BYTES;
+use crate::directory::{LOG, log_name, log_of, new_log_name};
 use crate::disk::Disk;
 use crate::error::FileError;
 use crate::open::{file_error, list};
+
+/// A name in `log` that an interrupted creation of the database, whose first log file has this number, did not leave.
+pub(crate) fn find_commits(disk: &dyn Disk, first: u64) -> Result<Option<String>, FileError> {
+    for entry in list(disk, LOG)? {
+        let name = format!("{LOG}/{}", entry.name);
+        let is_ours = [log_name(first), new_log_name(first)].contains(&name) && !entry.is_directory;
+        let length = |name| disk.open(name)?.length();
+        if !is_ours || length(&name).map_err(|source| file_error(disk, "measure", &name, source))? > HEAD_BYTES as u64 {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
 
 /// Removes the log files with smaller numbers, which no catalog may count any more. A crash may leave some of them.
 ///
@@ -79,12 +101,12 @@ use crate::open::{file_error, list};
 /// When one cannot be removed, or the removal not be made durable.
 pub(crate) fn remove_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let entries = list(disk, LOG)?;
-    let mut numbers = entries.iter().filter_map(|entry| log_of(&entry.name)).filter(|old| *old < number).peekable();
-    if numbers.peek().is_none() {
+    let mut old = entries.iter().filter(|entry| log_of(&entry.name).is_some_and(|old| old < number)).peekable();
+    if old.peek().is_none() {
         return Ok(());
     }
-    for old in numbers {
-        let name = log_name(old);
+    for entry in old {
+        let name = format!("{LOG}/{}", entry.name);
         disk.remove(&name).map_err(|source| file_error(disk, "remove", &name, source))?;
     }
     disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))

@@ -18,11 +18,16 @@ use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
 use crate::catalog::record;
 use crate::checkpoint::{remove_before, write_catalog};
 use crate::delta::Delta;
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, ROOT, block_name, block_of, delta_name};
+use crate::directory::{
+    BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, READERS, ROOT, block_name, block_of, delta_name,
+};
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, End, Log};
 use crate::moves::MovesSince;
+use crate::read_only::{self, ReadPosition};
+use crate::readers;
+use crate::retention::Retention;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// How a database is opened.
@@ -30,9 +35,12 @@ use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table}
 pub struct OpenOptions {
     /// Whether a database is created where there is none: in a new directory, or in an empty one.
     pub create: bool,
-    /// Whether the database is only looked at: it may then miss block files, nothing is removed, and nothing can be
-    /// written.
+    /// Whether the database is only looked at: nothing is removed, and nothing can be written.
     pub inspect: bool,
+    /// Whether the database is only read, also while another process has it open for writing; nothing is removed, repaired
+    /// or upgraded, and nothing can be written. What is seen is the last commit when it was opened, or when
+    /// [`Store::refresh`](crate::Store::refresh) was last called.
+    pub read_only: bool,
     /// The most bytes of sections that are kept in memory; where it is not said, [`Cache::default_limit`].
     pub cache_bytes: Option<usize>,
 }
@@ -44,6 +52,10 @@ pub(crate) struct Opened {
     pub recovery: Recovery,
     /// The log in which commits go on, if it is begun.
     pub log: Option<Log>,
+    /// What stays for the next backup.
+    pub retention: Option<Retention>,
+    /// What was read, where the database is open read-only.
+    pub position: Option<ReadPosition>,
 }
 
 /// What was found in the log when a database was opened.
@@ -55,6 +67,12 @@ pub struct Recovery {
     pub bytes: u64,
     /// A damaged end of the log, which does not count.
     pub cut: Option<CutLog>,
+    /// Block files that the catalog names and that do not exist. Their tables cannot be read where these would be needed;
+    /// all others can be used.
+    pub missing_blocks: Vec<MissingBlock>,
+    /// The time of the last commit that was made again, in microseconds since 1970 in UTC, if it is known. Where a database
+    /// that is open read-only has none, when its reading began.
+    pub last_time: Option<i64>,
     /// Where the log goes on.
     start: Start,
 }
@@ -78,6 +96,22 @@ pub struct CutLog {
     pub bytes: u64,
 }
 
+/// A block file of a table that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingBlock {
+    /// The table.
+    pub table: String,
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl Display for MissingBlock {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { table, path } = self;
+        write!(formatter, "table {table:?} is damaged: block file {} is missing", path.display())
+    }
+}
+
 impl Display for CutLog {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let Self { path, at, bytes } = self;
@@ -90,6 +124,19 @@ impl Display for CutLog {
 }
 
 impl Recovery {
+    /// What a database without a log has to replay.
+    pub(crate) fn nothing() -> Self {
+        Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), last_time: None, start: Start::Nothing }
+    }
+
+    /// Where the log ends that was read, if there is one.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match &self.start {
+            Start::Nothing => None,
+            Start::After(end) => Some(end),
+        }
+    }
+
     /// Begins the log in which commits go on.
     pub(crate) fn begin_log(&self, directory: &Directory, catalog: &Catalog) -> Result<Log, CommitError> {
         let disk = Arc::clone(&directory.disk);
@@ -105,9 +152,12 @@ impl Recovery {
 }
 
 /// The number of the first log file.
-const FIRST_LOG: u64 = 1;
+pub(crate) const FIRST_LOG: u64 = 1;
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
+    if options.read_only {
+        return read_only::open(disk, options);
+    }
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
         // Before anything is created, and again under the lock: another process may be creating it too.
@@ -126,34 +176,36 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let Some(bytes) = bytes else {
         let catalog = Catalog::empty(RandomState::new().hash_one("database"));
         create_blocks(&directory)?;
+        create_readers(&directory);
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
-        let recovery = Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing };
-        return Ok(Opened { directory, catalog, recovery, log });
+        let recovery = Recovery::nothing();
+        return Ok(Opened { directory, catalog, recovery, log, retention: None, position: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
     let catalog = build(file, &directory);
-    let (catalog, recovery) = match first {
-        None => (catalog, Recovery { commits: 0, bytes: 0, cut: None, start: Start::Nothing }),
+    let (catalog, mut recovery) = match first {
+        None => (catalog, Recovery::nothing()),
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
-    let mut log = None;
+    recovery.missing_blocks = missing_blocks(&directory, &catalog)?;
+    let (mut log, mut retention) = (None, None);
     if !options.inspect {
-        check_blocks(&directory, &catalog)?;
         if recovery.commits > 0 {
             // Before anything is removed that only an earlier state needs: what a killed process wrote may not be durable.
             let begun = recovery.begin_log(&directory, &catalog);
             log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
-        tidy(&directory, &catalog, first)?;
+        retention = Retention::read(&directory, &catalog)?;
+        tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
     }
-    Ok(Opened { directory, catalog, recovery, log })
+    Ok(Opened { directory, catalog, recovery, log, retention, position: None })
 }
 
 /// Makes the changes again that are in the delta and in the log.
-fn replay(
+pub(crate) fn replay(
     catalog: Catalog,
     first: u64,
     delta: Option<DeltaFile>,
@@ -167,14 +219,15 @@ fn replay(
             |(at, expected): (u64, String)| OpenError::Corrupt { path: disk.path(&delta_name(first)), at, expected };
         apply(&mut edit, &bytes).map_err(corrupt)?;
     }
-    let (mut commits, mut read) = (0, 0);
+    let (mut commits, mut read, mut last_time) = (0, 0, None);
     let end = log::replay(disk, catalog.database, first, Some(catalog.version), &mut |record| {
         let corrupt = |(at, expected): (u64, String)| OpenError::Corrupt {
             path: record.path.to_owned(),
             at: record.payload_at() + at,
             expected,
         };
-        apply(&mut edit, record.payload).map_err(corrupt)?;
+        let time = apply(&mut edit, record.payload).map_err(corrupt)?;
+        last_time = time.or(last_time);
         edit.set_version(record.sequence);
         commits += 1;
         read += record.payload.len() as u64;
@@ -182,13 +235,18 @@ fn replay(
     })?;
     let cut = end.cut.clone().map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes });
     let catalog = edit.into_catalog();
-    Ok((catalog, Recovery { commits, bytes: read, cut, start: Start::After(end) }))
+    let recovery =
+        Recovery { commits, bytes: read, cut, missing_blocks: Vec::new(), last_time, start: Start::After(end) };
+    Ok((catalog, recovery))
 }
 
 /// The file with rows that are in no block, whose bytes the catalog knows.
 pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> Result<Vec<u8>, OpenError> {
     let name = delta_name(number);
-    let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
+    let bytes = read_whole(disk, &name).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::MissingDelta { path: disk.path(&name) },
+        _ => file_error(disk, "read", &name, source).into(),
+    })?;
     let corrupt = |at, expected| OpenError::Corrupt { path: disk.path(&name), at, expected };
     if bytes.len() as u64 != expected.bytes {
         let at = expected.bytes.min(bytes.len() as u64);
@@ -201,15 +259,17 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
     Ok(bytes)
 }
 
-/// Makes the changes in some bytes; an error tells where in them, and what should be there.
-fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<(), (u64, String)> {
-    for change in record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))? {
+/// Makes the changes in some bytes, and returns the time of their commit. An error has the place in the bytes, and what
+/// should be there.
+pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
+    let parsed = record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))?;
+    for change in parsed.changes {
         let next_numbers = change.next_numbers();
         let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
         edit.redo(&change).map_err(|error| (0, format!("a change that can be made: {error}")))?;
         edit.directory().reserve(next_numbers);
     }
-    Ok(())
+    Ok(parsed.time)
 }
 
 /// The content of the catalog's file.
@@ -237,7 +297,7 @@ pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, s
 }
 
 /// Whether the directory exists. It is an error when it is not one in which a database is or may be created.
-fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
+pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {
         Ok(entries) => entries,
@@ -249,14 +309,14 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     if entries.iter().any(|entry| entry.name == CATALOG) {
         return Ok(true);
     }
-    // An interrupted creation may have left these. Blocks without a catalog are no such leftover.
-    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG].contains(&entry.name.as_str());
+    // An interrupted creation may have left these. Blocks and commits without a catalog are no such leftover.
+    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
-        None if entries.iter().any(|entry| entry.name == BLOCKS) => {
-            list(disk, BLOCKS)?.first().map(|entry| format!("{BLOCKS}/{}", entry.name))
-        }
-        None => None,
+        None => match list(disk, BLOCKS)?.first() {
+            Some(entry) => Some(format!("{BLOCKS}/{}", entry.name)),
+            None => log::find_commits(disk, FIRST_LOG)?,
+        },
     };
     match found {
         Some(found) => Err(OpenError::Foreign { path, found }),
@@ -265,12 +325,17 @@ fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     }
 }
 
-fn create_blocks(directory: &Directory) -> Result<(), FileError> {
+/// Makes the directory in which readers register. It is theirs: where it cannot be made, they may still make it.
+fn create_readers(directory: &Directory) {
+    let _ = directory.disk.create_directory(READERS);
+}
+
+pub(crate) fn create_blocks(directory: &Directory) -> Result<(), FileError> {
     directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))
 }
 
 /// Builds the catalog of a file that was checked.
-fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
+pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();
@@ -309,39 +374,50 @@ fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
     Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| block_of(&entry.name)).collect())
 }
 
-/// Refuses a database that misses blocks.
-fn check_blocks(directory: &Directory, catalog: &Catalog) -> Result<(), OpenError> {
-    let disk = &*directory.disk;
+/// The block files that the catalog names and that do not exist.
+pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<MissingBlock>, FileError> {
     let present = block_files(directory)?;
-    let missing = |table: &Arc<Table>| -> Vec<_> {
+    let of_table = |table: &Arc<Table>| -> Vec<MissingBlock> {
         let absent = table.blocks.iter().map(|block| block.id()).filter(|block| !present.contains(block));
-        absent.map(|block| disk.path(&block_name(block))).collect()
+        let missing = |block| MissingBlock { table: table.name.clone(), path: directory.disk.path(&block_name(block)) };
+        absent.map(missing).collect()
     };
-    let mut tables = catalog.tables().map(|table| (table, missing(table))).filter(|(_, files)| !files.is_empty());
-    if let Some((table, mut files)) = tables.next() {
-        files.extend(tables.flat_map(|(_, files)| files));
-        return Err(OpenError::MissingBlocks { table: table.name.clone(), files });
-    }
-    Ok(())
+    Ok(catalog.tables().flat_map(of_table).collect())
 }
 
-/// Removes what an interrupted load, commit or checkpoint left behind.
-fn tidy(directory: &Directory, catalog: &Catalog, log: Option<u64>) -> Result<(), OpenError> {
+/// Removes what an interrupted load, commit or checkpoint left behind. Block files that no table has, and that are not
+/// retained for a backup, stay unless the database is whole: while some of its block files are missing, one of them may be
+/// among the others under a wrong name.
+fn tidy(
+    directory: &Directory,
+    catalog: &Catalog,
+    log: Option<u64>,
+    is_whole: bool,
+    retention: Option<&Retention>,
+) -> Result<(), OpenError> {
     let disk = &*directory.disk;
     create_blocks(directory)?;
+    create_readers(directory);
     // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
     // that is durable, the catalog before may come back, and need the very files that this one no longer names.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
-    let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
-    for block in block_files(directory)?.difference(&named) {
-        remove(directory, &block_name(*block))?;
+    let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
+    let named: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
+    let unnamed: HashSet<BlockId> = block_files(directory)?.difference(&named).copied().collect();
+    // When a block was replaced is not known any more, or whether it ever was: whoever reads keeps it.
+    let (oldest, removed_in) = (readers::oldest(disk), catalog.version + 1);
+    let stays = |block: &BlockId| !is_whole || directory.removals().defer(oldest, *block, removed_in);
+    let (stay, go): (HashSet<_>, HashSet<_>) = unnamed.into_iter().partition(stays);
+    for block in go {
+        remove(directory, &block_name(block))?;
     }
+    directory.reserve_names(stay);
     let has_new_catalog = list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG_NEW);
     if has_new_catalog {
         remove(directory, CATALOG_NEW)?;
     }
     if let Some(log) = log {
-        remove_before(directory, log)?;
+        remove_before(directory, log, retention.map(|retention| retention.file.from))?;
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
@@ -32,8 +33,10 @@ use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
-use crate::open::{OpenOptions, Opened, Recovery, open};
-use crate::{BlockEntry, BlockFile, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
+use crate::open::{OpenOptions, Opened, Recovery, file_error, open};
+use crate::read_only::ReadPosition;
+use crate::retention::Retention;
+use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
 /// What is certain of a commit when it returns. A commit that adds, replaces or removes blocks is always `Full`.
@@ -59,13 +62,17 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub directory: Arc<Directory>,
-    snapshot: RwLock<Arc<Catalog>>,
+    pub snapshot: Arc<RwLock<Arc<Catalog>>>,
     pub commits: Mutex<Commits>,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
+    /// Held while a backup is taken.
+    pub backups: Mutex<()>,
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
+    /// What was read last, if the database is open read-only.
+    pub position: Mutex<Option<ReadPosition>>,
 }
 
 /// What only one commit at a time may touch.
@@ -81,6 +88,10 @@ pub(crate) struct Commits {
     uncertain: Vec<Arc<BlockFile>>,
     /// Bytes of log that the next checkpoint takes away, from when the database was opened.
     pub replayed_bytes: u64,
+    /// The time of the last commit or backup, in microseconds since 1970 in UTC.
+    pub last_time: i64,
+    /// What stays for the next backup.
+    pub retention: Option<Retention>,
 }
 
 /// A commit that is in the log, but not durable yet.
@@ -89,6 +100,21 @@ struct Pending {
     catalog: Arc<Catalog>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
+}
+
+impl Commits {
+    /// The time of a commit that happens now. Each is later than the one before, also where the clock is set back, so
+    /// that a time leads to one commit.
+    pub fn next_time(&mut self) -> i64 {
+        self.last_time = clock().max(self.last_time.saturating_add(1));
+        self.last_time
+    }
+}
+
+/// The time now, in microseconds since 1970 in UTC.
+pub(crate) fn clock() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl Pending {
@@ -120,7 +146,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let Opened { directory, catalog, recovery, log } = open(disk, options)?;
+        let Opened { directory, catalog, recovery, log, retention, position } = open(disk, options)?;
         let newest = Arc::new(catalog);
         let commits = Commits {
             newest: Arc::clone(&newest),
@@ -128,15 +154,21 @@ impl Store {
             log: log.map(Arc::new),
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
+            last_time: recovery.last_time.unwrap_or(i64::MIN),
+            retention,
         };
+        let snapshot = Arc::new(RwLock::new(newest));
+        directory.set_newest(&snapshot);
         let inner = Inner {
             directory,
-            snapshot: RwLock::new(newest),
+            snapshot,
             commits: Mutex::new(commits),
             checkpoints: Mutex::default(),
+            backups: Mutex::default(),
             locks: Locks::default(),
             recovery,
-            is_read_only: options.inspect,
+            is_read_only: options.inspect || options.read_only,
+            position: Mutex::new(position),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -144,6 +176,11 @@ impl Store {
     /// Where the database lies, for messages.
     pub fn path(&self) -> PathBuf {
         self.inner.directory.disk.path(ROOT)
+    }
+
+    /// Whether it is open read-only, or for inspection: nothing can be written.
+    pub fn is_read_only(&self) -> bool {
+        self.inner.is_read_only
     }
 
     /// What was found when it was opened.
@@ -180,21 +217,20 @@ impl Store {
         if self.inner.is_read_only {
             return Err(WriteError::ReadOnly);
         }
+        loop {
+            match self.write_block_as(self.inner.directory.allocate_block(), image, design) {
+                // A directory has the name that the block would have had.
+                Err(WriteError::File { source, .. }) if source.source.kind() == io::ErrorKind::IsADirectory => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn write_block_as(&self, id: BlockId, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         let directory = &self.inner.directory;
-        let id = directory.allocate_block();
-        let entry = BlockEntry {
-            id,
-            file_bytes: image.bytes(),
-            header_bytes: image.header.len() as u64,
-            header_checksum: checksum(&image.header),
-            rows: image.rows,
-            plain_bytes: image.plain_bytes,
-            segments: image.segments,
-            layout: design.layout.name().into(),
-            lead: Lead::of(design, &image.statistics),
-        };
+        let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
-        file.remove_on_drop(true);
+        file.remove_from(0);
         write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
@@ -283,7 +319,7 @@ impl Store {
         has_blocks: bool,
     ) -> Result<(Arc<Log>, Position), CommitError> {
         let directory = &*self.inner.directory;
-        let bytes = record::to_bytes(changes, after)?;
+        let bytes = record::to_bytes(changes, after, Some(commits.next_time()))?;
         if has_blocks {
             directory.disk.sync_directory(BLOCKS).map_err(|source| directory.error("sync", BLOCKS, source))?;
         }
@@ -366,6 +402,9 @@ impl Inner {
         let lost = std::mem::take(&mut commits.pending);
         commits.uncertain.extend(lost.into_iter().flat_map(|pending| pending.added));
         commits.newest = Arc::clone(&self.snapshot.read());
+        // Another process may have read what is lost now.
+        let next = commits.newest.version + 1;
+        commits.uncertain.iter().for_each(|block| block.remove_from(next));
         log.restart(commits.newest.version)?;
         // Only now, for their files go with them.
         commits.uncertain.clear();
@@ -381,8 +420,16 @@ impl Inner {
     fn publish_up_to(&self, commits: &mut Commits, version: u64) -> Vec<Pending> {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
-            first.added.iter().for_each(|block| block.remove_on_drop(false));
-            first.removed.iter().for_each(|block| block.remove_on_drop(true));
+            first.added.iter().for_each(|block| block.stay());
+            // Also where a block is among both: what is removed last counts.
+            for block in &first.removed {
+                match &mut commits.retention {
+                    Some(retention) if retention.needs(block.id()) => {
+                        retention.blocks.push((first.catalog.version, Arc::clone(block)));
+                    }
+                    _ => block.remove_from(first.catalog.version),
+                }
+            }
             published.push(first);
         }
         if let Some(last) = published.last() {
@@ -395,12 +442,28 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         for block in &self.commits.get_mut().uncertain {
-            block.remove_on_drop(false);
+            block.stay();
         }
         if !self.is_read_only {
             // Else the log is replayed when the database is opened again.
             let _ = self.close();
+            self.directory.remove_released();
         }
+    }
+}
+
+/// What the catalog knows of a block.
+pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) -> BlockEntry {
+    BlockEntry {
+        id,
+        file_bytes: image.bytes(),
+        header_bytes: image.header.len() as u64,
+        header_checksum: checksum(&image.header),
+        rows: image.rows,
+        plain_bytes: image.plain_bytes,
+        segments: image.segments,
+        layout: design.layout.name().into(),
+        lead: Lead::of(design, &image.statistics),
     }
 }
 
@@ -410,14 +473,25 @@ pub(crate) fn write_file(
     name: &str,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    write_file_on(&*directory.disk, name, content)
+}
+
+/// Creates a file of a disk with what `content` writes, and syncs it.
+pub(crate) fn write_file_on<T>(
+    disk: &dyn Disk,
+    name: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> Result<T, FileError> {
     const BUFFER_BYTES: usize = 1 << 20;
-    let mut file = directory.disk.create(name).map_err(|source| directory.error("create", name, source))?;
+    let failed = |operation| move |source| file_error(disk, operation, name, source);
+    let mut file = disk.create(name).map_err(failed("create"))?;
     let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, Written(&mut *file));
-    let written = content(&mut buffered).and_then(|()| buffered.flush());
+    let written = content(&mut buffered).and_then(|value| buffered.flush().map(|()| value));
     // What is still buffered after a failure must not be written by the drop.
     drop(buffered.into_parts());
-    written.map_err(|source| directory.error("write", name, source))?;
-    file.sync().map_err(|source| directory.error("sync", name, source))
+    let value = written.map_err(failed("write"))?;
+    file.sync().map_err(failed("sync"))?;
+    Ok(value)
 }
 
 /// A file of a disk, as a writer of the standard library.

@@ -9,7 +9,9 @@ use taut_types::ColumnIndex;
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
-use crate::directory::{BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, ROOT, block_name, block_of, is_log_name, log_name};
+use crate::directory::{
+    BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, READERS, ROOT, block_name, block_of, is_log_name, is_reader_name, log_name,
+};
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
 use crate::log;
@@ -114,6 +116,9 @@ pub fn verify(store: &Store) -> Vec<Damage> {
 /// Compares the catalog's file and the log with the catalog in memory, which is returned.
 fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
+    if store.directory().reader().is_some() {
+        return check_as_reader(store, damages);
+    }
     let _no_checkpoint = store.inner.checkpoints.lock();
     let mut commits = store.inner.commits.lock();
     if let Some(log) = commits.log.clone() {
@@ -136,6 +141,22 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
             (path, Problem::Replaced { expected: snapshot.version(), found })
         }
         Ok(_) => return snapshot,
+    };
+    damages.push(Damage { path, table: None, problem });
+    snapshot
+}
+
+/// As [`check_catalog`], where another process may be writing: what is there now may be newer than what is read.
+fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
+    let (snapshot, path) = (store.snapshot(), store.directory().disk.path(CATALOG));
+    let problem = match store.read_newest() {
+        Ok((database, version)) if database == snapshot.database() && version >= snapshot.version() => return snapshot,
+        Ok((_, found)) => Problem::Replaced { expected: snapshot.version(), found },
+        Err(error) => Problem::Catalog(error),
+    };
+    let path = match &problem {
+        Problem::Catalog(OpenError::Corrupt { path, .. }) => path.clone(),
+        _ => path,
     };
     damages.push(Damage { path, table: None, problem });
     snapshot
@@ -167,7 +188,7 @@ fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result
 fn check_names(store: &Store, damages: &mut Vec<Damage>) {
     let disk = &*store.directory().disk;
     let mut damage = |name: &str, problem| damages.push(Damage { path: disk.path(name), table: None, problem });
-    for directory in [ROOT, BLOCKS, LOG] {
+    for directory in [ROOT, BLOCKS, LOG, READERS] {
         let entries = match list(disk, directory) {
             Ok(entries) => entries,
             Err(error) => {
@@ -177,9 +198,10 @@ fn check_names(store: &Store, damages: &mut Vec<Damage>) {
         };
         for entry in entries {
             let is_ours = match directory {
-                ROOT if entry.is_directory => [BLOCKS, LOG].contains(&entry.name.as_str()),
+                ROOT if entry.is_directory => [BLOCKS, LOG, READERS].contains(&entry.name.as_str()),
                 ROOT => [CATALOG, CATALOG_NEW, LOCK].contains(&entry.name.as_str()),
                 LOG => !entry.is_directory && is_log_name(&entry.name),
+                READERS => !entry.is_directory && is_reader_name(&entry.name),
                 _ => !entry.is_directory && block_of(&entry.name).is_some(),
             };
             if !is_ours {
@@ -212,14 +234,27 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
     }
 }
 
+/// Reads all bytes of a block file and checks them against each other, past all that is in memory.
+///
+/// # Errors
+/// At the first thing that is wrong.
+pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
+    let open = file.open_uncached()?;
+    open.block().check(&open).map_err(|error| open.locate_in_file(error))?;
+    match find_padding(&open)? {
+        Some((at, found)) => Err(ReadError::Padding { path: open.path(), at, found }),
+        None => Ok(()),
+    }
+}
+
 /// Checks a block, and adds up the nulls of each column.
 fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<OpenBlock, Problem> {
     let open = file.open_uncached().map_err(|error| match error {
-        ReadError::File(error) if error.source.kind() == std::io::ErrorKind::NotFound => Problem::Missing,
+        ReadError::Missing { .. } => Problem::Missing,
         error => Problem::Block(error),
     })?;
     let block = open.block();
-    let damaged = |error| Problem::Block(open.locate(error));
+    let damaged = |error| Problem::Block(open.locate_in_file(error));
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
     let (schema, design) = block.description(&open).map_err(damaged)?;
@@ -249,7 +284,7 @@ fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), 
         let rows = block.segment_rows(segment);
         let mut reader = block.open_segment(open, segment);
         let arrays = reader.project(&Selection::All(rows), 0..rows, &[column], &mut ScanReport::default());
-        let arrays = arrays.map_err(|error| Problem::Block(open.locate(error)))?;
+        let arrays = arrays.map_err(|error| Problem::Block(open.locate_in_file(error)))?;
         let found = arrays.first().map(|array| partitions.partitioning.of_rows(array, logical)).unwrap_or_default();
         if let Some(row) = found.iter().position(|found| *found != expected) {
             let row_of_block = block.segment_start(segment) + row as u64;
@@ -261,16 +296,24 @@ fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), 
 
 /// Whether all bytes that belong to no section are zero. No checksum covers them, and nobody reads them.
 fn check_padding(open: &OpenBlock) -> Result<(), Problem> {
+    match find_padding(open).map_err(Problem::File)? {
+        Some((at, found)) => Err(Problem::Padding { at, found }),
+        None => Ok(()),
+    }
+}
+
+/// The first byte that belongs to no section and is not zero.
+fn find_padding(open: &OpenBlock) -> Result<Option<(u64, u8)>, FileError> {
     let block = open.block();
     for index in 0..block.section_count() {
         let section = block.section(index);
         let end = section.offset + section.length;
         let next =
             if index + 1 < block.section_count() { block.section(index + 1).offset } else { block.file_length() };
-        let bytes = open.read_raw(end..next).map_err(Problem::File)?;
+        let bytes = open.read_raw(end..next)?;
         if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
-            return Err(Problem::Padding { at: end + at as u64, found: bytes[at] });
+            return Ok(Some((end + at as u64, bytes[at])));
         }
     }
-    Ok(())
+    Ok(None)
 }

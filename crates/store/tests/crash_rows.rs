@@ -10,16 +10,12 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use common::{
-    Contents, Failure, append, assert_tidy, change_in, contents, create_table, design, everything, image,
-    named_rows_of, open, schema, write,
-};
-use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{CommitError, RowOrder, Store, Synchronous, Table, UnitId};
-use taut_testkit::{Random, from_environment};
-use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
+use common::steps::step;
+use common::{Contents, assert_tidy, contents, open};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::{OpenError, Store, Synchronous, UnitId};
+use taut_testkit::from_environment;
 
 /// Crash points of each test, over all of its seeds; more of them for nightly runs.
 const CRASH_POINTS: u64 = 150;
@@ -33,97 +29,6 @@ fn crash_points() -> u64 {
     from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
 }
 
-/// Makes one step, whose choices come from the seed and what is in the database.
-fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
-    let mut random = Random(seed.wrapping_mul(1_000_003).wrapping_add(number));
-    let first = number as i64 * 100_000;
-    let snapshot = store.snapshot();
-    let tables: Vec<&Arc<Table>> = snapshot.tables().collect();
-    let Some(table) = (!tables.is_empty()).then(|| random.pick(&tables)) else {
-        return create_table(store, "t");
-    };
-    let rows = named_rows_of(table)?;
-    let some: Vec<i64> = rows.iter().map(|(_, value)| *value).filter(|_| random.below(3) == 0).collect();
-    let count = [1, 2, 7, 150, 1_200][random.below(5)];
-    let inserted: Vec<i64> = (first..first + count).collect();
-    match random.below(20) {
-        0..5 => change(store, &table.name, &inserted, &[], synchronous),
-        5..8 => change(store, &table.name, &[], &some, synchronous),
-        8..11 => change(store, &table.name, &inserted, &some, synchronous),
-        11 => {
-            let block = write(store, &inserted, "column")?;
-            append(store, &table.name, vec![block])
-        }
-        12 if tables.len() < 3 => {
-            let transaction = store.begin();
-            let name = format!("n{number}");
-            let created =
-                transaction.change::<_, CommitError>(|edit| edit.create_table(&name, schema(), design("column")))?;
-            change_in(&transaction, &name, &inserted, &[])?;
-            change_in(&transaction, &table.name, &[first + 99_999], &some)?;
-            assert!(transaction.snapshot().table_of(created).is_some());
-            Ok(transaction.commit(synchronous)?)
-        }
-        12 | 13 => {
-            let id = table.id;
-            Ok(store.commit::<_, CommitError>(|edit| edit.truncate(id))?)
-        }
-        14 => Ok(store.checkpoint()?),
-        15 if table.name != "t" => {
-            let id = table.id;
-            Ok(store.commit::<_, CommitError>(|edit| edit.drop_table(id))?)
-        }
-        15..18 => seal(store, table),
-        18 => rewrite(store, table),
-        _ => index(store, table),
-    }
-}
-
-fn change(
-    store: &Store,
-    name: &str,
-    inserted: &[i64],
-    deleted: &[i64],
-    synchronous: Synchronous,
-) -> Result<(), Failure> {
-    let transaction = store.begin();
-    change_in(&transaction, name, inserted, deleted)?;
-    Ok(transaction.commit(synchronous)?)
-}
-
-/// Moves all rows of a table to a sealed block, without those that are deleted.
-fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
-    let old = everything(table);
-    let values: Vec<i64> = named_rows_of(table)?.into_iter().map(|(_, value)| value).collect();
-    let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "column")?] };
-    Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)
-}
-
-/// Writes the first block of a table again, in another layout, with its deleted rows.
-fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
-    let Some(block) = table.blocks.first() else { return Ok(()) };
-    let open = block.open(&Default::default())?;
-    let new = vec![write(store, &common::values_of(&open)?, "packed_row")?];
-    let old = [block.id()];
-    Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::Same))?)
-}
-
-/// Gives a table an index, or takes it, with all of its blocks.
-fn index(store: &Store, table: &Table) -> Result<(), Failure> {
-    let index = IndexDesign { name: "i".to_owned(), kind: IndexKind::CsbTree, columns: vec![ColumnIndex(0)] };
-    let indexes = if table.design.indexes.is_empty() { vec![index] } else { vec![] };
-    let design = TableDesign { indexes, ..table.design.as_ref().clone() };
-    let mut blocks = Vec::new();
-    for block in table.blocks.iter() {
-        let values = common::values_of(&block.open(&Default::default())?)?;
-        blocks.push((block.id(), store.write_block(&image(&values, &design), &design)?));
-    }
-    Ok(store.commit::<_, CommitError>(|edit| {
-        edit.set_design(table.id, design)?;
-        blocks.into_iter().try_for_each(|(old, new)| edit.replace_blocks(table.id, &[old], vec![new], RowOrder::Same))
-    })?)
-}
-
 /// What a database held after each step, with how many commits there were until then.
 struct History {
     seed: u64,
@@ -131,6 +36,13 @@ struct History {
     states: Vec<(u64, Contents)>,
     /// Changes of the disk by all steps.
     changes: u64,
+    /// Which of them belong to going on in another log file.
+    switches: Vec<u64>,
+}
+
+/// Whether a change of the disk belongs to going on in another log file, by its operation and name.
+fn is_of_switch(change: &str) -> bool {
+    change.contains(".log.new") || change.ends_with("sync log") || change.starts_with("rename log/")
 }
 
 impl History {
@@ -143,8 +55,9 @@ impl History {
             states.push((store.snapshot().version(), contents(&store).unwrap()));
         }
         drop(store);
-        let changes = disk.changes().len() as u64;
-        Self { seed, synchronous, states, changes }
+        let changes = disk.changes();
+        let switches = (0..).zip(&changes).filter(|(_, change)| is_of_switch(change)).map(|(at, _)| at).collect();
+        Self { seed, synchronous, states, changes: changes.len() as u64, switches }
     }
 
     /// Runs the steps until the machine stops; how many were acknowledged.
@@ -212,6 +125,54 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &Si
             test(&history, &disk, acknowledged, &context);
         }
     }
+}
+
+/// The machine stops at each change of going on in another log file. Then the database opens, and where one of its log
+/// files is gone as well, either that is noticed, or nothing that was acknowledged was in it.
+#[test]
+fn a_crash_between_two_log_files_opens_and_a_missing_file_is_noticed() {
+    let (wanted, mut points, mut noticed, mut harmless) = (crash_points(), 0, 0, 0);
+    for seed in 0.. {
+        if points >= wanted {
+            println!("{points} crash points at log switches in runs of the seeds 0 to {}", seed - 1);
+            println!("{noticed} missing log files were noticed, {harmless} held no acknowledged commit");
+            break;
+        }
+        let history = History::new(seed, Synchronous::Full);
+        for at in &history.switches {
+            points += 1;
+            let disk = SimulatedDisk::new();
+            let acknowledged = history.run(&disk, *at);
+            let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().pop());
+            for loss in 0..=LOSSES {
+                let disk = if loss == 0 { disk.after_kill() } else { disk.after_power_loss(loss) };
+                let context = format!("{context}, loss {loss}");
+                let logs = disk.files().into_keys().filter(|name| name.ends_with(".log"));
+                for name in logs.collect::<Vec<_>>() {
+                    let without = disk.after_kill();
+                    without.remove(&name).unwrap();
+                    match open(&without) {
+                        Err(OpenError::MissingLog { .. }) => noticed += 1,
+                        Err(OpenError::Foreign { .. } | OpenError::Missing { .. }) if acknowledged == 0 => {
+                            harmless += 1
+                        }
+                        Err(error) => panic!("{context}, without {name}: {error}"),
+                        Ok(store) => {
+                            let least = history.states[acknowledged].0;
+                            assert!(
+                                store.snapshot().version() >= least,
+                                "{context}, without {name}: commits are missing"
+                            );
+                            harmless += 1;
+                        }
+                    }
+                }
+                let done = history.check(&disk, history.possible(acknowledged), &context);
+                history.check(&disk.after_power_loss(loss), done..=done, &format!("{context}, seen"));
+            }
+        }
+    }
+    assert!(noticed > points && harmless > 0, "{noticed} {harmless}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{Contents, append, change_rows, contents, create_table, open, write};
-use taut_store::disk::{Disk, SimulatedDisk};
-use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, Store, verify};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, ReadError, Store, verify};
 
 /// A database, what it holds after each of its commits, and how it was left.
 struct Sample {
@@ -73,6 +73,8 @@ fn killed() -> Sample {
 /// leads to an earlier state. A flipped bit takes the last commit at most, for every other one is vouched for by a later.
 /// A file that ends early ends with the last commit that is in it; only if it ends behind a whole one is that no news.
 fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
+    // Opening closes the last log file.
+    let damaged = disk.files();
     let store = match open(disk) {
         Ok(store) => store,
         Err(error) => {
@@ -87,7 +89,7 @@ fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &s
         assert_eq!(*found, sample.states[version], "{context}: wrong rows");
     }
     if is_last_log(&sample.disk, name) && (version < last || store.recovery().cut.is_some()) {
-        let (whole, found_bytes) = (&sample.disk.files()[name], &disk.files()[name]);
+        let (whole, found_bytes) = (&sample.disk.files()[name], &damaged[name]);
         let is_shorter = found_bytes.len() < whole.len();
         assert!(is_shorter || version + 1 >= last, "{context}: version {version} of {last}");
         let ends_whole = is_shorter && whole[found_bytes.len()..].starts_with(RECORD_MAGIC);
@@ -212,22 +214,117 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
     }
 }
 
+/// Databases with each number of log files, all left by a killed process but the first.
+fn left_in_every_way() -> Vec<(&'static str, Sample)> {
+    // No block tells that there was a database.
+    let rows_only = SimulatedDisk::new();
+    let store = open(&rows_only).unwrap();
+    create_table(&store, "t").unwrap();
+    change_rows(&store, "t", &[1, 2], &[]).unwrap();
+    let states = vec![contents(&store).unwrap()];
+    let rows_only = Sample { disk: rows_only.after_kill(), states };
+
+    let mut samples = vec![("closed", closed()), ("killed twice", killed()), ("only rows in the first log", rows_only)];
+    let mut add = |name, run: &dyn Fn(&SimulatedDisk, Store) -> SimulatedDisk| {
+        let disk = SimulatedDisk::new();
+        let store = open(&disk).unwrap();
+        commit_all(&store);
+        let disk = run(&disk, store);
+        let states = vec![contents(&open(&disk.after_kill()).unwrap()).unwrap()];
+        samples.push((name, Sample { disk, states }));
+    };
+    let change = |store: &Store, value| change_rows(store, "t", &[value], &[]).unwrap();
+    add("commits in the first log", &|disk, _store| disk.after_kill());
+    add("checkpoint", &|disk, store| {
+        store.checkpoint().unwrap();
+        disk.after_kill()
+    });
+    add("commits after a checkpoint", &|disk, store| {
+        store.checkpoint().unwrap();
+        change(&store, 30);
+        disk.after_kill()
+    });
+    add("opened again, nothing written", &|disk, store| {
+        drop(store);
+        drop(open(disk).unwrap());
+        disk.after_kill()
+    });
+    add("opened again, and a commit", &|disk, store| {
+        drop(store);
+        let store = open(disk).unwrap();
+        change(&store, 30);
+        disk.after_kill()
+    });
+    add("killed and opened four times", &|disk, store| {
+        drop(store);
+        let mut disk = disk.clone();
+        for value in 30..34 {
+            let store = open(&disk).unwrap();
+            change(&store, value);
+            disk = disk.after_kill();
+        }
+        assert_eq!(logs(&disk).len(), 5);
+        disk
+    });
+    add("a log that failed", &|disk, store| {
+        disk.set_fault(Some(Fault::FailAt(0)));
+        change_rows(&store, "t", &[30], &[]).unwrap_err();
+        disk.set_fault(None);
+        change(&store, 31);
+        assert_eq!(logs(disk).len(), 2);
+        disk.after_kill()
+    });
+    samples
+}
+
+fn logs(disk: &SimulatedDisk) -> Vec<String> {
+    disk.files().into_keys().filter(|name| name.ends_with(".log")).collect()
+}
+
 #[test]
 fn a_missing_file_is_noticed() {
-    for sample in [closed(), killed()] {
+    for (way, sample) in left_in_every_way() {
         for (name, _) in files(&sample.disk) {
-            // That there was a later log file is written nowhere, and its name is durable before it counts.
-            if is_last_log(&sample.disk, &name)
-                && sample.disk.files().keys().filter(|name| name.ends_with(".log")).count() > 1
-            {
-                continue;
-            }
             let damaged = sample.disk.after_kill();
             damaged.remove(&name).unwrap();
-            let error = open(&damaged).unwrap_err();
-            let is_named = error.to_string().contains(&name) || name == "catalog";
-            assert!(is_named, "{name}: {error}");
+            if name.starts_with("blocks/") {
+                // All else can be used: see the test below.
+                let store = open(&damaged).unwrap_or_else(|error| panic!("{way}, without {name}: {error}"));
+                let error = contents(&store).expect_err(&format!("{way}, without {name}"));
+                assert!(error.to_string().contains(&name), "{way}, without {name}: {error}");
+                continue;
+            }
+            let error = open(&damaged).expect_err(&format!("{way}, without {name}"));
+            if name.ends_with(".log") {
+                assert!(matches!(error, OpenError::MissingLog { .. }), "{way}, without {name}: {error}");
+            }
+            let is_named = error.to_string().contains(&name.replace(".closed", "")) || name == "catalog";
+            assert!(is_named, "{way}, without {name}: {error}");
         }
+        // Any number of log files from the end.
+        let logs = logs(&sample.disk);
+        for first in 0..logs.len() {
+            let damaged = sample.disk.after_kill();
+            logs[first..].iter().for_each(|name| damaged.remove(name).unwrap());
+            let error = open(&damaged).expect_err(&format!("{way}, without {:?}", &logs[first..]));
+            let path = damaged.path(&logs[first].replace(".closed", ""));
+            assert!(matches!(&error, OpenError::MissingLog { path: found } if *found == path), "{way}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_error_of_a_missing_log_file_says_what_to_do() {
+    let disk = killed().disk;
+    disk.remove(&logs(&disk)[1]).unwrap();
+    for inspect in [false, true] {
+        let options = OpenOptions { inspect, ..OpenOptions::default() };
+        let error = Store::open_on(Arc::new(disk.clone()), options).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "log file /simulated/log/0000000000000002.log is missing, and with it committed transactions; restore it \
+             from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\""
+        );
     }
 }
 
@@ -295,16 +392,137 @@ fn reports_name_file_table_and_place() {
     assert!(disk.files().contains_key("blocks/notes.txt") && disk.files().contains_key("README"));
 }
 
+/// Two tables with rows in blocks and in none, and what they hold.
+fn two_tables() -> (SimulatedDisk, Contents) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    for name in ["damaged", "whole"] {
+        create_table(&store, name).unwrap();
+        let blocks = vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4, 5], "packed_row").unwrap()];
+        append(&store, name, blocks).unwrap();
+        change_rows(&store, name, &[6], &[2]).unwrap();
+    }
+    let expected = contents(&store).unwrap();
+    drop(store);
+    (disk, expected)
+}
+
+/// Every way in which a block file may be lost.
+fn lose(disk: &SimulatedDisk, name: &str, way: &str) {
+    let mut bytes = disk.files().remove(name).unwrap();
+    match way {
+        "missing" => return disk.remove(name).unwrap(),
+        "empty" => bytes.clear(),
+        "shorter" => drop(bytes.pop()),
+        "longer" => bytes.push(0),
+        "of another header" => bytes[40] ^= 1,
+        _ => {
+            let last = bytes.len() - 64;
+            bytes[last] ^= 1;
+        }
+    }
+    disk.put(name, &bytes);
+}
+
+const WAYS: [&str; 6] = ["missing", "empty", "shorter", "longer", "of another header", "of another last section"];
+
 #[test]
-fn a_missing_block_refuses_opening_but_not_inspection() {
+fn a_damaged_block_harms_only_its_table() {
+    for way in WAYS {
+        let (disk, expected) = two_tables();
+        let (name, _) = blocks(&disk).remove(1);
+        lose(&disk, &name, way);
+        let store = open(&disk).unwrap_or_else(|error| panic!("{way}: {error}"));
+        let read = |store: &Store, table: &str| common::rows_of(store.snapshot().table(table).unwrap());
+        // The error names the table, the file and what can be done.
+        let error = read(&store, "damaged").unwrap_err();
+        let ReadError::Table { table, .. } = error.downcast_ref().unwrap() else { panic!("{way}: {error}") };
+        let text = error.to_string();
+        assert_eq!(table, "damaged");
+        for part in ["table \"damaged\"", name.as_str(), "restore", "taut repair", "DROP TABLE"] {
+            assert!(text.contains(part), "{way}: {text}");
+        }
+        // Verification and what was found at opening tell of it too.
+        let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
+        assert!(matches!(&damages[..], [damage] if damage.contains(&name) && damage.contains("(table \"damaged\")")));
+        let missing: Vec<_> = store.recovery().missing_blocks.iter().map(|missing| missing.path.clone()).collect();
+        assert_eq!(missing, if way == "missing" { vec![disk.path(&name)] } else { vec![] }, "{way}");
+        // The block that is whole can be read, and the other table used.
+        assert!(store.snapshot().table("damaged").unwrap().blocks[0].open(&ReadCounters::new()).is_ok());
+        assert_eq!(read(&store, "whole").unwrap(), expected["whole"], "{way}");
+        change_rows(&store, "whole", &[7], &[1]).unwrap();
+        append(&store, "whole", vec![write(&store, &[8], "row").unwrap()]).unwrap();
+        create_table(&store, "new").unwrap();
+        store.checkpoint().unwrap();
+        change_rows(&store, "new", &[1], &[]).unwrap();
+        let killed = disk.after_kill();
+        drop(store);
+        for disk in [disk, killed] {
+            let store = open(&disk).unwrap_or_else(|error| panic!("{way}, again: {error}"));
+            assert_eq!(read(&store, "whole").unwrap(), [3, 4, 5, 8, 6, 7], "{way}");
+            assert_eq!(read(&store, "new").unwrap(), [1], "{way}");
+            assert!(read(&store, "damaged").is_err(), "{way}");
+            common::drop_table(&store, "damaged").unwrap();
+            store.checkpoint().unwrap();
+            assert!(verify(&store).is_empty(), "{way}");
+            drop(store);
+            let store = open(&disk).unwrap();
+            common::assert_tidy(&store, &disk, way);
+            assert!(store.recovery().missing_blocks.is_empty());
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_damaged_table_can_be_replaced() {
+    for way in WAYS {
+        let (disk, _) = two_tables();
+        lose(&disk, &blocks(&disk)[0].0, way);
+        let store = open(&disk).unwrap();
+        let table = store.snapshot().table("damaged").unwrap().id;
+        store.commit::<_, CommitError>(|edit| edit.truncate(table)).unwrap();
+        append(&store, "damaged", vec![write(&store, &[9], "row").unwrap()]).unwrap();
+        drop(store);
+        let store = open(&disk).unwrap();
+        assert_eq!(contents(&store).unwrap()["damaged"], [9], "{way}");
+        assert!(verify(&store).is_empty(), "{way}");
+    }
+}
+
+/// A missing block may be there under a wrong name, so nothing is removed then, and no new block gets that name.
+#[test]
+fn unknown_block_files_stay_while_a_block_is_missing() {
+    let (disk, expected) = two_tables();
+    let (name, content) = blocks(&disk).remove(0);
+    let next = |disk: &SimulatedDisk| {
+        let last = blocks(disk).last().unwrap().0.clone();
+        let number = u64::from_str_radix(&last["blocks/".len()..][..16], 16).unwrap();
+        // Pages of the tables have the two numbers between.
+        (1..6).map(move |more| format!("blocks/{:016x}.block", number + more)).collect::<Vec<_>>()
+    };
+    let unknown = next(&disk);
+    disk.remove(&name).unwrap();
+    unknown.iter().for_each(|unknown| disk.put(unknown, &content));
+    let store = open(&disk).unwrap();
+    for value in 10..16 {
+        append(&store, "whole", vec![write(&store, &[value], "row").unwrap()]).unwrap();
+    }
+    drop(store);
+    assert!(unknown.iter().all(|unknown| disk.files()[unknown] == content));
+    // Once it is back under its name, all is as before, and the others go.
+    disk.put(&name, &content);
+    let store = open(&disk).unwrap();
+    assert_eq!(contents(&store).unwrap()["damaged"], expected["damaged"]);
+    assert_eq!(contents(&store).unwrap()["whole"].len(), expected["whole"].len() + 6);
+    common::assert_tidy(&store, &disk, "back");
+}
+
+#[test]
+fn inspection_removes_nothing() {
     let disk = closed().disk;
     let (name, _) = blocks(&disk).remove(0);
     disk.remove(&name).unwrap();
     disk.put("blocks/00000000000000ff.block", b"left behind");
-    let error = open(&disk).unwrap_err();
-    let OpenError::MissingBlocks { table, files } = &error else { panic!("{error}") };
-    assert_eq!((table.as_str(), files.len()), ("t", 1));
-    assert!(error.to_string().contains(&name), "{error}");
     let inspect = OpenOptions { inspect: true, ..OpenOptions::default() };
     let store = Store::open_on(Arc::new(disk.clone()), inspect).unwrap();
     let damages = verify(&store);
@@ -312,5 +530,5 @@ fn a_missing_block_refuses_opening_but_not_inspection() {
     let snapshot = store.snapshot();
     assert!(snapshot.table("t").unwrap().blocks[1].open(&ReadCounters::new()).is_ok());
     assert!(matches!(store.commit::<_, CommitError>(|_| Ok(())), Err(CommitError::ReadOnly)));
-    assert!(disk.files().contains_key("blocks/00000000000000ff.block"), "inspection removes nothing");
+    assert!(disk.files().contains_key("blocks/00000000000000ff.block"));
 }

@@ -1,13 +1,16 @@
-//! Databases of earlier versions, which had no log: they are read as they are, and get one with the first commit.
+//! Databases of earlier versions. Those that had no log are read as they are, and get one with the first commit; log files
+//! that were not closed are read, and closed with the next.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
+
+use std::sync::Arc;
 
 use common::{Contents, append, assert_tidy, change_rows, contents, create_table, open, schema, write};
 use serde_json::Value;
 use taut_block::checksum;
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
-use taut_store::{CommitError, OpenOptions, Store};
+use taut_store::{CommitError, OpenError, OpenOptions, Store, repair_on, verify};
 
 const VERSIONS: [u64; 2] = [2, 4];
 
@@ -62,9 +65,32 @@ fn what_is_only_read_stays_as_it_is() {
             assert_eq!((store.recovery().commits, store.log_bytes(), store.snapshot().version()), (0, 0, 4));
             assert_tidy(&store, &disk, &format!("version {version}, inspected: {inspect}"));
         }
+        let before = disk.files();
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let reader = Store::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+        assert_eq!(contents(&reader).unwrap(), expected);
+        assert!(!reader.refresh().unwrap() && verify(&reader).is_empty());
+        drop(reader);
+        assert_eq!(disk.files(), before);
         assert!(!has_log(&disk), "version {version}");
         let catalog = disk.files().remove("catalog").unwrap();
         assert!(catalog.starts_with(format!("taut-catalog {version} ").as_bytes()));
+    }
+}
+
+/// A reader of a database without a log sees the first commit that begins one.
+#[test]
+fn a_reader_sees_the_log_that_a_writer_begins() {
+    for version in VERSIONS {
+        let (disk, mut expected) = database_of(version);
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let reader = Store::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+        let writer = open(&disk).unwrap();
+        change_rows(&writer, "t", &[5], &[2]).unwrap();
+        assert_eq!(contents(&reader).unwrap(), expected);
+        assert!(reader.refresh().unwrap());
+        expected.insert("t".to_owned(), vec![1, 3, 4, 5]);
+        assert_eq!(contents(&reader).unwrap(), expected);
     }
 }
 
@@ -170,4 +196,51 @@ fn catalogs_from_before_constraints_are_read() {
     drop(store);
     assert_eq!(contents(&open(&disk).unwrap()).unwrap(), Contents::from([("t".to_owned(), vec![1, 3, 5])]));
     assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 8 "));
+}
+
+/// Until log files were closed, nothing said that there was a later one.
+#[test]
+fn log_files_that_are_not_closed_are_read_and_closed_with_the_next() {
+    let mut disk = SimulatedDisk::new();
+    for value in [1, 2, 3] {
+        let store = open(&disk).unwrap();
+        if value == 1 {
+            create_table(&store, "t").unwrap();
+        }
+        change_rows(&store, "t", &[value], &[]).unwrap();
+        disk = disk.after_kill();
+    }
+    let logs = |disk: &SimulatedDisk| -> Vec<String> {
+        disk.files().into_keys().filter(|name| name.starts_with("log/")).collect()
+    };
+    for name in logs(&disk) {
+        disk.rename(&name, &name.replace(".closed", "")).unwrap();
+    }
+    disk.sync_directory("log").unwrap();
+    let store = open(&disk.after_kill()).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [1, 2, 3]);
+    drop(store);
+    let store = open(&disk).unwrap();
+    change_rows(&store, "t", &[4], &[]).unwrap();
+    let left = disk.after_kill();
+    assert_eq!(logs(&left).iter().map(|name| name.contains(".closed.")).collect::<Vec<_>>(), [true, true, true, false]);
+    for name in logs(&left) {
+        let without = left.after_kill();
+        without.remove(&name).unwrap();
+        assert!(matches!(open(&without), Err(OpenError::MissingLog { .. })), "{name}");
+    }
+    assert_eq!(contents(&open(&left).unwrap()).unwrap()["t"], [1, 2, 3, 4]);
+}
+
+#[test]
+fn databases_of_earlier_versions_are_repaired() {
+    for version in VERSIONS {
+        let (disk, before) = database_of(version);
+        let (files, to) = (disk.files(), SimulatedDisk::new());
+        let report = repair_on(Arc::new(disk.clone()), Arc::new(to.clone())).unwrap();
+        assert!(report.is_complete() && disk.files() == files, "version {version}");
+        let store = open(&to).unwrap();
+        assert_eq!(contents(&store).unwrap(), before, "version {version}");
+        assert_tidy(&store, &to, "repaired");
+    }
 }

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use common::{append, contents, create_table, write};
 use taut_store::{CommitError, OpenError, OpenOptions, Store, verify};
 
-const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, cache_bytes: None };
+const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, read_only: false, cache_bytes: None };
 
 fn open(path: &Path) -> Result<Store, OpenError> {
     Store::open(path, OpenOptions::default())
@@ -219,4 +219,23 @@ fn a_directory_named_like_a_block_file_is_left_alone() {
     let damages = verify(&store);
     assert!(matches!(&damages[..], [damage] if damage.path == foreign), "{damages:?}");
     assert!(foreign.is_dir());
+}
+
+#[test]
+fn a_block_whose_name_a_directory_has_gets_another() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path(), CREATE).unwrap();
+    create_table(&store, "t").unwrap();
+    // The next numbers, both before and while the database is open.
+    let foreign = |number: u64| root.path().join(format!("blocks/{number:016x}.block"));
+    fs::create_dir(foreign(1)).unwrap();
+    drop(store);
+    let store = Store::open(root.path(), CREATE).unwrap();
+    fs::create_dir(foreign(2)).unwrap();
+    fs::write(foreign(2).join("notes.txt"), "mine").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2], "row").unwrap(), write(&store, &[3], "row").unwrap()]).unwrap();
+    drop(store);
+    let store = Store::open(root.path(), CREATE).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [1, 2, 3]);
+    assert!(foreign(1).is_dir() && foreign(2).join("notes.txt").exists() && foreign(3).is_file());
 }

@@ -25,8 +25,11 @@ pub struct Settings {
     /// Bytes that running queries may take together before they spill to disk; where not given, half of the machine's
     /// memory.
     pub memory_bytes: Option<usize>,
-    /// Whether a database that does not exist is created.
+    /// Whether a database that does not exist is created. One that is opened read-only never is.
     pub create: bool,
+    /// Whether the database is only read. Other processes may read it at the same time, and one may write it. The database
+    /// is shown as it was when it was opened or last refreshed; see [`Database::refresh`].
+    pub read_only: bool,
     /// When rows are moved to blocks in the background.
     pub mover: MoverOptions,
 }
@@ -34,7 +37,14 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, cache_bytes: None, memory_bytes: None, create: true, mover: MoverOptions::default() }
+        Self {
+            threads,
+            cache_bytes: None,
+            memory_bytes: None,
+            create: true,
+            read_only: false,
+            mover: MoverOptions::default(),
+        }
     }
 }
 
@@ -42,11 +52,21 @@ impl Settings {
     /// Whether who asks for these settings can have a database that was opened with others.
     fn suit(&self, open: &Self) -> bool {
         let like = |other: &Self| *self == Self { create: self.create, ..other.clone() };
-        like(open) || like(&Self::default())
+        like(open) || like(&Self { read_only: self.read_only, ..Self::default() })
     }
 
     fn for_store(&self) -> OpenOptions {
-        OpenOptions { create: self.create, cache_bytes: self.cache_bytes, ..OpenOptions::default() }
+        OpenOptions {
+            create: self.create,
+            read_only: self.read_only,
+            cache_bytes: self.cache_bytes,
+            ..OpenOptions::default()
+        }
+    }
+
+    /// Where queries of a database spill: who only reads it writes nothing to its directory.
+    fn spills(&self, path: &Path) -> SpillDirectory {
+        SpillDirectory::new((!self.read_only).then_some(path))
     }
 }
 
@@ -59,9 +79,9 @@ pub struct Database {
     runtime: Arc<Background>,
 }
 
-/// What this process has opened by [`Database::open_shared`], by its path. Storage may outlive its database: rows that
+/// What this process has opened by [`Database::open_shared`], by its path and whether it is read-only. Storage may outlive its database: rows that
 /// are still read hold it.
-static SHARED: Mutex<Option<HashMap<PathBuf, Shared>>> = Mutex::new(None);
+static SHARED: Mutex<Option<HashMap<(PathBuf, bool), Shared>>> = Mutex::new(None);
 
 struct Shared {
     store: Weak<Store>,
@@ -188,6 +208,16 @@ impl Database {
         Self::open_with(path, &Settings::default())
     }
 
+    /// Opens the database in a directory to read it, also while another process has it open for writing. Nothing is created
+    /// but a file that tells the writer which other files to keep, and that goes when the database is closed.
+    ///
+    /// # Errors
+    /// When there is no database, it is damaged, or it is open for writing elsewhere and this process has no right to create
+    /// that file.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(path, &Settings { read_only: true, ..Settings::default() })
+    }
+
     /// Opens a database with settings of one's own. The path `:memory:` is a database in memory.
     ///
     /// # Errors
@@ -196,8 +226,8 @@ impl Database {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
         }
-        let spills = SpillDirectory::new(Some(path.as_ref()));
-        Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, spills)
+        let path = path.as_ref();
+        Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, settings.spills(path))
     }
 
     /// Opens a database on a disk of one's own, such as one that fails.
@@ -208,13 +238,37 @@ impl Database {
         Self::new(Store::open_on(disk, settings.for_store())?, settings)
     }
 
-    /// What was found wrong at the end of the log when the database was opened: commits behind it are lost.
+    /// Has a database that is open read-only show the last commit, and returns whether there is a newer one than before.
+    /// Statements that begin afterwards see it, in all sessions; transactions that have run a statement do not. A database
+    /// that is open for writing always shows the last commit.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or the path leads to another one; it is shown as before then.
+    pub fn refresh(&self) -> Result<bool, Error> {
+        Ok(self.store.refresh()?)
+    }
+
+    /// Whether it is open read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.store.is_read_only()
+    }
+
+    /// What was found wrong when the database was opened: a damaged end of the log, whose commits are lost, and tables
+    /// with missing block files.
     pub fn recovery_notice(&self) -> Option<String> {
-        self.store.recovery().cut.as_ref().map(ToString::to_string)
+        const MISSING_MAX: usize = 3;
+        let recovery = self.store.recovery();
+        let mut notices: Vec<String> = recovery.cut.iter().map(ToString::to_string).collect();
+        notices.extend(recovery.missing_blocks.iter().take(MISSING_MAX).map(ToString::to_string));
+        if let Some(more @ 1..) = recovery.missing_blocks.len().checked_sub(MISSING_MAX) {
+            notices.push(format!("{more} more block files are missing"));
+        }
+        (!notices.is_empty()).then(|| notices.join("; "))
     }
 
     /// Opens a database like [`Database::open_with`], or gives the one that this process has opened by this function and
-    /// still holds. For drivers, whose users connect to a path again and again. `:memory:` is a new one each time.
+    /// still holds. For drivers, whose users connect to a path again and again. `:memory:` is a new one each time. A database
+    /// that is opened read-only is apart from the same one that is open for writing; opening it again refreshes it.
     ///
     /// # Errors
     /// As [`Database::open`], and when it is open with other settings than these. The default settings take it as it is.
@@ -228,11 +282,14 @@ impl Database {
         let shared = shared.get_or_insert_default();
         shared.retain(|_, open| open.store.strong_count() > 0);
         // Only what exists has a canonical path, and only what exists can be open.
-        let open = std::fs::canonicalize(path).ok().and_then(|canonical| shared.get(&canonical));
+        let open = std::fs::canonicalize(path).ok().and_then(|canonical| shared.get(&(canonical, settings.read_only)));
         let mut settings = settings.clone();
         let database = match open.filter(|open| open.identity == Identity::of(path)) {
             Some(open) => match (open.database(), open.store.upgrade()) {
-                (Some(database), _) if settings.suit(&open.settings) => return Ok(database),
+                (Some(database), _) if settings.suit(&open.settings) => {
+                    database.refresh()?;
+                    return Ok(database);
+                }
                 (Some(_), _) => return Err(Error::other_settings(path, &open.settings)),
                 (None, Some(_))
                     if settings.cache_bytes.is_some_and(|bytes| open.settings.cache_bytes != Some(bytes)) =>
@@ -241,7 +298,8 @@ impl Database {
                 }
                 (None, Some(store)) => {
                     settings.cache_bytes = open.settings.cache_bytes;
-                    Self::on(store, &settings, SpillDirectory::new(Some(path)))?
+                    store.refresh()?;
+                    Self::on(store, &settings, settings.spills(path))?
                 }
                 (None, None) => Self::open_with(path, &settings)?,
             },
@@ -251,7 +309,7 @@ impl Database {
             let Self { store, mover, runtime } = &database;
             let (store, mover, runtime) = (Arc::downgrade(store), Arc::downgrade(mover), Arc::downgrade(runtime));
             let identity = Identity::of(path);
-            shared.insert(canonical, Shared { store, mover, runtime, settings, identity });
+            shared.insert((canonical, settings.read_only), Shared { store, mover, runtime, settings, identity });
         }
         Ok(database)
     }
@@ -267,8 +325,11 @@ impl Database {
     /// A database in memory with settings of one's own.
     ///
     /// # Errors
-    /// As [`Database::in_memory`].
+    /// As [`Database::in_memory`], and when they are read-only: nobody could fill it.
     pub fn in_memory_with(settings: &Settings) -> Result<Self, Error> {
+        if settings.read_only {
+            return Err(Error::in_memory_read_only());
+        }
         Self::new(Store::in_memory()?, settings)
     }
 

@@ -29,6 +29,8 @@ enum Kind {
         "this thread waits for a statement already, and cannot run one in what it does meanwhile; use another thread"
     )]
     Nested,
+    #[error("a database in memory cannot be opened read-only: it is new, and empty")]
+    InMemoryReadOnly,
     #[error("the database is closed")]
     Closed,
     #[error("the statement returns no rows; it is done: {tag}")]
@@ -51,13 +53,17 @@ impl Error {
         use taut_store::OpenError;
         match &self.0 {
             Kind::Query(error) => error.sqlstate(),
-            Kind::Open(OpenError::Locked { .. }) => "55006",
-            Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingBlocks { .. }) => "XX001",
+            Kind::Open(OpenError::Locked { .. } | OpenError::NotRegistered { .. }) => "55006",
+            Kind::Open(OpenError::Creating { .. }) => "57P03",
+            Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. }) => {
+                "XX001"
+            }
             Kind::Open(OpenError::Missing { .. } | OpenError::Foreign { .. } | OpenError::Empty { .. }) => "3D000",
             Kind::Open(_) => "58030",
             Kind::Threads(_) => "53000",
             Kind::OtherSettings { .. } => "55006",
             Kind::Nested => "55000",
+            Kind::InMemoryReadOnly => "22023",
             Kind::Closed => "08003",
             Kind::NoRows { .. } => "24000",
             Kind::StatementCount { .. } => "42601",
@@ -79,6 +85,10 @@ impl Error {
 
     pub(crate) fn nested() -> Self {
         Self(Kind::Nested)
+    }
+
+    pub(crate) fn in_memory_read_only() -> Self {
+        Self(Kind::InMemoryReadOnly)
     }
 
     pub(crate) fn closed() -> Self {

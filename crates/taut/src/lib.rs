@@ -15,6 +15,7 @@
 //! # Ok::<(), taut::Error>(())
 //! ```
 
+mod backup;
 mod database;
 mod error;
 mod external;
@@ -22,6 +23,10 @@ mod rows;
 mod session;
 mod waiting;
 
+pub use backup::{
+    BackupInfo, BackupLog, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport, backups,
+    format_time, parse_time, restore,
+};
 pub use database::{Database, Settings};
 pub use error::Error;
 pub use external::ExternalTable;

@@ -16,6 +16,7 @@ use taut_query::{
 use taut_store::Store;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::backup::{BackupOptions, BackupReport};
 use crate::database::{Background, on_large_stack, with_stack};
 use crate::rows::{Watch, unless_cancelled};
 use crate::waiting::Next;
@@ -68,6 +69,19 @@ impl Session {
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>, Error> {
         let parse = || self.query.parse(sql);
         Ok(if taut_query::is_long(sql) { on_large_stack(parse) } else { parse() }?)
+    }
+
+    /// As [`Database::refresh`](crate::Database::refresh), of the database of this session.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn refresh(&self) -> Result<bool, Error> {
+        Ok(self.query.store().refresh()?)
+    }
+
+    /// Whether the database is open read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.query.store().is_read_only()
     }
 
     /// Whether a transaction is in progress that a statement began.
@@ -235,6 +249,15 @@ impl Session {
         design: &[(String, String)],
     ) -> Result<u64, Error> {
         self.block_on(false, &mut self.begin()?, self.query.load_batches(table, schema, partitions, design))
+    }
+
+    /// Backs up the database to a directory, while all sessions go on. Blocks that an earlier backup there has are not copied
+    /// again. The backup holds all commits so far.
+    ///
+    /// # Errors
+    /// In a transaction, or if the directory lies in the database, holds something else or cannot be written.
+    pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
+        self.block_on(false, &mut self.watch(), self.query.backup(directory.as_ref(), options))
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.

@@ -29,6 +29,7 @@ from taut._taut import (
     Warning,
     __version__,
 )
+from taut.backup import Backup, Restored, backups, restore
 from taut.connection import Connection, connect
 from taut.cursor import (
     BINARY,
@@ -60,10 +61,11 @@ threadsafety = 2
 paramstyle = "qmark"
 
 __all__ = [
-    "BINARY", "Binary", "Connection", "Cursor", "DATETIME", "DataError", "DatabaseError", "Date", "DateFromTicks",
+    "BINARY", "Backup", "Binary", "Connection", "Cursor", "DATETIME", "DataError", "DatabaseError", "Date", "DateFromTicks",
     "Error", "Inspection", "IntegrityError", "InterfaceError", "InternalError", "NUMBER", "NotSupportedError",
-    "OperationalError", "ProgrammingError", "ROWID", "Result", "STRING", "Table", "Time", "TimeFromTicks", "Timestamp",
-    "TimestampFromTicks", "Warning", "__version__", "apilevel", "connect", "paramstyle", "threadsafety",
+    "OperationalError", "ProgrammingError", "ROWID", "Restored", "Result", "STRING", "Table", "Time", "TimeFromTicks", "Timestamp",
+    "TimestampFromTicks", "Warning", "__version__", "apilevel", "backups", "connect", "paramstyle", "restore",
+    "threadsafety",
 ]  # fmt: skip
 
 

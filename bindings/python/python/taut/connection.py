@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from taut import _taut
+from taut.backup import Backup, backup_of
 from taut.cursor import Cursor
 from taut.data import Variables, arrow_of
 from taut.inspection import Inspection
@@ -31,11 +32,13 @@ def connect(
     memory: int | str | None = None,
     cache: int | str | None = None,
     create: bool = True,
+    read_only: bool = False,
     progress: bool | None = None,
 ) -> Connection:
     """Opens the database in a directory, or creates it there; ``:memory:`` is a new one that lives as long as it is used.
 
-    Connections of one process to one path share the database. One process at a time can have it open.
+    Connections of one process to one path share the database. One process at a time can have it open for writing; others
+    can read it meanwhile, with `read_only`.
 
     Parameters
     ----------
@@ -44,13 +47,17 @@ def connect(
     memory: what queries may take before they spill to disk, in bytes or as a text such as ``'2GiB'``; by default half of
         the machine's.
     cache: what is kept of the files, in bytes or as a text; by default a quarter of the machine's memory, at most 1 GiB.
-    create: whether a database that does not exist is created.
+    create: whether a database that does not exist is created; with `read_only` it never is.
+    read_only: whether it is only read, also while another process writes it, or on a file system that cannot be written. It
+        is shown as it was when it was opened or last refreshed: see `Connection.refresh`. Read-only connections of one
+        process share what they show; connecting again refreshes it for all of them.
     progress: whether long statements draw a bar; by default in a terminal and in a notebook.
 
     Raises
     ------
-    OperationalError: the database is open in another process, or here with other settings; does not exist and `create` is
-        false; or the directory holds something else.
+    OperationalError: the database is open for writing in another process, or here with other settings; does not exist and
+        `create` is false, or `read_only` true; or the directory holds something else.
+    ProgrammingError: `read_only` is given for ``:memory:``.
     InternalError: it is damaged.
     ValueError: a setting makes no sense.
     """
@@ -62,6 +69,7 @@ def connect(
         memory_bytes=_bytes_of("memory", memory),
         cache_bytes=_bytes_of("cache", cache),
         create=create,
+        read_only=read_only,
         reporter=reporter(progress),
     )
     return Connection(native, progress=progress)
@@ -199,6 +207,27 @@ class Connection:
         read = {"format": format, "header": header, "delimiter": delimiter, "null": null}
         return self._native.load(table, paths, options_of(read), options_of(design))
 
+    def backup(self, directory: str | os.PathLike[str], *, log: bool = False, keep: int | None = None) -> Backup:
+        """Backs up the database to a directory, while all connections go on.
+
+        The backup holds all commits so far. What an earlier backup in the directory has is not copied again. Files that
+        queries read directly and data that was registered are not part of it. `taut.restore` makes a database of it.
+
+        Parameters
+        ----------
+        directory: where the backups are; it is created if there is nothing.
+        log: whether every commit since the last backup is archived too, so that any point in time between can be restored.
+            The database then keeps its log and the blocks that were replaced until the next backup; ``BACKUP DATABASE STOP
+            LOG`` ends that.
+        keep: how many of the newest backups stay, this one included; by default all.
+
+        Raises OperationalError when another process uses the directory or it cannot be written, ProgrammingError when it
+        lies in the database or holds something else, InternalError when the database is damaged.
+        """
+        if keep is not None and keep < 1:
+            raise ValueError(f"keep={keep}; at least one backup must be kept")
+        return backup_of(self._native.backup(os.path.expanduser(directory), log, keep))
+
     def table(self, name: str) -> Table:
         """A table of the database.
 
@@ -218,6 +247,22 @@ class Connection:
         return self.table(table).inspect()
 
     # Connections and DB-API
+
+    def refresh(self) -> bool:
+        """Shows the last commit in a database that is open read-only; returns whether there is a newer one than before.
+
+        Statements that begin afterwards see it, on all read-only connections of this process to the path. A transaction that
+        has run a statement sees what it saw before, until it ends. A database that is open for writing always shows the last
+        commit, and this returns False.
+
+        Raises OperationalError when the database cannot be read any more; it is shown as before then.
+        """
+        return self._native.refresh()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the database is open read-only: statements that write raise OperationalError with SQLSTATE 25006."""
+        return self._native.read_only
 
     def duplicate(self) -> Connection:
         """Another connection to the same database, for another thread. What was registered here is not known there."""

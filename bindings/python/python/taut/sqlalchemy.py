@@ -1,7 +1,7 @@
 """The dialect of SQLAlchemy: ``create_engine("taut:////data/shop.taut")``, or ``"taut://"`` for a database in memory.
 
 A table takes the options of its design as ``taut_layout``, ``taut_sort_by`` and so on. Settings of `taut.connect` are given
-in the query of the URL: ``taut:///shop.taut?threads=2&memory=2GiB``.
+in the query of the URL: ``taut:///shop.taut?threads=2&memory=2GiB``, ``taut:///shop.taut?read_only=true``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ import taut
 _INDEX_COLUMNS_MAX = 2
 _OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size", "abstraction", "partition_by")
 #: Settings of `taut.connect` that a URL can have.
-_SETTINGS = {"threads": int, "memory": str, "cache": str}
+_SETTINGS: dict[str, Callable[[str], Any]] = {"threads": int, "memory": str, "cache": str, "read_only": util.asbool}
 _SCHEMA = "public"
 _DEFAULT_LEVEL: Final = "REPEATABLE READ"
 #: With AUTOCOMMIT, each statement is a transaction of its own.

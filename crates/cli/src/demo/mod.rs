@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use taut::Session;
 
-use crate::args::DemoArguments;
+use crate::args::{DemoArguments, ReadOnly};
 use crate::failure::Failure;
 use crate::interrupt::{Interrupts, Watch};
 use crate::output::Output;
@@ -63,7 +63,7 @@ pub fn run(arguments: &DemoArguments, output: Output) -> Result<(), Failure> {
 
 fn run_in(directory: &Path, arguments: &DemoArguments, output: Output) -> Result<(), Failure> {
     let name = directory.to_string_lossy();
-    let database = arguments.settings.open(&name, true)?;
+    let database = arguments.settings.open(&name, true, ReadOnly::default())?;
     let session = database.session();
     if !system_tables::tables(&session, None)?.is_empty() {
         return Err(Failure::Refused(format!("{name} has tables already; the demo needs a directory of its own")));

@@ -31,7 +31,7 @@ const TEXT_CHARACTERS_MAX: usize = 24;
 
 /// Runs `taut inspect`.
 pub fn run(arguments: &InspectArguments, mut output: Output) -> Result<(), Failure> {
-    let database = arguments.settings.open(&arguments.database, false)?;
+    let database = arguments.settings.open(&arguments.database, false, arguments.access)?;
     let session = database.session();
     match &arguments.table {
         Some(name) => inspect(&session, &system_tables::table(&session, name)?, &mut output)?,

@@ -31,7 +31,7 @@ pub struct Command {
 }
 
 /// All commands.
-pub const COMMANDS: [Command; 12] = [
+pub const COMMANDS: [Command; 13] = [
     Command { name: ".tables", arguments: "", help: "tables and views, with their design and size" },
     Command { name: ".schema", arguments: "[TABLE]", help: "the statements that make the tables" },
     Command { name: ".layout", arguments: "[TABLE]", help: "how tables are stored, as taut inspect draws it" },
@@ -39,6 +39,11 @@ pub const COMMANDS: [Command; 12] = [
     Command { name: ".max-rows", arguments: "COUNT|all", help: "rows of a table that are shown" },
     Command { name: ".timing", arguments: "on|off", help: "whether answers say how long they took" },
     Command { name: ".read", arguments: "FILE", help: "run the statements of a file" },
+    Command {
+        name: ".refresh",
+        arguments: "",
+        help: "show what others committed since, in a database that is open --readonly",
+    },
     Command { name: ".help", arguments: "", help: "this list" },
     Command { name: ".quit", arguments: "", help: "end; so does Ctrl-D" },
     Command { name: "\\d", arguments: "[TABLE]", help: "as .tables, or the columns of one" },
@@ -68,6 +73,7 @@ pub fn run(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
         (".max-rows", count) => {
             executor.rows_max = Some(count.parse().map_err(|_| wrong(".max-rows", count))?);
         }
+        (".refresh", "") => refresh(executor)?,
         (".read", file) if !file.is_empty() => crate::sql::run_file(executor, Path::new(file))?,
         (name, argument) => return Err(wrong(name, argument)),
     }
@@ -89,6 +95,15 @@ fn name_of(text: &str) -> Option<String> {
         Some(quoted) => Some(quoted.replace("\"\"", "\"")),
         None => Some(text.to_lowercase()),
     }
+}
+
+fn refresh(executor: &mut Executor) -> Result<(), Failure> {
+    let line = match executor.session.refresh()? {
+        true => "There are newer commits, which statements see from now on.",
+        false if executor.session.is_read_only() => "Nothing was committed since.",
+        false => "The database is open for writing, and always shows the last commit.",
+    };
+    executor.output.line(line)
 }
 
 fn help(executor: &mut Executor) -> Result<(), Failure> {

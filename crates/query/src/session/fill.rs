@@ -42,15 +42,15 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        self.begin_load()?;
+        self.begin_load("COPY FROM")?;
         let loaded = self.load_files_now(name, files, options, design_options).await;
         self.end_load(loaded)
     }
 
-    /// Makes ready for a load that is no statement.
-    fn begin_load(&self) -> Result<()> {
+    /// Makes ready for a load that is no statement, but does what one would.
+    fn begin_load(&self, statement: &str) -> Result<()> {
         self.begin_statement()?;
-        self.check_may_write("a load")
+        self.check_may_write(statement)
     }
 
     fn end_load(&self, loaded: Result<u64>) -> Result<u64> {
@@ -89,7 +89,7 @@ impl QuerySession {
         partitions: Vec<Batches>,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        self.begin_load()?;
+        self.begin_load("INSERT")?;
         let rows = crate::batches::plan_of(schema, partitions)?;
         let loaded = self.load_rows(name, rows, design_options).await;
         self.end_load(loaded)

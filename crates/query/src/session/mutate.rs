@@ -427,7 +427,7 @@ impl QuerySession {
 
     /// Removes all rows of tables.
     pub(super) async fn truncate(&self, names: &[String]) -> Result<Outcome> {
-        self.check_may_write("TRUNCATE")?;
+        self.check_may_write("TRUNCATE TABLE")?;
         let truncated = self.in_transaction(async |changes: Changes| {
             let snapshot = changes.snapshot();
             let table = |name: &String| match snapshot.table(name) {

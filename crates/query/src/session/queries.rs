@@ -359,7 +359,7 @@ impl QuerySession {
         if let LogicalPlan::Analyze(analyze) = &plan
             && verb_of(&analyze.input)? == Some("INSERT")
         {
-            self.check_may_write("EXPLAIN ANALYZE INSERT")?;
+            self.check_may_write("INSERT")?;
             let analyzed = self.in_transaction(async |changes: Changes| {
                 let mut state = state;
                 state.config_mut().set_extension(Arc::new(changes));

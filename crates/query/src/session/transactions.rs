@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
 
-use super::{Done, Outcome, QuerySession};
+use super::{Done, Outcome, QuerySession, ddl};
 use crate::changes::Changes;
 use crate::error::{QueryError, Result, Violation};
 use crate::mover::Turn;
 use crate::reads::StatementReads;
-use crate::statement::{IsolationLevel, Statement, TableSource, is_insert};
+use crate::statement::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSource, is_insert};
 
 /// What a session does with transactions.
 #[derive(Debug)]
@@ -60,10 +60,11 @@ impl QuerySession {
                 done.notices.push("there already is a transaction in progress".to_owned());
             }
             Statement::Begin { isolation, read_only } => {
+                self.check_read_write(*read_only)?;
                 let transaction = Arc::new(self.store.begin());
                 let isolation = isolation.unwrap_or(state.isolation);
                 transaction.serialize(isolation == IsolationLevel::Serializable);
-                let read_only = *read_only || state.read_only;
+                let read_only = read_only.unwrap_or(state.read_only);
                 let (has_run, has_failed, turns) = (false, false, Vec::new());
                 state.current = Some(Current { transaction, isolation, read_only, has_run, has_failed, turns });
             }
@@ -92,10 +93,12 @@ impl QuerySession {
                 in_progress(&mut state.current, "RELEASE SAVEPOINT")?.checked()?.transaction.release(name)?;
             }
             Statement::SetTransaction { isolation, read_only, session: true } => {
+                self.check_read_write(*read_only)?;
                 state.isolation = isolation.unwrap_or(state.isolation);
                 state.read_only = read_only.unwrap_or(state.read_only);
             }
             Statement::SetTransaction { isolation, read_only, session: false } => {
+                self.check_read_write(*read_only)?;
                 let current = in_progress(&mut state.current, "SET TRANSACTION")?.checked()?;
                 if isolation.is_some_and(|isolation| isolation != current.isolation) && current.has_run {
                     return Err(QueryError::Transaction {
@@ -253,16 +256,41 @@ impl QuerySession {
         }
     }
 
-    /// Refuses to write in a transaction that may only read.
-    pub(super) fn check_may_write(&self, what: &str) -> Result<()> {
-        let state = self.transactions.lock();
-        match state.current.as_ref().map_or(state.read_only, |current| current.read_only) {
+    /// Refuses a statement in a read-only transaction, which every one is of a database that is open read-only.
+    pub(super) fn check_may_write(&self, statement: &str) -> Result<()> {
+        match self.is_read_only() {
             true => Err(QueryError::Transaction {
-                message: format!("{what} in a transaction that may only read"),
+                message: format!("cannot execute {statement} in a read-only transaction"),
                 sqlstate: "25006",
             }),
             false => Ok(()),
         }
+    }
+
+    /// Whether the transaction in progress, or that of the next statement, is read-only.
+    fn is_read_only(&self) -> bool {
+        let state = self.transactions.lock();
+        self.store.is_read_only() || state.current.as_ref().map_or(state.read_only, |current| current.read_only)
+    }
+
+    /// Refuses `READ WRITE` in a database that is open read-only.
+    fn check_read_write(&self, read_only: Option<bool>) -> Result<()> {
+        match read_only {
+            Some(false) if self.store.is_read_only() => Err(QueryError::Transaction {
+                message: "cannot set transaction read-write mode: the database is open read-only".to_owned(),
+                sqlstate: "25006",
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers `SHOW` of a setting that says whether transactions are read-only.
+    pub(super) fn show_read_only(&self, setting: &'static str) -> Result<Outcome> {
+        let is_on = match setting {
+            DEFAULT_TRANSACTION_READ_ONLY => self.store.is_read_only() || self.transactions.lock().read_only,
+            _ => self.is_read_only(),
+        };
+        ddl::rows(&[(setting, vec![if is_on { "on" } else { "off" }.to_owned()])])
     }
 }
 

@@ -38,13 +38,19 @@ impl QuerySession {
         };
         let options = &self.mover.shared().options;
         let options = if full { options.full() } else { options.as_ref().clone() };
+        let mut damaged = None;
         for table in tables {
             let turn = self.mover.shared().turn(table).await;
-            self.vacuum_table(table, full, &options).await?;
+            match self.vacuum_table(table, full, &options).await {
+                // The other tables are whole.
+                Err(error) if error.is_damage() => damaged = damaged.or(Some(error)),
+                result => result?,
+            }
             drop(turn);
         }
         self.mover.shared().checkpoint(&self.store)?;
         self.mover.wake();
+        damaged.map_or(Ok(()), Err)?;
         Ok(Outcome::Done(Done::of("VACUUM")))
     }
 
@@ -91,7 +97,7 @@ impl QuerySession {
     /// to stay bounded, or waits for whoever does. What fails here shows in `taut.mover`.
     pub(super) async fn tend(&self) {
         self.mover.wake();
-        if self.is_in_transaction() {
+        if self.is_in_transaction() || self.store.is_read_only() {
             return;
         }
         let shared = self.mover.shared();

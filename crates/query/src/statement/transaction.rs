@@ -58,7 +58,7 @@ pub(super) fn transaction(ast: Ast) -> Result<Statement> {
                 return Err(QueryError::unsupported("a block of BEGIN and END", BEGIN_ALLOWED));
             }
             let Modes { isolation, read_only } = Modes::of(&modes)?;
-            Ok(Statement::Begin { isolation, read_only: read_only.unwrap_or(false) })
+            Ok(Statement::Begin { isolation, read_only })
         }
         Ast::Commit { chain, modifier, .. } => {
             check_chain("COMMIT", chain)?;
@@ -146,12 +146,12 @@ mod tests {
         };
         use IsolationLevel::{ReadCommitted, Serializable, Snapshot};
         for (sql, expected) in [
-            ("BEGIN", (None, false)),
-            ("begin work read write", (None, false)),
-            ("BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", (Some(Serializable), true)),
-            ("START TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ", (Some(Snapshot), true)),
-            ("BEGIN ISOLATION LEVEL SNAPSHOT", (Some(Snapshot), false)),
-            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", (Some(ReadCommitted), false)),
+            ("BEGIN", (None, None)),
+            ("begin work read write", (None, Some(false))),
+            ("BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", (Some(Serializable), Some(true))),
+            ("START TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ", (Some(Snapshot), Some(true))),
+            ("BEGIN ISOLATION LEVEL SNAPSHOT", (Some(Snapshot), None)),
+            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", (Some(ReadCommitted), None)),
         ] {
             assert_eq!(begin(sql), expected, "{sql}");
         }

@@ -11,9 +11,13 @@ use crate::error::{QueryError, Result};
 const SYNCHRONOUS: &str = "synchronous";
 const MOVER: &str = "mover";
 const TEMP_DIRECTORY: &str = "temp_directory";
+/// Whether the transaction in progress may only read, or the next one.
+const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
+/// Whether transactions may only read that do not say.
+pub(crate) const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
 
 /// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous`,
-/// `mover` and `temp_directory`;
+/// `mover` and `temp_directory`, and `SHOW` of `transaction_read_only` and `default_transaction_read_only`;
 /// `None` for all others, of which no token is taken.
 ///
 /// # Errors
@@ -65,6 +69,8 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
             SYNCHRONOUS => Ok(Statement::ShowSynchronous),
             MOVER => Ok(Statement::ShowMover),
             TEMP_DIRECTORY => Ok(Statement::ShowTempDirectory),
+            TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: TRANSACTION_READ_ONLY }),
+            DEFAULT_TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: DEFAULT_TRANSACTION_READ_ONLY }),
             _ => parser.expected_ref("synchronous, mover or temp_directory", parser.peek_token_ref()),
         }
     })?;
@@ -99,7 +105,7 @@ fn setting(name: &str, value: Token) -> Result<Statement> {
 }
 
 /// Takes a word that is no keyword of the parser, whatever its case.
-fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
+pub(super) fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
     let is_wanted = matches!(
         &parser.peek_token_ref().token,
         Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted)

@@ -256,6 +256,11 @@ impl CatalogEdit {
         self.apply(change)
     }
 
+    /// Puts a table in the place of its version that is there, without remembering how.
+    pub(crate) fn put_table(&mut self, table: Table) {
+        self.catalog.tables.insert(Arc::new(table));
+    }
+
     /// Inserts rows, whose columns are those of the table.
     ///
     /// # Errors

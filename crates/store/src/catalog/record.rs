@@ -7,6 +7,9 @@
 //!          ...    rows and sets of rows, whose lengths the changes tell, one behind the other
 //! ```
 //!
+//! The JSON of a commit begins with its time, `{"commit":{"time":...}}`. Commits of earlier programs have none, and neither
+//! has a file of rows that are in no block.
+//!
 //! Rows are encoded by [`taut_block::rows`], sets of rows as `roaring` serializes them (the RoaringFormatSpec).
 
 use std::borrow::Cow;
@@ -28,6 +31,10 @@ use crate::{BlockFile, NewBlock};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum ChangeFile<'a> {
+    /// Not a change: the time of the commit, in microseconds since 1970 in UTC.
+    Commit {
+        time: i64,
+    },
     CreateTable {
         table: TableId,
         name: Cow<'a, str>,
@@ -123,12 +130,13 @@ impl<'a> NewBlockFile<'a> {
     }
 }
 
-/// The bytes of some changes, which led to a catalog.
+/// The bytes of some changes, which led to a catalog, and of the time of their commit.
 ///
 /// # Errors
 /// When a value has no bytes, which none that a table can have is without.
-pub(crate) fn to_bytes(changes: &[Change], after: &Catalog) -> Result<Vec<u8>, CommitError> {
-    let (mut files, mut rest) = (Vec::with_capacity(changes.len()), Vec::new());
+pub(crate) fn to_bytes(changes: &[Change], after: &Catalog, time: Option<i64>) -> Result<Vec<u8>, CommitError> {
+    let (mut files, mut rest) = (Vec::with_capacity(changes.len() + 1), Vec::new());
+    files.extend(time.map(|time| ChangeFile::Commit { time }));
     for change in changes {
         files.push(file_of(change, after, &mut rest)?);
     }
@@ -193,11 +201,19 @@ pub(crate) struct Read<'a> {
     bytes: &'a [u8],
 }
 
-/// The changes in some bytes, in order.
+/// What some bytes hold.
+pub(crate) struct Parsed<'a> {
+    /// The time of the commit, in microseconds since 1970 in UTC, if it is known.
+    pub time: Option<i64>,
+    /// The changes, in order.
+    pub changes: Vec<Read<'a>>,
+}
+
+/// Reads the changes in some bytes.
 ///
 /// # Errors
 /// What was expected, and where.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Read<'_>>, (usize, String)> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
     let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
     let length = length.ok_or_else(|| (0, "the length of JSON".to_owned()))?;
     let json = bytes.get(4..4 + length).ok_or_else(|| (0, format!("{length} bytes of JSON")))?;
@@ -205,7 +221,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Read<'_>>, (usize, String)> {
         serde_json::from_slice(json).map_err(|error| (4 + error.column().saturating_sub(1), error.to_string()))?;
     let mut at = 4 + length;
     let mut changes = Vec::with_capacity(files.len());
-    for file in files {
+    let mut time = None;
+    for (index, file) in files.into_iter().enumerate() {
+        if let ChangeFile::Commit { time: found } = file {
+            if index > 0 {
+                return Err((4, "the time of the commit before its changes".to_owned()));
+            }
+            time = Some(found);
+            continue;
+        }
         let wanted = match file {
             ChangeFile::InsertRows { bytes, .. } | ChangeFile::DeleteRows { bytes, .. } => bytes,
             _ => 0,
@@ -216,7 +240,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Read<'_>>, (usize, String)> {
         at = end;
     }
     match at == bytes.len() {
-        true => Ok(changes),
+        true => Ok(Parsed { time, changes }),
         false => Err((at, "the end of the changes".to_owned())),
     }
 }
@@ -230,6 +254,7 @@ impl Read<'_> {
         let blocks =
             |blocks: Vec<NewBlockFile<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
         Ok(match self.file {
+            ChangeFile::Commit { .. } => return Err("a change".to_owned()),
             ChangeFile::CreateTable { table, name, schema, design } => Change::CreateTable {
                 table,
                 name: name.into_owned(),
@@ -271,6 +296,28 @@ impl Read<'_> {
         })
     }
 
+    /// The blocks that the change adds, with the number of their table.
+    pub fn new_blocks(&self) -> Vec<(TableId, BlockEntry)> {
+        let of = |table: TableId, blocks: &[NewBlockFile<'_>]| {
+            blocks.iter().map(|block| (table, block.entry.as_ref().clone())).collect()
+        };
+        match &self.file {
+            ChangeFile::AppendBlocks { table, blocks } => of(*table, blocks),
+            ChangeFile::ReplaceRows { table, new, .. } => of(*table, new),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The table that the change names, and its name from then on.
+    pub fn named_table(&self) -> Option<(TableId, &str)> {
+        match &self.file {
+            ChangeFile::CreateTable { table, name, .. } | ChangeFile::RenameTable { table, name } => {
+                Some((*table, name))
+            }
+            _ => None,
+        }
+    }
+
     /// One more than the greatest numbers that the change gives to blocks or pages, and to tables.
     pub fn next_numbers(&self) -> (u64, u64) {
         let of_blocks =
@@ -282,5 +329,24 @@ impl Read<'_> {
             ChangeFile::InsertRows { page, .. } => (u64::from(page.0) + 1, 0),
             _ => (0, 0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_have_a_time_and_those_of_earlier_programs_have_none() {
+        let changes = [Change::DropView { name: "v".to_owned() }];
+        let catalog = Catalog::empty(7);
+        for time in [None, Some(1_764_250_000_123_456), Some(-1)] {
+            let bytes = to_bytes(&changes, &catalog, time).unwrap();
+            let parsed = parse(&bytes).unwrap();
+            assert_eq!((parsed.time, parsed.changes.len()), (time, 1));
+        }
+        let json = br#"[{"drop_view":{"name":"v"}},{"commit":{"time":1}}]"#;
+        let bytes = [&(json.len() as u32).to_le_bytes()[..], json].concat();
+        assert!(parse(&bytes).is_err_and(|(_, expected)| expected.contains("before its changes")));
     }
 }

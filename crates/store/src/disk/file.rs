@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{DirectoryEntry, Disk, Lock, LockHolder, ReadFile, WriteFile};
+use super::registration::{FileRegistration, registered};
+use super::{DirectoryEntry, Disk, Lock, LockHolder, NoLock, ReadFile, Registration, WriteFile};
 
 /// Files under a directory of the operating system.
 ///
@@ -69,7 +70,7 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        let directory = match lock_directory(&self.root)? {
+        let directory = match lock_directory(&self.root, File::try_lock)? {
             DirectoryLock::Locked(directory) => Some(directory),
             DirectoryLock::Held => return Ok(None),
             DirectoryLock::Unsupported => None,
@@ -88,11 +89,73 @@ impl Disk for FileDisk {
         Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process })))
     }
 
+    fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let directory = match lock_directory(&self.root, File::try_lock)? {
+            DirectoryLock::Locked(directory) => Some(directory),
+            DirectoryLock::Held => return Ok(None),
+            DirectoryLock::Unsupported => None,
+        };
+        let path = self.path(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            // Nobody has it open who locks this file alone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Some(Box::new(DirectoryOnly(directory))));
+            }
+            Err(error) => return Err(error),
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process: std::process::id() })))
+    }
+
     fn lock_holder(&self, name: &str) -> Option<LockHolder> {
         let process = process_with_lock(&self.root).or_else(|| process_with_lock(&self.path(name)));
         let process = process.or_else(|| fs::read_to_string(self.path(name)).ok()?.trim().parse().ok())?;
         let command = fs::read_to_string(format!("/proc/{process}/comm")).ok();
         Some(LockHolder { process, command: command.map(|command| command.trim().to_owned()) })
+    }
+
+    fn lock_shared(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let directory = match lock_directory(&self.root, File::try_lock_shared)? {
+            DirectoryLock::Locked(directory) => Some(directory),
+            DirectoryLock::Held => return Ok(None),
+            DirectoryLock::Unsupported => None,
+        };
+        // Without the directory's lock, this one is all that a writer takes; it may be missing, or of another user.
+        let path = self.path(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(_) if directory.is_none() => return Ok(Some(Box::new(NoLock))),
+            Err(_) => {
+                let locked = SharedLock { files: directory.into_iter().collect(), process: std::process::id() };
+                return Ok(Some(Box::new(locked)));
+            }
+        };
+        match file.try_lock_shared() {
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        }
+        let files = directory.into_iter().chain([file]).collect();
+        Ok(Some(Box::new(SharedLock { files, process: std::process::id() })))
+    }
+
+    fn register(&self, name: &str, content: &[u8]) -> io::Result<Option<Box<dyn Registration>>> {
+        let registration = FileRegistration::create(self.path(name), content)?;
+        Ok(registration.map(|registration| Box::new(registration) as Box<dyn Registration>))
+    }
+
+    fn registered(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        registered(&self.path(name))
+    }
+
+    /// Unix syncs what anybody wrote through any descriptor. Elsewhere a file must be open for writing, which a reader has
+    /// no right to.
+    fn sync_file(&self, name: &str) -> io::Result<()> {
+        if cfg!(unix) { File::open(self.path(name))?.sync_data() } else { Ok(()) }
     }
 
     fn extension_step(&self) -> u64 {
@@ -102,6 +165,12 @@ impl Disk for FileDisk {
 
 /// Thousands of small commits share the sync of one new length, and a reader has few zeros to look through.
 const EXTENSION_STEP: u64 = 1 << 20;
+
+/// The lock of a directory without a lock file, held until it is closed.
+#[derive(Debug)]
+struct DirectoryOnly(#[expect(dead_code, reason = "closing it unlocks it")] Option<File>);
+
+impl Lock for DirectoryOnly {}
 
 /// The locks of one opened database.
 #[derive(Debug)]
@@ -136,6 +205,27 @@ impl Lock for FileLock {
     }
 }
 
+/// The shared locks of a reader that is not registered: no writer opens the database while they are held.
+#[derive(Debug)]
+struct SharedLock {
+    files: Vec<File>,
+    /// The process that locked them; see [`FileLock`].
+    process: u32,
+}
+
+impl Lock for SharedLock {}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            self.files.iter().for_each(|file| drop(file.unlock()));
+        }
+    }
+}
+
+/// How a file is locked, without waiting.
+type TryLock = fn(&File) -> Result<(), TryLockError>;
+
 #[cfg_attr(not(unix), expect(dead_code, reason = "only unix locks directories"))]
 enum DirectoryLock {
     Locked(File),
@@ -146,9 +236,9 @@ enum DirectoryLock {
 }
 
 #[cfg(unix)]
-fn lock_directory(path: &Path) -> io::Result<DirectoryLock> {
+fn lock_directory(path: &Path, lock: TryLock) -> io::Result<DirectoryLock> {
     let directory = File::open(path)?;
-    Ok(match directory.try_lock() {
+    Ok(match lock(&directory) {
         Ok(()) => DirectoryLock::Locked(directory),
         Err(TryLockError::WouldBlock) => DirectoryLock::Held,
         Err(TryLockError::Error(_)) => DirectoryLock::Unsupported,
@@ -156,13 +246,13 @@ fn lock_directory(path: &Path) -> io::Result<DirectoryLock> {
 }
 
 #[cfg(not(unix))]
-fn lock_directory(_path: &Path) -> io::Result<DirectoryLock> {
+fn lock_directory(_path: &Path, _lock: TryLock) -> io::Result<DirectoryLock> {
     Ok(DirectoryLock::Unsupported)
 }
 
 /// Returns whether the path leads to the open file or directory. An open one keeps its inode number from being reused.
 #[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let open = file.metadata()?;
     match fs::metadata(path) {
@@ -174,7 +264,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 
 /// Windows neither renames nor removes a directory with an open file.
 #[cfg(not(unix))]
-fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
+pub(super) fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 

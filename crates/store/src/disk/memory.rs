@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{DirectoryEntry, Disk, Lock, ReadFile, WriteFile};
+use super::{DirectoryEntry, Disk, Lock, NoLock, ReadFile, WriteFile};
 
 /// Files in memory. Every value is a directory of its own, which nobody else can open.
 #[derive(Debug, Default)]
@@ -72,20 +72,19 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
+    /// Only one store ever holds a disk in memory.
     fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         Ok(Some(Box::new(NoLock)))
+    }
+
+    fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        self.lock(name)
     }
 
     fn extension_step(&self) -> u64 {
         0
     }
 }
-
-/// Only one store ever holds a disk in memory.
-#[derive(Debug)]
-struct NoLock;
-
-impl Lock for NoLock {}
 
 #[derive(Debug)]
 struct WrittenFile {

@@ -16,13 +16,13 @@ mod state;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use self::state::{Content, NameChange, Node, Outcome, Random, State, result_of, torn};
 use super::memory::slice_of;
-use super::{DirectoryEntry, Disk, Lock, ReadFile, WriteFile};
+use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 
 /// What goes wrong. Operations that change the disk count from zero, and so do those that only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,10 +113,16 @@ impl SimulatedDisk {
         }
     }
 
-    /// The disk that a new process finds when the one before ended without warning: all it did is there.
+    /// Ends the processes of all registered readers without warning: their files stay, and nobody holds them.
+    pub fn kill_readers(&self) {
+        self.state.lock().live_readers.clear();
+    }
+
+    /// The disk that a new process finds when the one before ended without warning: all it did is there. Readers are other
+    /// processes, and live on.
     pub fn after_kill(&self) -> Self {
         let mut state = self.state.lock().clone();
-        (state.fault, state.crashed, state.locked) = (None, false, false);
+        (state.fault, state.crashed, state.locked, state.shared_locks) = (None, false, false, 0);
         Self { state: Arc::new(Mutex::new(state)), extension_step: self.extension_step }
     }
 
@@ -143,6 +149,9 @@ impl Disk for SimulatedDisk {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
         let mut state = self.state.lock();
+        if state.names.get(name) == Some(&Node::Directory) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         let file = state.files.len();
         state.files.push(Content::default());
         state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
@@ -216,10 +225,67 @@ impl Disk for SimulatedDisk {
             state.files.push(Content::default());
             state.change_name("create", NameChange::Set(name.to_owned(), node))?;
         }
+        if state.shared_locks > 0 || std::mem::replace(&mut state.locked, true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimulatedLock(self.clone()))))
+    }
+
+    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut state = self.state.lock();
+        state.check_power()?;
         if std::mem::replace(&mut state.locked, true) {
             return Ok(None);
         }
         Ok(Some(Box::new(SimulatedLock(self.clone()))))
+    }
+
+    fn lock_shared(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        if state.locked {
+            return Ok(None);
+        }
+        state.shared_locks += 1;
+        Ok(Some(Box::new(SimulatedSharedLock(self.clone()))))
+    }
+
+    fn register(&self, name: &str, content: &[u8]) -> io::Result<Option<Box<dyn Registration>>> {
+        let mut state = self.state.lock();
+        if state.file(name).is_ok() {
+            return Ok(None);
+        }
+        let file = state.files.len();
+        state.files.push(Content::default());
+        state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
+        state.write(name, file, content)?;
+        let alive = Arc::new(());
+        state.live_readers.insert(name.to_owned(), Arc::downgrade(&alive));
+        Ok(Some(Box::new(SimulatedRegistration { disk: self.clone(), name: name.to_owned(), file, alive })))
+    }
+
+    fn registered(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let mut state = self.state.lock();
+        state.read()?;
+        let file = match state.file(name) {
+            Ok(file) => file,
+            Err(_) => return Ok(None),
+        };
+        if state.live_readers.get(name).is_some_and(|alive| alive.strong_count() > 0) {
+            return Ok(Some(state.files[file].bytes.clone()));
+        }
+        let _ = state.change_name("remove", NameChange::Remove(name.to_owned()));
+        Ok(None)
+    }
+
+    fn sync_file(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let file = state.file(name)?;
+        let outcome = state.change("sync", name)?;
+        if outcome != Outcome::FailsBefore {
+            state.files[file].sync();
+        }
+        result_of(outcome)
     }
 
     fn extension_step(&self) -> u64 {
@@ -235,6 +301,53 @@ impl Lock for SimulatedLock {}
 impl Drop for SimulatedLock {
     fn drop(&mut self) {
         self.0.state.lock().locked = false;
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedSharedLock(SimulatedDisk);
+
+impl Lock for SimulatedSharedLock {}
+
+impl Drop for SimulatedSharedLock {
+    fn drop(&mut self) {
+        let shared = &mut self.0.state.lock().shared_locks;
+        *shared = shared.saturating_sub(1);
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedRegistration {
+    disk: SimulatedDisk,
+    name: String,
+    file: usize,
+    alive: Arc<()>,
+}
+
+impl SimulatedRegistration {
+    /// Whether the process of this reader lives, as the disk sees it.
+    fn is_live(&self, state: &State) -> bool {
+        state.live_readers.get(&self.name).is_some_and(|alive| Weak::as_ptr(alive) == Arc::as_ptr(&self.alive))
+    }
+}
+
+impl Registration for SimulatedRegistration {
+    fn set(&self, content: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        if state.change("write", &self.name)? == Outcome::FailsBefore {
+            return result_of(Outcome::FailsBefore);
+        }
+        state.files[self.file].replace(content);
+        Ok(())
+    }
+}
+
+impl Drop for SimulatedRegistration {
+    fn drop(&mut self) {
+        let mut state = self.disk.state.lock();
+        if self.is_live(&state) {
+            let _ = state.change_name("remove", NameChange::Remove(self.name.clone()));
+        }
     }
 }
 

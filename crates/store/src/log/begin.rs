@@ -1,10 +1,11 @@
-//! The beginning of a file: written and synced under a name that does not count, then given its own.
+//! The beginning of a file: written and synced under a name that does not count, then given its own. Then the files
+//! before it are closed, which asserts that it exists.
 
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
-use crate::directory::{LOG, log_name, new_log_name};
+use crate::directory::{LOG, closed_log_name, log_name, new_log_name, open_log_of};
 use crate::disk::{Disk, WriteFile};
 use crate::error::FileError;
-use crate::open::file_error;
+use crate::open::{file_error, list};
 
 /// A file that is durable as far as it goes, but does not count before [`publish`].
 #[derive(Debug)]
@@ -36,12 +37,29 @@ pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> R
     Ok(Begun { head, file })
 }
 
-/// Gives a prepared file its name, durably.
+/// Gives a prepared file its name, durably, and then closes all files before it, durably.
 ///
 /// # Errors
-/// When this fails, the file may count or not.
+/// When this fails, the file may count or not. No record in it may be acknowledged before this succeeded: until then,
+/// nobody would notice that the file is missing.
 pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let name = new_log_name(number);
     disk.rename(&name, &log_name(number)).map_err(|source| file_error(disk, "rename", &name, source))?;
+    // A closed file asserts that there is a next one, so the next one must not be lost after this.
+    disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))?;
+    close_before(disk, number)
+}
+
+/// Closes all files with smaller numbers. A crash may have left more than one that is not closed.
+fn close_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
+    let entries = list(disk, LOG)?;
+    let mut open = entries.iter().filter_map(|entry| open_log_of(&entry.name)).filter(|old| *old < number).peekable();
+    if open.peek().is_none() {
+        return Ok(());
+    }
+    for old in open {
+        let name = log_name(old);
+        disk.rename(&name, &closed_log_name(old)).map_err(|source| file_error(disk, "rename", &name, source))?;
+    }
     disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))
 }

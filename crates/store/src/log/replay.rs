@@ -1,15 +1,17 @@
 //! Reading the files again, and telling damage from a torn tail; the rules are in the head of the module above.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::format::{
     BEFORE_BYTES_AT, DATABASE_AT, HEAD_BYTES, Head, LAST_SEQUENCE_AT, NUMBER_AT, ParsedRecord, RECORD_BYTES,
     RECORD_MAGIC, peek_durable,
 };
-use crate::directory::{LOG, log_name, log_of};
-use crate::disk::{Disk, read_whole};
+use crate::directory::{LOG, closed_log_name, closed_log_of, log_name, log_of};
+use crate::disk::{Disk, ReadFile, read_file};
 use crate::error::OpenError;
 use crate::open::{file_error, list};
 
@@ -41,7 +43,6 @@ pub(crate) struct End {
     /// The sequence number of the last record.
     pub last_sequence: u64,
     /// Bytes of the last file up to the end of that record.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare it"))]
     pub bytes: u64,
     /// What follows it, and is neither a record nor zeros up to the end of the file.
     pub cut: Option<Cut>,
@@ -51,6 +52,13 @@ pub(crate) struct End {
     pub(super) settled_sequence: u64,
     /// The payloads of the records after that.
     pub(super) unsettled: Vec<Vec<u8>>,
+}
+
+impl End {
+    /// The sequence number of the last record that the log itself says to be durable.
+    pub fn settled_sequence(&self) -> u64 {
+        self.settled_sequence
+    }
 }
 
 /// A tail that does not count.
@@ -80,18 +88,69 @@ pub(crate) fn replay<E: From<OpenError>>(
     visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
 ) -> Result<End, E> {
     let entries = list(disk, LOG).map_err(OpenError::from)?;
-    let last = entries.iter().filter_map(|entry| log_of(&entry.name)).fold(first, u64::max);
+    let exists = entries.iter().filter_map(|entry| log_of(&entry.name));
+    let must_exist = entries.iter().filter_map(|entry| closed_log_of(&entry.name)?.checked_add(1));
+    let last = exists.chain(must_exist).fold(first, u64::max);
     let mut file = LogFile::open(disk, database, first)?;
     if let Some(expected) = last_sequence {
         file.check_last_sequence(expected)?;
     }
     for number in first..last {
-        let next = LogFile::open(disk, database, number + 1)?;
+        let next = match LogFile::open(disk, database, number + 1) {
+            Ok(next) => next,
+            Err(error) => {
+                file.visit(disk, None, visit)?;
+                return Err(error.into());
+            }
+        };
         let end = file.visit(disk, Some(&next), visit)?;
         next.check_last_sequence(end.last_sequence)?;
         file = next;
     }
     file.visit(disk, None, visit)
+}
+
+/// What lies behind a damage of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    /// The greatest sequence number that is found, if it is greater than the last that was visited.
+    pub last_sequence: Option<u64>,
+    /// The payloads of records that pass, in the order of their sequence numbers.
+    pub records: Vec<Vec<u8>>,
+}
+
+/// Finds the records after one, wherever they are in the files from number `first` on that can still be read.
+pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_sequence: u64) -> Behind {
+    let (mut greatest, mut records) = (last_sequence, BTreeMap::new());
+    let entries = list(disk, LOG).unwrap_or_default();
+    let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| log_of(&entry.name)).collect();
+    numbers.sort_unstable();
+    for number in numbers.into_iter().filter(|number| *number >= first) {
+        let Ok(file) = LogFile::open(disk, database, number) else { continue };
+        greatest = greatest.max(file.head.last_sequence);
+        let Ok(bytes) = file.read(disk) else { continue };
+        let seed = file.head.seed();
+        let mut at = HEAD_BYTES;
+        while at < bytes.len() {
+            match ParsedRecord::parse(&bytes[at..], seed) {
+                Ok(record) => {
+                    greatest = greatest.max(record.sequence);
+                    if record.sequence > last_sequence {
+                        // What a later file carries over is the same.
+                        records.insert(record.sequence, record.payload.to_vec());
+                    }
+                    at += RECORD_BYTES + record.payload.len();
+                }
+                Err(_) => {
+                    let rest = &bytes[at + 1..];
+                    let next = rest.windows(RECORD_MAGIC.len()).position(|window| window == RECORD_MAGIC);
+                    at = next.map_or(bytes.len(), |next| at + 1 + next);
+                }
+            }
+        }
+    }
+    let last_sequence = (greatest > last_sequence).then_some(greatest);
+    Behind { last_sequence, records: records.into_values().collect() }
 }
 
 /// A file whose head is read and right.
@@ -100,13 +159,43 @@ struct LogFile {
     name: String,
     path: PathBuf,
     head: Head,
+    file: Arc<dyn ReadFile>,
+}
+
+/// Opens a file of the log, closed or not, and tells its name. It may be closed meanwhile, and never goes back.
+///
+/// # Errors
+/// `NotFound` if it does not exist, and whatever else the file system answers.
+pub(crate) fn open_file(disk: &dyn Disk, number: u64) -> io::Result<(String, Arc<dyn ReadFile>)> {
+    let name = log_name(number);
+    match disk.open(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let name = closed_log_name(number);
+            let file = disk.open(&name)?;
+            Ok((name, file))
+        }
+        result => Ok((name, result?)),
+    }
+}
+
+/// Makes durable what another process wrote to a file of the log, closed or not.
+///
+/// # Errors
+/// As [`open_file`].
+pub(crate) fn sync_file(disk: &dyn Disk, number: u64) -> io::Result<()> {
+    match disk.sync_file(&log_name(number)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => disk.sync_file(&closed_log_name(number)),
+        result => result,
+    }
 }
 
 impl LogFile {
     fn open(disk: &dyn Disk, database: u64, number: u64) -> Result<Self, OpenError> {
-        let name = log_name(number);
+        let (name, file) = open_file(disk, number).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => OpenError::MissingLog { path: disk.path(&log_name(number)) },
+            _ => file_error(disk, "open", &log_name(number), source).into(),
+        })?;
         let path = disk.path(&name);
-        let file = disk.open(&name).map_err(|source| file_error(disk, "open", &name, source))?;
         let failed = |source| file_error(disk, "read", &name, source);
         let length = file.length().map_err(failed)?;
         let corrupt = |at: usize, expected: String| OpenError::Corrupt { path: path.clone(), at: at as u64, expected };
@@ -123,7 +212,12 @@ impl LogFile {
                 return Err(corrupt(at, format!("number {expected:x} of the {what}, found {found:x}")));
             }
         }
-        Ok(Self { name, path, head })
+        Ok(Self { name, path, head, file })
+    }
+
+    /// All bytes of the file, whatever its name is by now.
+    fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
+        read_file(&*self.file).map_err(|source| file_error(disk, "read", &self.name, source).into())
     }
 
     fn corrupt(&self, at: usize, expected: String) -> OpenError {
@@ -145,8 +239,7 @@ impl LogFile {
         next: Option<&Self>,
         visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<End, E> {
-        let file = read_whole(disk, &self.name).map_err(|source| file_error(disk, "read", &self.name, source));
-        let file = file.map_err(OpenError::from)?;
+        let file = self.read(disk)?;
         let bytes = self.counted(&file, next)?;
         let mut walk = Walk { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
         let mut settled = Settled::at_head(self.head, next.is_some());

@@ -1,6 +1,7 @@
 //! Logs are written, torn, damaged and read again. The payload of a record is known from its number and from which
 //! life of the database it is, so that a wrong one is noticed wherever it comes from.
 
+mod chain;
 mod crash;
 mod damage;
 mod extension;
@@ -11,7 +12,7 @@ mod hostile;
 use std::sync::Arc;
 
 use super::{Durability, End, Log, Position, replay};
-use crate::directory::log_name;
+use crate::directory::{closed_log_name, log_name};
 use crate::disk::{Disk, SimulatedDisk};
 use crate::error::{LogFailed, OpenError};
 
@@ -50,9 +51,15 @@ fn append_synced(log: &Log, life: u8) {
     log.flush(position, Durability::Synced).unwrap();
 }
 
+/// The name that a file of the log has.
+fn name_of(disk: &SimulatedDisk, number: u64) -> String {
+    let closed = closed_log_name(number);
+    if disk.files().contains_key(&closed) { closed } else { log_name(number) }
+}
+
 /// The length of a file of the log.
 fn length(disk: &SimulatedDisk, number: u64) -> u64 {
-    disk.files()[&log_name(number)].len() as u64
+    disk.files()[&name_of(disk, number)].len() as u64
 }
 
 type Payloads = Vec<(u64, Vec<u8>)>;
@@ -108,7 +115,8 @@ fn records_lead_back_over_rotations_and_resumptions() {
     // A later beginning, as after a checkpoint.
     assert_eq!(read(&disk, 9, Some(110)).unwrap().1, payloads(111..=114, 0));
     super::remove_before(&disk, 9).unwrap();
-    assert!(!disk.files().contains_key(&log_name(8)));
+    let names: Vec<String> = disk.files().into_keys().collect();
+    assert_eq!(names, [closed_log_name(9), log_name(10)]);
     assert_eq!(read(&disk, 9, Some(110)).unwrap().1, payloads(111..=114, 0));
 }
 

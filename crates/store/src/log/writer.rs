@@ -225,6 +225,7 @@ impl Log {
             }
         };
         // From here on the new file may count, and then nothing more of the old one does.
+        drop(file);
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
         }
@@ -299,7 +300,6 @@ impl Log {
     }
 
     /// The number of the current file.
-    #[cfg(test)]
     pub fn number(&self) -> u64 {
         self.state.lock().number
     }

@@ -1,6 +1,8 @@
 //! What the tests of the store share: small blocks, and a database as a plain map.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod steps;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,8 +14,8 @@ use roaring::RoaringBitmap;
 use taut_block::{BlockBuilder, BlockImage, ScanReport};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
-    BlockId, CommitError, Moves, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId, RowOrder,
-    RowSet, Store, Synchronous, Table, TableId, Transaction, UnitId, verify,
+    BlockId, Catalog, CommitError, Moves, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId,
+    RowOrder, RowSet, Store, Synchronous, Table, TableId, Transaction, UnitId, verify,
 };
 use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
@@ -273,4 +275,60 @@ pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
         (table.name.clone(), table.design.layout.name().to_owned(), blocks)
     };
     snapshot.tables().map(layouts).collect()
+}
+
+/// Makes a step of a history whose contents are known by the version alone.
+pub fn step(store: &Store) -> Result<(), Failure> {
+    let version = store.snapshot().version() as i64;
+    let rows: Vec<i64> = (version * 10..version * 10 + 3).collect();
+    match version {
+        0 => create_table(store, "t"),
+        version if version % 3 == 0 => change_rows(store, "t", &rows, &[]),
+        _ => replace(store, &rows),
+    }
+}
+
+/// Puts a new block in the place of all rows.
+pub fn replace(store: &Store, rows: &[i64]) -> Result<(), Failure> {
+    let table = store.snapshot().table("t").ok_or("no such table")?.id;
+    let block = write(store, rows, "column")?;
+    Ok(store.commit::<_, CommitError>(|edit| {
+        edit.truncate(table)?;
+        edit.append_blocks(table, vec![block])
+    })?)
+}
+
+/// Asserts that a store shows what one of the versions of [`step`] held, and returns which.
+pub fn check(store: &Store, context: &str) -> u64 {
+    if store.is_read_only() {
+        // What is in memory, and files that are open, would be there in any case.
+        let damages = verify(store);
+        assert!(damages.is_empty(), "{context}: {damages:?}");
+    }
+    check_snapshot(&store.snapshot(), context)
+}
+
+/// As [`check`], of a snapshot.
+pub fn check_snapshot(snapshot: &Catalog, context: &str) -> u64 {
+    let version = snapshot.version();
+    let found = snapshot.table("t").map(|table| rows_of(table).unwrap_or_else(|e| panic!("{context}: {e}")));
+    let expected = (version > 0).then(|| {
+        let mut rows = Vec::new();
+        for before in 0..version as i64 {
+            let new = before * 10..before * 10 + 3;
+            match before {
+                0 => {}
+                before if before % 3 == 0 => rows.extend(new),
+                _ => rows = new.collect(),
+            }
+        }
+        rows
+    });
+    assert_eq!(found, expected, "{context}: version {version}");
+    version
+}
+
+/// The names of the files in a directory.
+pub fn files_of(disk: &SimulatedDisk, directory: &str) -> Vec<String> {
+    disk.files().into_keys().filter(|name| name.starts_with(directory)).collect()
 }

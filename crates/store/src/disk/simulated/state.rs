@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Weak;
 
 use super::Fault;
 use crate::disk::memory::write_at;
@@ -18,6 +19,9 @@ pub(super) struct State {
     pub reads: u64,
     pub crashed: bool,
     pub locked: bool,
+    pub shared_locks: u32,
+    /// The registered readers whose processes live.
+    pub live_readers: BTreeMap<String, Weak<()>>,
 }
 
 /// What a name stands for; a file by its number.
@@ -51,6 +55,12 @@ impl Content {
     pub fn sync(&mut self) {
         (self.synced, self.synced_length) = (self.written, self.bytes.len());
         self.extensions.clear();
+    }
+
+    /// Overwrites the file.
+    pub fn replace(&mut self, bytes: &[u8]) {
+        (self.bytes, self.written) = (bytes.to_vec(), bytes.len());
+        (self.synced, self.synced_length) = (self.synced.min(bytes.len()), self.synced_length.min(bytes.len()));
     }
 
     fn append(&mut self, bytes: &[u8]) {

@@ -30,7 +30,6 @@ fn damaged_by_a_crash() -> SimulatedDisk {
     disk
 }
 
-/// A file as it should be.
 struct Layout {
     bytes: Vec<u8>,
     /// Where the head and the records begin, and the end of what counts.
@@ -41,7 +40,7 @@ struct Layout {
 
 fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
     let files = disk.files();
-    let bytes = |number| files.get(&log_name(number));
+    let bytes = |number| files.get(&name_of(disk, number));
     let head = |number| Head::parse(bytes(number)?.first_chunk().unwrap()).ok();
     let layout = |number| {
         let (bytes, head_here) = (bytes(number)?.clone(), head(number)?);
@@ -61,7 +60,7 @@ fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
 
 /// Reads the files with one of them replaced.
 fn read_with(disk: &SimulatedDisk, number: u64, bytes: &[u8]) -> Result<(End, Payloads), OpenError> {
-    disk.put(&log_name(number), bytes);
+    disk.put(&name_of(disk, number), bytes);
     read(disk, 1, Some(7))
 }
 
@@ -74,7 +73,7 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
     assert_eq!(layouts.len(), 3);
     let (mut damages, mut cuts, mut ignored) = (0, 0, 0);
     for (number, layout) in (1..).zip(&layouts) {
-        let path = disk.path(&log_name(number));
+        let path = disk.path(&name_of(&disk, number));
         for bit in 0..layout.bytes.len() * 8 {
             let (at, mut flipped) = (bit / 8, layout.bytes.clone());
             flipped[at] ^= 1 << (bit % 8);
@@ -103,7 +102,7 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
                 cuts += 1;
             }
         }
-        disk.put(&log_name(number), &layout.bytes);
+        disk.put(&name_of(&disk, number), &layout.bytes);
     }
     // Only the last record can be cut.
     assert_eq!((cuts % 8, ignored % 8, ignored > 0), (0, 0, true));
@@ -124,7 +123,7 @@ fn every_truncation_is_damage_or_a_shorter_log() {
             match result {
                 Err(OpenError::Corrupt { path, at, .. }) => {
                     assert!(length < if is_last { begun } else { counted }, "{context}");
-                    assert!(path == disk.path(&log_name(number)) && at <= length as u64, "{context}: {at}");
+                    assert!(path == disk.path(&name_of(&disk, number)) && at <= length as u64, "{context}: {at}");
                 }
                 Ok((end, found)) => {
                     assert!(length >= if is_last { begun } else { counted }, "{context}");
@@ -135,7 +134,7 @@ fn every_truncation_is_damage_or_a_shorter_log() {
                 Err(error) => panic!("{context}: {error}"),
             }
         }
-        disk.put(&log_name(number), &layout.bytes);
+        disk.put(&name_of(&disk, number), &layout.bytes);
     }
 }
 
@@ -155,7 +154,7 @@ fn records_of_zeros_are_damage_if_anything_vouches_for_them() {
                 match read_with(&disk, number, &bytes) {
                     Err(OpenError::Corrupt { path, at, .. }) => {
                         assert!(number < 3 || start < durable, "{context}");
-                        assert_eq!((path, at), (disk.path(&log_name(number)), start as u64), "{context}");
+                        assert_eq!((path, at), (disk.path(&name_of(&disk, number)), start as u64), "{context}");
                         damages += 1;
                     }
                     Ok((end, found)) => {
@@ -168,18 +167,18 @@ fn records_of_zeros_are_damage_if_anything_vouches_for_them() {
                 }
             }
         }
-        disk.put(&log_name(number), &layout.bytes);
+        disk.put(&name_of(&disk, number), &layout.bytes);
     }
     assert!(damages > 10 && ends > 1, "{damages} {ends}");
 }
 
 #[test]
 fn missing_files_are_named() {
-    for missing in [1, 2] {
+    for missing in [&[1][..], &[2], &[3], &[2, 3], &[1, 2, 3]] {
         let disk = damaged_by_a_crash();
-        disk.remove(&log_name(missing)).unwrap();
-        let Err(OpenError::File(error)) = read(&disk, 1, None) else { panic!("file {missing}") };
-        assert_eq!((error.operation, error.path), ("open", disk.path(&log_name(missing))));
+        missing.iter().for_each(|number| disk.remove(&name_of(&disk, *number)).unwrap());
+        let Err(OpenError::MissingLog { path }) = read(&disk, 1, None) else { panic!("files {missing:?}") };
+        assert_eq!(path, disk.path(&log_name(missing[0])));
     }
 }
 
@@ -191,14 +190,14 @@ fn files_of_others_are_refused() {
         other => panic!("{other:?}"),
     };
     let layouts = layouts(&disk);
-    assert_eq!(at_of(read(&disk, 1, Some(6))), (disk.path(&log_name(1)), 24));
-    assert_eq!(at_of(read_with(&disk, 2, &layouts[0].bytes)), (disk.path(&log_name(2)), 16));
-    disk.put(&log_name(2), &layouts[1].bytes);
+    assert_eq!(at_of(read(&disk, 1, Some(6))), (disk.path(&name_of(&disk, 1)), 24));
+    assert_eq!(at_of(read_with(&disk, 2, &layouts[0].bytes)), (disk.path(&name_of(&disk, 2)), 16));
+    disk.put(&name_of(&disk, 2), &layouts[1].bytes);
     let other = new_disk();
     let log = Log::create(shared(&other), DATABASE + 1, 1, 7).unwrap();
     append_synced(&log, 0);
     assert_eq!(at_of(read(&other, 1, None)), (disk.path(&log_name(1)), 8));
     // The records of another file do not pass under this one's head.
     let grafted = [&layouts[2].bytes[..HEAD_BYTES], &layouts[1].bytes[HEAD_BYTES..]].concat();
-    assert_eq!(at_of(read_with(&disk, 3, &grafted)), (disk.path(&log_name(3)), HEAD_BYTES as u64));
+    assert_eq!(at_of(read_with(&disk, 3, &grafted)), (disk.path(&name_of(&disk, 3)), HEAD_BYTES as u64));
 }

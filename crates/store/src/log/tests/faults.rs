@@ -36,8 +36,8 @@ fn check(fault: Fault) -> bool {
     let appended = log.last_sequence();
     if has_failed && !is_rotation {
         let first = append(&log, 0).unwrap_err().to_string();
-        let is_named =
-            ["write", "extend", "sync"].map(|operation| first.contains(&format!("cannot {operation} /simulated/log/")));
+        let is_named = ["write", "extend", "sync", "rename"]
+            .map(|operation| first.contains(&format!("cannot {operation} /simulated/log/")));
         assert!(is_named.contains(&true), "{context}: {first}");
         assert_eq!(log.rotate().unwrap_err().to_string(), first, "{context}");
         assert_eq!(log.close().unwrap_err().to_string(), first, "{context}");

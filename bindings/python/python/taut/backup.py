@@ -1,0 +1,108 @@
+"""Backups of a database, and databases restored from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+
+from taut import _taut
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Backup:
+    """A backup in a backup directory."""
+
+    #: Its number there.
+    number: int
+    #: The last commit that it holds; commits are counted from 1.
+    commit: int
+    #: When its state was fixed, in UTC.
+    time: datetime.datetime
+    #: Bytes of all files that it needs.
+    bytes: int
+    #: Bytes that were written for it; what earlier backups have was not written again.
+    written_bytes: int
+    #: The backup from which on it has every commit, so that each point in time between can be restored.
+    log_since: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A database that was restored."""
+
+    #: The backup that it came from.
+    backup: int
+    #: The last commit that it holds.
+    commit: int
+    #: The time of that commit, or of the backup if no commits were made again.
+    time: datetime.datetime
+    #: Commits that were made again on top of the backup.
+    replayed_commits: int
+    #: Bytes of its blocks.
+    bytes: int
+
+
+def backups(directory: str | os.PathLike[str]) -> list[Backup]:
+    """The complete backups in a directory, by number.
+
+    Raises OperationalError when there is no backup directory or another process uses it, InternalError when the manifest
+    of a backup is damaged.
+    """
+    return [backup_of(row) for row in _taut.backups(os.path.expanduser(directory))]
+
+
+def restore(
+    directory: str | os.PathLike[str],
+    database: str | os.PathLike[str],
+    *,
+    backup: int | None = None,
+    time: datetime.datetime | str | None = None,
+) -> Restored:
+    """Makes a new database from a backup directory.
+
+    Parameters
+    ----------
+    directory: the backup directory.
+    database: the directory of the new database, which must not exist, or be empty.
+    backup: the number of the backup; by default the last one.
+    time: a point in time: the last commit at or before it is the last one restored. A datetime, or a text such as
+        ``'2026-11-27 13:36:16.5+02:00'``; without an offset it is in UTC. Points between two backups need the log, see
+        `Connection.backup`.
+
+    Raises
+    ------
+    OperationalError: the directory of the database is not empty, there is no backup directory, or another process uses it.
+    ProgrammingError: there is no such backup, or the point in time is in none.
+    InternalError: a file of the backup is damaged; the message names the file and the table.
+    ValueError: `time` is no time.
+    """
+    row = _taut.restore(os.path.expanduser(directory), os.path.expanduser(database), backup, _micros_of(time))
+    number, commit, micros, replayed, size = row
+    return Restored(number, commit, _time_of(micros), replayed, size)
+
+
+def backup_of(row: tuple[int, int, int, int, int, int | None]) -> Backup:
+    number, commit, micros, size, written, log_since = row
+    return Backup(number, commit, _time_of(micros), size, written, log_since)
+
+
+def _time_of(micros: int) -> datetime.datetime:
+    return _EPOCH + micros * _MICROSECOND
+
+
+def _micros_of(time: datetime.datetime | str | None) -> int | None:
+    if time is None:
+        return None
+    if isinstance(time, datetime.datetime):
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=datetime.timezone.utc)
+        return (aware - _EPOCH) // _MICROSECOND
+    if not isinstance(time, str):
+        raise TypeError(f"time is a datetime or a str, not {type(time).__name__}")
+    micros = _taut.parse_time(time)
+    if micros is None:
+        raise ValueError(f"time={time!r}; write for example '2026-11-27 13:36:16'")
+    return micros

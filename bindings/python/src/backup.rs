@@ -1,0 +1,72 @@
+//! Backups: listed and restored without a connection.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use taut::{BackupInfo, BackupReport, RestoreOptions};
+
+use crate::errors::exception;
+use crate::guarded::ASKED_EVERY;
+
+/// Number, commit, time, bytes, written bytes, and the backup from which on it has all commits.
+pub type Row = (u64, u64, i64, u64, u64, Option<u64>);
+
+/// A backup that was taken, as a row.
+pub fn row_of(report: &BackupReport) -> Row {
+    let log_since = match report.log {
+        taut::BackupLog::Continued { base, .. } => Some(base),
+        _ => None,
+    };
+    (report.number, report.commit, report.time, report.bytes, report.written_bytes, log_since)
+}
+
+/// The backups in a directory.
+#[pyfunction]
+pub fn backups(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<Row>> {
+    let found = py.detach(|| taut::backups(&directory)).map_err(|error| exception(py, &error))?;
+    let row = |info: &BackupInfo| (info.number, info.commit, info.time, info.bytes, info.written_bytes, info.log_since);
+    Ok(found.iter().map(row).collect())
+}
+
+/// Restores a database; gives the backup, the commit, its time, the commits that were made again, and bytes.
+#[pyfunction]
+#[pyo3(signature = (directory, database, backup=None, time=None))]
+pub fn restore(
+    py: Python<'_>,
+    directory: PathBuf,
+    database: PathBuf,
+    backup: Option<u64>,
+    time: Option<i64>,
+) -> PyResult<(u64, u64, i64, u64, u64)> {
+    let (mut raised, mut asked) = (None, Instant::now());
+    let restored = py.detach(|| {
+        taut::restore(&directory, &database, RestoreOptions { backup, time }, &mut |_| {
+            if asked.elapsed() < ASKED_EVERY {
+                return ControlFlow::Continue(());
+            }
+            asked = Instant::now();
+            // Where the interpreter is on its way out, so is the restore.
+            match Python::try_attach(|py| py.check_signals()) {
+                Some(Ok(())) => ControlFlow::Continue(()),
+                Some(Err(error)) => {
+                    raised = Some(error);
+                    ControlFlow::Break(())
+                }
+                None => ControlFlow::Break(()),
+            }
+        })
+    });
+    match (restored, raised) {
+        (Err(_), Some(raised)) => Err(raised),
+        (Err(error), None) => Err(exception(py, &error)),
+        (Ok(report), _) => Ok((report.backup, report.commit, report.time, report.replayed_commits, report.bytes)),
+    }
+}
+
+/// Microseconds since 1970 of a time as text, in UTC unless it has an offset; `None` for anything else.
+#[pyfunction]
+pub fn parse_time(text: &str) -> Option<i64> {
+    taut::parse_time(text)
+}

@@ -1,0 +1,60 @@
+//! `taut repair`: salvages what can be read of a damaged database into a new one.
+
+use taut_store::RepairedTable;
+
+use crate::args::RepairArguments;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::spinner;
+use crate::units::count_text;
+
+/// Runs `taut repair`.
+pub fn run(arguments: &RepairArguments, mut output: Output) -> Result<(), Failure> {
+    let spinner = spinner("reading and copying what can be read");
+    let result = taut_store::repair(&arguments.database, &arguments.new_database);
+    spinner.finish_and_clear();
+    let report = result?;
+    if let Some(cut) = &report.cut {
+        output.line(format!("note: {cut}"))?;
+    }
+    if report.retained_log {
+        let (old, new) = (arguments.database.display(), arguments.new_database.display());
+        output.line(format!(
+            "note: {old} keeps its log for the next backup, and {new} does not continue it: its backups go to another directory"
+        ))?;
+    }
+    for loss in &report.losses {
+        output.line(format!("lost: {loss}"))?;
+    }
+    for table in &report.tables {
+        output.line(summary(table))?;
+        for loss in &table.losses {
+            output.line(format!("lost: {}: {loss}", table.name))?;
+        }
+    }
+    let (tables, rows) = (report.tables.len(), report.tables.iter().map(|table| table.rows).sum());
+    let new = arguments.new_database.display();
+    let text = format!("{tables} table{}, {} rows in {new}", plural(tables), count_text(rows));
+    if report.is_complete() {
+        output.line(format!("nothing is lost: {text}"))?;
+        return output.finish();
+    }
+    output.line(format!("salvaged: {text}"))?;
+    output.finish()?;
+    let damaged = report.tables.iter().filter(|table| !table.losses.is_empty()).count();
+    Err(Failure::Lost { database: !report.losses.is_empty(), tables: damaged })
+}
+
+fn summary(table: &RepairedTable) -> String {
+    let RepairedTable { name, rows, copied_blocks, rewritten_blocks, .. } = table;
+    let mut text =
+        format!("{name}: {} rows, {copied_blocks} block{} copied", count_text(*rows), plural(*copied_blocks));
+    if *rewritten_blocks > 0 {
+        text += &format!(", {rewritten_blocks} written anew");
+    }
+    text
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

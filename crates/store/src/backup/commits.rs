@@ -1,0 +1,120 @@
+//! The commits since the backup before, as a file.
+//!
+//! ```text
+//!   offset   size   field
+//!   0        8      magic: TAUTCMT1
+//!   8        8      database
+//!   16              commits: sequence u64, length u64, then the payload as in the log (crate::catalog::record)
+//! ```
+//!
+//! The manifest has the length and checksum of the file.
+
+use std::io::{self, Write};
+
+use twox_hash::XxHash3_64;
+
+use super::directory::{BackupDirectory, Part, part_name};
+use super::error::BackupError;
+use super::manifest::LogManifest;
+use crate::disk::ReadFile;
+use crate::open::file_error;
+
+const MAGIC: [u8; 8] = *b"TAUTCMT1";
+const HEAD_BYTES: u64 = 16;
+const COMMIT_BYTES: u64 = 16;
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes the head of a file.
+pub(super) fn write_head(to: &mut dyn Write, database: u64) -> io::Result<()> {
+    to.write_all(&MAGIC)?;
+    to.write_all(&database.to_le_bytes())
+}
+
+/// Writes a commit.
+pub(super) fn write_commit(to: &mut dyn Write, sequence: u64, payload: &[u8]) -> io::Result<()> {
+    to.write_all(&sequence.to_le_bytes())?;
+    to.write_all(&(payload.len() as u64).to_le_bytes())?;
+    to.write_all(payload)
+}
+
+/// Visits the commits of a backup, in order, while `visit` returns true. An error of `visit` is the place in the payload,
+/// and what was expected there.
+pub(super) fn read_commits(
+    directory: &BackupDirectory,
+    number: u64,
+    log: &LogManifest,
+    database: u64,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<bool, (u64, String)>,
+) -> Result<(), BackupError> {
+    let disk = &*directory.disk;
+    let name = part_name(number, Part::Log);
+    let damaged = |expected: String| BackupError::Damaged { path: disk.path(&name), table: None, expected };
+    let failed = |operation| {
+        let name = name.clone();
+        move |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => BackupError::Damaged {
+                path: disk.path(&name),
+                table: None,
+                expected: "a file, which is missing".to_owned(),
+            },
+            _ => file_error(disk, operation, &name, source).into(),
+        }
+    };
+    let file = disk.open(&name).map_err(failed("open"))?;
+    let bytes = file.length().map_err(failed("read"))?;
+    if bytes != log.file.bytes {
+        return Err(damaged(format!("{} bytes, found {bytes}", log.file.bytes)));
+    }
+    let found = sum_of(&*file, bytes).map_err(failed("read"))?;
+    if found != log.file.xxh3 {
+        return Err(damaged(format!("content with checksum {:016x}, found {found:016x}", log.file.xxh3)));
+    }
+    let mut head = [0; HEAD_BYTES as usize];
+    if bytes < HEAD_BYTES {
+        return Err(damaged("a head".to_owned()));
+    }
+    file.read_at(0, &mut head).map_err(failed("read"))?;
+    if head != *[MAGIC, database.to_le_bytes()].as_flattened() {
+        return Err(damaged("the log of the database of the manifest".to_owned()));
+    }
+    let mut at = HEAD_BYTES;
+    while at < bytes {
+        let mut head = [0; COMMIT_BYTES as usize];
+        if bytes - at < COMMIT_BYTES {
+            return Err(damaged(format!("a commit at byte {at}")));
+        }
+        file.read_at(at, &mut head).map_err(failed("read"))?;
+        let (sequence, length) = (number_at(&head, 0), number_at(&head, 8));
+        at += COMMIT_BYTES;
+        if length > bytes - at {
+            return Err(damaged(format!("{length} bytes of a commit from byte {at} on")));
+        }
+        let mut payload = vec![0; usize::try_from(length).map_err(|_| damaged("a shorter commit".to_owned()))?];
+        file.read_at(at, &mut payload).map_err(failed("read"))?;
+        let goes_on = visit(sequence, &payload);
+        if !goes_on.map_err(|(inside, expected)| damaged(format!("{expected} at byte {}", at + inside)))? {
+            return Ok(());
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+/// XXH3 of a file.
+pub(super) fn sum_of(file: &dyn ReadFile, bytes: u64) -> io::Result<u64> {
+    use std::hash::Hasher;
+    let (mut hasher, mut buffer, mut at) = (XxHash3_64::new(), vec![0; BUFFER_BYTES], 0);
+    while at < bytes {
+        let count = (bytes - at).min(BUFFER_BYTES as u64) as usize;
+        file.read_at(at, &mut buffer[..count])?;
+        hasher.write(&buffer[..count]);
+        at += count as u64;
+    }
+    Ok(hasher.finish())
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}

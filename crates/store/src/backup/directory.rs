@@ -1,0 +1,402 @@
+//! A backup directory: the names in it, and what an interrupted backup left there.
+//!
+//! ```text
+//!   lock                                     id of the process that last used it, which locks it and the directory
+//!   backups/00000003.manifest                backup 3, complete: written last
+//!   backups/00000003.catalog                 its catalog
+//!   backups/00000003.delta                   its rows that are in no block, and deleted rows
+//!   backups/00000003.log                     the commits since the backup before
+//!   blocks/000000000000002a-<xxh3>.block     block 42, shared by all backups that need it
+//!   *.new                                    a file that is being written
+//! ```
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use twox_hash::XxHash3_64;
+
+use super::error::BackupError;
+use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest};
+use crate::BlockId;
+use crate::disk::{Disk, Lock, read_whole};
+use crate::error::FileError;
+use crate::open::{file_error, list};
+use crate::store::write_file_on;
+
+const ROOT: &str = "";
+const LOCK: &str = "lock";
+const BACKUPS: &str = "backups";
+const BLOCKS: &str = "blocks";
+const NEW_SUFFIX: &str = ".new";
+const BLOCK_SUFFIX: &str = ".block";
+
+/// A file that belongs to one backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Manifest,
+    Catalog,
+    Delta,
+    Log,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Manifest, Self::Catalog, Self::Delta, Self::Log];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Manifest => ".manifest",
+            Self::Catalog => ".catalog",
+            Self::Delta => ".delta",
+            Self::Log => ".log",
+        }
+    }
+}
+
+/// The name of a file of a backup.
+pub(super) fn part_name(number: u64, part: Part) -> String {
+    format!("{BACKUPS}/{number:08}{}", part.suffix())
+}
+
+/// The backup and part of a file directly in `backups`, if [`part_name`] gives that name.
+fn part_of(name: &str) -> Option<(u64, Part)> {
+    let part = Part::ALL.into_iter().find(|part| name.ends_with(part.suffix()))?;
+    let number = name.strip_suffix(part.suffix())?.parse().ok()?;
+    (part_name(number, part) == format!("{BACKUPS}/{name}")).then_some((number, part))
+}
+
+/// The name of a block.
+pub(super) fn block_name(block: BlockKey) -> String {
+    format!("{BLOCKS}/{}-{:016x}{BLOCK_SUFFIX}", block.id, block.header)
+}
+
+/// The block of a file directly in `blocks`, if [`block_name`] gives that name.
+fn block_of(name: &str) -> Option<BlockKey> {
+    let (id, header) = name.strip_suffix(BLOCK_SUFFIX)?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let block = BlockKey { id: BlockId(number(id)?), header: number(header)? };
+    (block_name(block) == format!("{BLOCKS}/{name}")).then_some(block)
+}
+
+/// A backup directory that this process has locked.
+#[derive(Debug)]
+pub(super) struct BackupDirectory {
+    pub disk: Arc<dyn Disk>,
+    /// The complete backups, by number.
+    pub manifests: BTreeMap<u64, Manifest>,
+    /// Manifests that are damaged, each with what was expected.
+    pub damaged: BTreeMap<u64, String>,
+    /// The greatest number of a backup of which there is any file.
+    last_number: u64,
+    /// `None` for a directory that cannot be written, which can only be read.
+    lock: Option<Box<dyn Lock>>,
+}
+
+impl BackupDirectory {
+    /// Opens a directory to back up to. It is created if there is nothing yet, and what an interrupted backup left is
+    /// removed.
+    pub fn create(disk: Arc<dyn Disk>) -> Result<Self, BackupError> {
+        let failed = |operation, name| move |source| (operation, name, source);
+        let result =
+            if check_root(&*disk)? { Ok(()) } else { disk.create_directory(ROOT).map_err(failed("create", ROOT)) };
+        result.map_err(|(operation, name, source)| file_error(&*disk, operation, name, source))?;
+        let lock = lock(&*disk)?;
+        check_root(&*disk)?;
+        for name in [BACKUPS, BLOCKS] {
+            disk.create_directory(name).map_err(|source| file_error(&*disk, "create", name, source))?;
+        }
+        disk.sync_directory(ROOT).map_err(|source| file_error(&*disk, "sync", ROOT, source))?;
+        let directory = Self::read(disk, Some(lock))?;
+        directory.tidy()?;
+        Ok(directory)
+    }
+
+    /// Opens a directory to list or restore its backups.
+    pub fn open(disk: Arc<dyn Disk>) -> Result<Self, BackupError> {
+        if !check_root(&*disk)? {
+            return Err(BackupError::Missing { path: disk.path(ROOT) });
+        }
+        let lock = match lock(&*disk) {
+            Err(BackupError::File(error)) if is_not_writable(&error.source) => None,
+            result => Some(result?),
+        };
+        let directory = Self::read(disk, lock)?;
+        if directory.lock.is_some() && directory.last_number > 0 {
+            // What a killed process completed may not be durable, and what was seen stays.
+            directory.sync(BACKUPS)?;
+        }
+        Ok(directory)
+    }
+
+    fn read(disk: Arc<dyn Disk>, lock: Option<Box<dyn Lock>>) -> Result<Self, BackupError> {
+        let (manifests, damaged) = (BTreeMap::new(), BTreeMap::new());
+        let mut directory = Self { disk, manifests, damaged, last_number: 0, lock };
+        directory.read_again()?;
+        Ok(directory)
+    }
+
+    /// Reads which backups there are.
+    pub fn read_again(&mut self) -> Result<(), BackupError> {
+        let disk = &*self.disk;
+        let (mut manifests, mut damaged) = (BTreeMap::new(), BTreeMap::new());
+        for entry in list(disk, BACKUPS)? {
+            let Some((number, part)) = part_of(entry.name.strip_suffix(NEW_SUFFIX).unwrap_or(&entry.name)) else {
+                continue;
+            };
+            self.last_number = self.last_number.max(number);
+            if part != Part::Manifest || entry.name.ends_with(NEW_SUFFIX) {
+                continue;
+            }
+            let name = part_name(number, part);
+            let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
+            match Manifest::parse(number, &bytes) {
+                Ok(manifest) => drop(manifests.insert(number, manifest)),
+                Err(expected) => drop(damaged.insert(number, expected)),
+            }
+        }
+        (self.manifests, self.damaged) = (manifests, damaged);
+        Ok(())
+    }
+
+    /// Where it is, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.disk.path(ROOT)
+    }
+
+    /// The number of the next backup.
+    pub fn next_number(&self) -> u64 {
+        self.last_number + 1
+    }
+
+    /// The complete backups with their times.
+    pub fn times(&self) -> Vec<(u64, i64)> {
+        self.manifests.values().map(|manifest| (manifest.number, manifest.time)).collect()
+    }
+
+    /// The damage of a manifest.
+    pub fn damage_of(&self, number: u64) -> Option<BackupError> {
+        let expected = self.damaged.get(&number)?.clone();
+        Some(BackupError::Damaged { path: self.disk.path(&part_name(number, Part::Manifest)), table: None, expected })
+    }
+
+    /// The blocks that complete backups have.
+    pub fn blocks(&self) -> HashMap<BlockKey, BlockSum> {
+        let blocks = self.manifests.values().flat_map(Manifest::blocks);
+        blocks.map(|(_, block)| (block.key(), *block)).collect()
+    }
+
+    /// Returns whether a block is there with the length and the header that its backup has noted. The header has the
+    /// checksums of the rest, which a restore compares.
+    pub fn has_block(&self, block: &BlockSum, header_bytes: u64) -> bool {
+        let read = || -> io::Result<bool> {
+            let file = self.disk.open(&block_name(block.key()))?;
+            let length = usize::try_from(header_bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+            if file.length()? != block.bytes() {
+                return Ok(false);
+            }
+            let mut header = vec![0; length];
+            file.read_at(0, &mut header)?;
+            Ok(XxHash3_64::oneshot(&header) == block.key().header)
+        };
+        read().unwrap_or(false)
+    }
+
+    /// Writes a file of a backup whose manifest is not there yet.
+    pub fn write_part<T>(
+        &self,
+        number: u64,
+        part: Part,
+        content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
+    ) -> Result<(T, FileSum), FileError> {
+        write_summed(&*self.disk, &part_name(number, part), content)
+    }
+
+    /// Writes a block, which counts once its directory is synced.
+    pub fn write_block<T>(
+        &self,
+        block: BlockKey,
+        content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
+    ) -> Result<(T, FileSum), FileError> {
+        let name = block_name(block);
+        let new = format!("{name}{NEW_SUFFIX}");
+        let written = write_summed(&*self.disk, &new, content).and_then(|written| {
+            self.disk.rename(&new, &name).map_err(|source| file_error(&*self.disk, "rename", &new, source))?;
+            Ok(written)
+        });
+        if written.is_err() {
+            // Left behind, it would only take room.
+            let _ = self.disk.remove(&new);
+        }
+        written
+    }
+
+    /// Makes the names of all files so far durable, and then adds the manifest: from then on the backup is complete.
+    pub fn complete(&mut self, manifest: Manifest) -> Result<(), BackupError> {
+        self.sync(BLOCKS)?;
+        self.sync(BACKUPS)?;
+        self.write_manifest(&manifest)?;
+        self.last_number = self.last_number.max(manifest.number);
+        self.manifests.insert(manifest.number, manifest);
+        Ok(())
+    }
+
+    fn write_manifest(&self, manifest: &Manifest) -> Result<(), BackupError> {
+        let (name, bytes) = (part_name(manifest.number, Part::Manifest), manifest.to_bytes()?);
+        let new = format!("{name}{NEW_SUFFIX}");
+        write_file_on(&*self.disk, &new, |to| to.write_all(&bytes))?;
+        self.disk.rename(&new, &name).map_err(|source| file_error(&*self.disk, "rename", &new, source))?;
+        self.sync(BACKUPS)
+    }
+
+    /// Removes all backups but the last ones. Logs that continue a backup that is gone go as well.
+    pub fn keep_last(&mut self, count: usize) -> Result<Vec<u64>, BackupError> {
+        let excess = self.manifests.len().saturating_sub(count);
+        let removed: Vec<u64> = self.manifests.keys().copied().take(excess).collect();
+        let is_kept = |number: &u64| self.manifests.keys().skip(excess).any(|kept| kept == number);
+        let kept = self.manifests.values().skip(excess);
+        let without_log: Vec<Manifest> = kept
+            .filter(|manifest| manifest.log.as_ref().is_some_and(|log| !is_kept(&log.base)))
+            .map(|manifest| Manifest { log: None, ..manifest.clone() })
+            .collect();
+        if removed.is_empty() && without_log.is_empty() {
+            return Ok(removed);
+        }
+        if let Some(number) = self.damaged.keys().next() {
+            return Err(BackupError::NotRemoved { path: self.disk.path(&part_name(*number, Part::Manifest)) });
+        }
+        for number in &removed {
+            let name = part_name(*number, Part::Manifest);
+            self.disk.remove(&name).map_err(|source| file_error(&*self.disk, "remove", &name, source))?;
+            self.manifests.remove(number);
+        }
+        self.sync(BACKUPS)?;
+        for manifest in without_log {
+            self.write_manifest(&manifest)?;
+            self.manifests.insert(manifest.number, manifest);
+        }
+        self.tidy()?;
+        Ok(removed)
+    }
+
+    /// The backup with the commits after another one, if these were archived. There may be backups without a log between them.
+    pub fn continuation(&self, number: u64) -> Option<(&Manifest, &LogManifest)> {
+        let mut logs = self.manifests.values().filter_map(|manifest| Some((manifest, manifest.log.as_ref()?)));
+        logs.find(|(_, log)| log.base == number)
+    }
+
+    /// Whether commits were archived from a backup up to a time.
+    pub fn reaches(&self, manifest: &Manifest, time: i64) -> bool {
+        let mut before = manifest;
+        while before.time < time {
+            let Some((next, _)) = self.continuation(before.number) else { return false };
+            // A base is older than what continues it; anything else is damage.
+            if next.number <= before.number {
+                return false;
+            }
+            before = next;
+        }
+        true
+    }
+
+    /// Removes files that no backup needs, unless a damaged manifest may need them.
+    pub fn tidy(&self) -> Result<(), BackupError> {
+        if !self.damaged.is_empty() {
+            return Ok(());
+        }
+        let needed = |number, part| match (self.manifests.get(&number), part) {
+            (None, _) => false,
+            (Some(manifest), Part::Delta) => manifest.delta.is_some(),
+            (Some(manifest), Part::Log) => manifest.log.is_some(),
+            (Some(_), Part::Manifest | Part::Catalog) => true,
+        };
+        let blocks: HashSet<BlockKey> = self.blocks().into_keys().collect();
+        let is_part_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
+            Some(name) => part_of(name).is_some(),
+            None => part_of(name).is_some_and(|(number, part)| !needed(number, part)),
+        };
+        let is_block_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
+            Some(name) => block_of(name).is_some(),
+            None => block_of(name).is_some_and(|block| !blocks.contains(&block)),
+        };
+        let parts = list(&*self.disk, BACKUPS)?.into_iter().filter(|entry| is_part_left(&entry.name));
+        let mut left: Vec<String> = parts.map(|entry| format!("{BACKUPS}/{}", entry.name)).collect();
+        let of_blocks = list(&*self.disk, BLOCKS)?.into_iter().filter(|entry| is_block_left(&entry.name));
+        left.extend(of_blocks.map(|entry| format!("{BLOCKS}/{}", entry.name)));
+        if !left.is_empty() {
+            // A process that was killed may have removed a manifest. Until that is durable, it may come back, and needs
+            // its files then.
+            self.sync(BACKUPS)?;
+        }
+        left.iter().try_for_each(|name| Ok(self.remove(name)?))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), FileError> {
+        self.disk.remove(name).map_err(|source| file_error(&*self.disk, "remove", name, source))
+    }
+
+    fn sync(&self, name: &str) -> Result<(), BackupError> {
+        Ok(self.disk.sync_directory(name).map_err(|source| file_error(&*self.disk, "sync", name, source))?)
+    }
+}
+
+/// Returns whether the directory exists.
+fn check_root(disk: &dyn Disk) -> Result<bool, BackupError> {
+    let path = disk.path(ROOT);
+    let entries = match disk.list(ROOT) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(BackupError::NotADirectory { path });
+        }
+        Err(source) => return Err(file_error(disk, "list", ROOT, source).into()),
+    };
+    match entries.into_iter().find(|entry| ![LOCK, BACKUPS, BLOCKS].contains(&entry.name.as_str())) {
+        Some(entry) => Err(BackupError::Foreign { path, found: entry.name }),
+        None => Ok(true),
+    }
+}
+
+fn lock(disk: &dyn Disk) -> Result<Box<dyn Lock>, BackupError> {
+    let lock = disk.lock(LOCK).map_err(|source| file_error(disk, "lock", LOCK, source))?;
+    lock.ok_or_else(|| BackupError::InUse { path: disk.path(ROOT), holder: disk.lock_holder(LOCK) })
+}
+
+fn is_not_writable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// A file that is being written, with the length and checksum so far.
+pub(super) struct Summed<'a> {
+    to: &'a mut dyn Write,
+    bytes: u64,
+    hasher: XxHash3_64,
+}
+
+impl Write for Summed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        use std::hash::Hasher;
+        self.to.write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        self.hasher.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Creates a file with what `content` writes, syncs it, and returns its length and checksum.
+pub(super) fn write_summed<T>(
+    disk: &dyn Disk,
+    name: &str,
+    content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
+) -> Result<(T, FileSum), FileError> {
+    use std::hash::Hasher;
+    write_file_on(disk, name, |to| {
+        let mut summed = Summed { to, bytes: 0, hasher: XxHash3_64::new() };
+        let value = content(&mut summed)?;
+        Ok((value, FileSum { bytes: summed.bytes, xxh3: summed.hasher.finish() }))
+    })
+}

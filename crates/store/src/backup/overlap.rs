@@ -1,0 +1,32 @@
+//! Refuses directories that lie within each other.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::BackupError;
+
+/// Refuses a backup directory that is the database directory, or lies in it, or holds it.
+pub(super) fn refuse_overlap(backups: &Path, database: &Path) -> Result<(), BackupError> {
+    let (inner, outer) = (real_path(backups), real_path(database));
+    if inner.starts_with(&outer) || outer.starts_with(&inner) {
+        return Err(BackupError::Overlaps { path: backups.to_owned(), database: database.to_owned() });
+    }
+    Ok(())
+}
+
+/// The path without links, as far as it exists.
+fn real_path(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut rest = Vec::new();
+    let mut existing = absolute.as_path();
+    loop {
+        match existing.canonicalize() {
+            Ok(found) => return rest.iter().rev().fold(found, |path: PathBuf, name| path.join(name)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => return absolute,
+        }
+        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else { return absolute };
+        rest.push(name);
+        existing = parent;
+    }
+}

@@ -1,0 +1,368 @@
+//! Restoring: a backup is opened in memory, commits are made again on it, and the outcome is written as a new database.
+//!
+//! ```text
+//!   blocks/*.block     copied, each compared with the checksum in its manifest, synced
+//!   log/1.log          empty
+//!   catalog            renamed into place        <- from here on there is a database
+//! ```
+//!
+//! The new database has a number of its own: its commits do not continue those of the one that was backed up.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::commits::read_commits;
+use super::directory::{Part, block_name, part_name, write_summed};
+use super::error::BackupError;
+use super::manifest::{BlockKey, BlockSum, FileSum, Manifest};
+use super::overlap::refuse_overlap;
+use super::{BackupProgress, Backups, RestoreOptions, RestoreReport, format_time};
+use crate::catalog::check::check;
+use crate::catalog::format::{self, Unreadable};
+use crate::checkpoint::write_catalog;
+use crate::directory::{BLOCKS, CATALOG, Directory, LOCK, LOG, ROOT, block_name as stored_block_name};
+use crate::disk::{Disk, FileDisk, read_whole};
+use crate::error::{FileError, OpenError};
+use crate::log::Log;
+use crate::open::{FIRST_LOG, apply, build, check_root, create_blocks, file_error, list};
+use crate::{BlockFile, Cache, Catalog, CatalogEdit};
+use taut_block::checksum;
+
+const COPY_BYTES: u64 = 4 << 20;
+
+type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
+
+impl Backups {
+    /// Restores a database to a directory, which must not exist or be empty.
+    ///
+    /// `progress` is called again and again, and cancels the restore by breaking.
+    ///
+    /// # Errors
+    /// If the directory is not empty, the backup or the point in time is not there, or a file of the backup is damaged. What
+    /// was written to the directory is then removed.
+    pub fn restore(
+        &self,
+        to: impl AsRef<Path>,
+        options: RestoreOptions,
+        progress: Progress<'_>,
+    ) -> Result<RestoreReport, BackupError> {
+        refuse_overlap(&self.path(), to.as_ref())?;
+        self.restore_to(Arc::new(FileDisk::new(to)), options, progress)
+    }
+
+    /// As [`Backups::restore`], to a disk that has nothing to do with the one of the backups.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn restore_to(
+        &self,
+        disk: Arc<dyn Disk>,
+        options: RestoreOptions,
+        progress: Progress<'_>,
+    ) -> Result<RestoreReport, BackupError> {
+        let base = self.base(options)?;
+        refuse_existing(&*disk)?;
+        disk.create_directory(ROOT).map_err(|source| file_error(&*disk, "create", ROOT, source))?;
+        let lock = disk.lock(LOCK).map_err(|source| file_error(&*disk, "lock", LOCK, source))?;
+        let lock = lock.ok_or_else(|| BackupError::Exists { path: disk.path(ROOT) })?;
+        refuse_existing(&*disk)?;
+        let directory = Arc::new(Directory::new(Arc::clone(&disk), lock, Cache::new(0)));
+        let restored = self.write(&directory, base, options, progress);
+        if restored.is_err() {
+            remove_leftovers(&*disk);
+        }
+        restored
+    }
+
+    /// The backup that is restored, or from which commits are made again.
+    fn base(&self, options: RestoreOptions) -> Result<&Manifest, BackupError> {
+        let manifests = &self.directory.manifests;
+        if let Some(number) = options.backup {
+            let manifest = manifests.get(&number);
+            let manifest = manifest.ok_or_else(|| {
+                self.directory.damage_of(number).unwrap_or_else(|| BackupError::NoSuchBackup {
+                    path: self.path(),
+                    number,
+                    found: manifests.keys().copied().collect(),
+                })
+            })?;
+            return match options.time {
+                Some(time) if time < manifest.time => {
+                    let reason = format!("backup {number} is of {}", format_time(manifest.time));
+                    Err(self.not_covered(time, reason))
+                }
+                _ => Ok(manifest),
+            };
+        }
+        match (options.time, manifests.values().next_back()) {
+            // A damaged manifest may be of a later backup. Nobody expects another state than the last.
+            (None, last) => match self.directory.damaged.keys().next_back() {
+                Some(number) if last.is_none_or(|last| last.number < *number) => {
+                    Err(self.directory.damage_of(*number).unwrap_or(BackupError::NoBackups { path: self.path() }))
+                }
+                _ => last.ok_or_else(|| BackupError::NoBackups { path: self.path() }),
+            },
+            (Some(_), None) => Err(BackupError::NoBackups { path: self.path() }),
+            (Some(time), Some(_)) => {
+                let earlier = || manifests.values().rev().filter(|manifest| manifest.time <= time);
+                let base = earlier().find(|manifest| self.directory.reaches(manifest, time));
+                base.or_else(|| earlier().next())
+                    .ok_or_else(|| self.not_covered(time, "the first backup was taken later".to_owned()))
+            }
+        }
+    }
+
+    fn not_covered(&self, time: i64, reason: String) -> BackupError {
+        BackupError::NotCovered { time, reason, backups: self.directory.times() }
+    }
+
+    /// Writes the database.
+    fn write(
+        &self,
+        directory: &Arc<Directory>,
+        base: &Manifest,
+        options: RestoreOptions,
+        progress: Progress<'_>,
+    ) -> Result<RestoreReport, BackupError> {
+        let mut state = self.open_backup(directory, base)?;
+        if let Some(time) = options.time {
+            self.replay(&mut state, base, time, progress)?;
+        }
+        let State { edit, commits, time } = state;
+        let catalog = Catalog { database: RandomState::new().hash_one("database"), ..edit.into_catalog() };
+        create_blocks(directory)?;
+        let bytes = self.copy_blocks(directory, &catalog, progress)?;
+        let failed = |name: &'static str| move |source| directory.error("sync", name, source);
+        directory.disk.sync_directory(BLOCKS).map_err(failed(BLOCKS))?;
+        directory.disk.sync_directory(ROOT).map_err(failed(ROOT))?;
+        Log::create(Arc::clone(&directory.disk), catalog.database, FIRST_LOG, catalog.version)?;
+        write_catalog(directory, &catalog, FIRST_LOG)?;
+        Ok(RestoreReport { backup: base.number, commit: catalog.version, time, replayed_commits: commits, bytes })
+    }
+
+    /// Opens a backup in memory, as a catalog of the new database.
+    fn open_backup(&self, directory: &Arc<Directory>, manifest: &Manifest) -> Result<State, BackupError> {
+        let name = part_name(manifest.number, Part::Catalog);
+        let bytes = self.read_part(&name, manifest.catalog)?;
+        let damaged = |name: &str, at: u64, expected: &str| BackupError::Damaged {
+            path: self.directory.disk.path(name),
+            table: None,
+            expected: format!("{expected} at byte {at}"),
+        };
+        let file = format::parse(&bytes).map_err(|error| match error {
+            Unreadable::Version { found } => {
+                let path = self.directory.disk.path(&name);
+                OpenError::Version { path, found, readable: &format::READABLE }.into()
+            }
+            Unreadable::Corrupt { at, expected } => damaged(&name, at, &expected),
+        })?;
+        check(&file).map_err(|expected| damaged(&name, 0, &expected))?;
+        directory.reserve((file.next_block, file.next_table));
+        let catalog = build(file, directory);
+        let mut edit = CatalogEdit::new(&catalog, directory);
+        if let Some(sum) = manifest.delta {
+            let name = part_name(manifest.number, Part::Delta);
+            let bytes = self.read_part(&name, sum)?;
+            apply(&mut edit, &bytes).map_err(|(at, expected)| damaged(&name, at, &expected))?;
+        }
+        Ok(State { edit, commits: 0, time: manifest.time })
+    }
+
+    /// Reads a file of a backup, and compares it with its manifest.
+    fn read_part(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
+        let disk = &*self.directory.disk;
+        let damaged = |expected| BackupError::Damaged { path: disk.path(name), table: None, expected };
+        let bytes = read_whole(disk, name).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => damaged("a file, which is missing".to_owned()),
+            _ => file_error(disk, "read", name, source).into(),
+        })?;
+        if bytes.len() as u64 != expected.bytes {
+            return Err(damaged(format!("{} bytes, found {}", expected.bytes, bytes.len())));
+        }
+        match checksum(&bytes) {
+            found if found == expected.xxh3 => Ok(bytes),
+            found => Err(damaged(format!("content with checksum {:016x}, found {found:016x}", expected.xxh3))),
+        }
+    }
+
+    /// Makes the commits after a backup again, up to a time.
+    fn replay(
+        &self,
+        state: &mut State,
+        base: &Manifest,
+        until: i64,
+        progress: Progress<'_>,
+    ) -> Result<(), BackupError> {
+        let mut before = base;
+        while before.time < until {
+            let next = self.directory.manifests.values().find(|next| next.number > before.number);
+            let continuation =
+                self.directory.continuation(before.number).filter(|(next, _)| next.number > before.number);
+            let Some((next, log)) = continuation else {
+                // One between them may hold the commits.
+                let end = next.map_or(u64::MAX, |next| next.number);
+                let mut damaged = self.directory.damaged.range(before.number..end);
+                if let Some(damage) = damaged.next().and_then(|(number, _)| self.directory.damage_of(*number)) {
+                    return Err(damage);
+                }
+                let (number, time) = (before.number, format_time(before.time));
+                let reason = match next {
+                    Some(next) => format!(
+                        "the commits between backup {number} ({time}) and backup {} ({}) were not archived",
+                        next.number,
+                        format_time(next.time)
+                    ),
+                    None => format!("commits after backup {number} ({time}), the last one, are in no backup"),
+                };
+                return Err(self.not_covered(until, reason));
+            };
+            let (mut is_past, mut is_cancelled) = (false, false);
+            read_commits(&self.directory, next.number, log, next.database, |sequence, payload| {
+                if let ControlFlow::Break(()) = progress(BackupProgress { done_bytes: 0, total_bytes: 0 }) {
+                    is_cancelled = true;
+                    return Ok(false);
+                }
+                let time = crate::catalog::record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?.time;
+                if time.is_some_and(|time| time > until) {
+                    is_past = true;
+                    return Ok(false);
+                }
+                let expected = state.edit.catalog().version + 1;
+                if sequence != expected {
+                    return Err((0, format!("commit {expected}, found {sequence}")));
+                }
+                apply(&mut state.edit, payload)?;
+                state.edit.set_version(sequence);
+                state.commits += 1;
+                state.time = time.unwrap_or(state.time);
+                Ok(true)
+            })?;
+            if is_cancelled {
+                return Err(BackupError::Cancelled);
+            }
+            if !is_past && state.edit.catalog().version != next.commit {
+                let path = self.directory.disk.path(&part_name(next.number, Part::Log));
+                let expected = format!("the commits up to {}", next.commit);
+                return Err(BackupError::Damaged { path, table: None, expected });
+            }
+            if is_past || next.time > until {
+                break;
+            }
+            before = next;
+        }
+        Ok(())
+    }
+
+    /// Copies the blocks of a catalog, and compares each with the manifest that names it. Returns their bytes.
+    fn copy_blocks(
+        &self,
+        directory: &Directory,
+        catalog: &Catalog,
+        progress: Progress<'_>,
+    ) -> Result<u64, BackupError> {
+        let sums: HashMap<BlockKey, BlockSum> = self.directory.blocks();
+        let total_bytes = catalog.blocks().map(|block| block.entry().file_bytes).sum();
+        let mut now = BackupProgress { done_bytes: 0, total_bytes };
+        let mut done = HashSet::new();
+        for table in catalog.tables() {
+            for block in table.blocks.iter().filter(|block| done.insert(block.id())) {
+                self.copy_block(directory, (&table.name, block), &sums, (&mut now, progress))?;
+            }
+        }
+        Ok(total_bytes)
+    }
+
+    fn copy_block(
+        &self,
+        directory: &Directory,
+        (table, block): (&str, &BlockFile),
+        sums: &HashMap<BlockKey, BlockSum>,
+        (now, progress): (&mut BackupProgress, Progress<'_>),
+    ) -> Result<(), BackupError> {
+        let key = BlockKey::of(block.entry());
+        let (disk, name) = (&*self.directory.disk, block_name(key));
+        let damaged =
+            |expected: String| BackupError::Damaged { path: disk.path(&name), table: Some(table.to_owned()), expected };
+        let failed = |operation: &'static str, source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => damaged("a file, which is missing".to_owned()),
+            _ => file_error(disk, operation, &name, source).into(),
+        };
+        let sum = sums.get(&key).ok_or_else(|| damaged("a block that a manifest names".to_owned()))?;
+        let file = disk.open(&name).map_err(|source| failed("open", source))?;
+        let found = file.length().map_err(|source| failed("read", source))?;
+        if found != sum.bytes() || found != block.entry().file_bytes {
+            return Err(damaged(format!("{} bytes, found {found}", sum.bytes())));
+        }
+        // The error of what is read, where it is not that of what is written.
+        let mut failure = None;
+        let written = write_summed(&*directory.disk, &stored_block_name(block.id()), |to| {
+            let (mut at, mut buffer) = (0, vec![0; found.min(COPY_BYTES) as usize]);
+            while at < found {
+                let count = (found - at).min(COPY_BYTES) as usize;
+                file.read_at(at, &mut buffer[..count]).map_err(|source| {
+                    failure = Some(failed("read", source));
+                    io::Error::other("the block cannot be read")
+                })?;
+                to.write_all(&buffer[..count])?;
+                at += count as u64;
+                now.done_bytes += count as u64;
+                if let ControlFlow::Break(()) = progress(*now) {
+                    failure = Some(BackupError::Cancelled);
+                    return Err(io::Error::other("cancelled"));
+                }
+            }
+            Ok(())
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let ((), copied) = written?;
+        match copied.xxh3 == sum.xxh3() {
+            true => Ok(()),
+            false => Err(damaged(format!("content with checksum {:016x}, found {:016x}", sum.xxh3(), copied.xxh3))),
+        }
+    }
+}
+
+/// A database that is being restored.
+struct State {
+    edit: CatalogEdit,
+    /// Commits that were made again.
+    commits: u64,
+    /// The time of the last.
+    time: i64,
+}
+
+/// Refuses a directory with anything in it that an interrupted creation of a database does not leave.
+fn refuse_existing(disk: &dyn Disk) -> Result<(), BackupError> {
+    let exists = || BackupError::Exists { path: disk.path(ROOT) };
+    match check_root(disk, true) {
+        Ok(false) => Ok(()),
+        Ok(true) => match list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG) {
+            true => Err(exists()),
+            false => Ok(()),
+        },
+        Err(OpenError::Foreign { .. } | OpenError::NotADirectory { .. }) => Err(exists()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes what was written of a database that is not restored. What fails here stays, and is no database.
+fn remove_leftovers(disk: &dyn Disk) {
+    let remove = |name: &str| -> Result<(), FileError> {
+        disk.remove(name).map_err(|source| file_error(disk, "remove", name, source))
+    };
+    for directory in [ROOT, BLOCKS, LOG] {
+        for entry in list(disk, directory).unwrap_or_default() {
+            let is_lock = directory == ROOT && entry.name == LOCK;
+            if !entry.is_directory && !is_lock {
+                let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
+                let _ = remove(&name);
+            }
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! Taking a backup: the state of one commit is fixed, and its files are copied while commits and checkpoints go on.
+//!
+//! ```text
+//!   fix       all commits so far are synced; the catalog is that of the last one, and pins its blocks
+//!   copy      blocks that no backup has, the catalog, rows that are in no block
+//!   archive   commits since the backup before, and the blocks that they added, if the log was retained
+//!   complete  the manifest is renamed into place          <- from here on the backup counts
+//!   release   the database retains what comes after it
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::commits::{write_commit, write_head};
+use super::directory::{BackupDirectory, Part, part_name};
+use super::error::BackupError;
+use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest, TableManifest};
+use super::overlap::refuse_overlap;
+use super::{BackupLog, BackupOptions, BackupProgress, BackupReport};
+use crate::catalog::format::{self, DeltaFile};
+use crate::catalog::record;
+use crate::checkpoint::changes_of;
+use crate::disk::{Disk, FileDisk};
+use crate::error::{CommitError, OpenError, ReadError};
+use crate::open::{FIRST_LOG, file_error};
+use crate::retention::{Retention, RetentionFile};
+use crate::{BlockEntry, BlockFile, BlockId, Catalog, Store, TableId, log};
+use taut_block::checksum;
+
+const COPY_BYTES: u64 = 4 << 20;
+
+type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
+
+impl Store {
+    /// Backs up the database to a directory, which is created if there is nothing at its path. Blocks that an earlier
+    /// backup there has are not copied again. Readers, commits and checkpoints go on meanwhile.
+    ///
+    /// `progress` is called again and again, and cancels the backup by breaking. It must not use the store.
+    ///
+    /// # Errors
+    /// If the directory holds something else, overlaps the database or cannot be written, or if the database is damaged.
+    /// The backups that there were stay whole.
+    pub fn backup(
+        &self,
+        to: impl AsRef<Path>,
+        options: BackupOptions,
+        progress: Progress<'_>,
+    ) -> Result<BackupReport, BackupError> {
+        let database = self.path();
+        // One in memory has no directory.
+        if database.exists() {
+            refuse_overlap(to.as_ref(), &database)?;
+        }
+        self.backup_to(Arc::new(FileDisk::new(to)), options, progress)
+    }
+
+    /// As [`Store::backup`], to a disk that has nothing to do with the one of the database.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn backup_to(
+        &self,
+        disk: Arc<dyn Disk>,
+        options: BackupOptions,
+        progress: Progress<'_>,
+    ) -> Result<BackupReport, BackupError> {
+        if options.keep == Some(0) {
+            return Err(BackupError::KeepsNone);
+        }
+        let _only_one = self.inner.backups.lock();
+        let mut directory = BackupDirectory::create(disk)?;
+        let database = self.snapshot().database();
+        if directory.manifests.values().any(|manifest| manifest.database != database) {
+            return Err(BackupError::OtherDatabase { path: directory.path() });
+        }
+        let retained = self.retained_files();
+        let fixed = self.fix(options.log)?;
+        let taken = Backup { store: self, directory: &mut directory, fixed: &fixed, written: 0 }.take(progress);
+        let (mut report, continues) = match taken {
+            Ok(taken) => taken,
+            Err(error) => {
+                // What was retained before still is; a backup that is not complete needs nothing more.
+                if retained.is_none() && fixed.token.is_some() {
+                    let _ = self.retain(None);
+                }
+                // Leftovers take room, which may be what is missing. The next backup removes them otherwise.
+                let _ = directory.read_again().and_then(|()| directory.tidy());
+                return Err(error);
+            }
+        };
+        match fixed.token {
+            Some(token) => self.release(&fixed, token)?,
+            // The log was retained for these backups, which go on without.
+            None if continues => self.retain(None)?,
+            None => {}
+        }
+        if let Some(keep) = options.keep {
+            report.removed = directory.keep_last(keep)?;
+        }
+        Ok(report)
+    }
+
+    /// Ends the retention of log files and replaced blocks for a next backup, which can then not be restored to points in
+    /// time before it.
+    ///
+    /// # Errors
+    /// If the note of it cannot be removed.
+    pub fn stop_log_retention(&self) -> Result<(), BackupError> {
+        if self.inner.is_read_only() {
+            return Err(BackupError::ReadOnly);
+        }
+        let _only_one = self.inner.backups.lock();
+        self.retain(None)
+    }
+
+    /// Returns whether log files and replaced blocks are retained for the next backup.
+    pub fn retains_log(&self) -> bool {
+        self.inner.commits.lock().retention.is_some()
+    }
+
+    fn retained_files(&self) -> Option<RetentionFile> {
+        self.inner.commits.lock().retention.as_ref().map(|retention| retention.file.clone())
+    }
+
+    /// Fixes the state that a backup holds.
+    fn fix(&self, with_log: bool) -> Result<Fixed, BackupError> {
+        let inner = &*self.inner;
+        if inner.is_read_only() {
+            if with_log {
+                return Err(BackupError::ReadOnly);
+            }
+            // Later commits, which others may have made already, have a later time.
+            let mut commits = inner.commits.lock();
+            let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
+            // A refresh replaces both under the lock.
+            let catalog = Arc::clone(&commits.newest);
+            let next_numbers = inner.directory.next_numbers();
+            return Ok(Fixed { catalog, next_numbers, time, token: None, log: 0, retained: None });
+        }
+        // A checkpoint that is under way would remove log files that are to stay from now on.
+        let _no_checkpoint = inner.checkpoints.lock();
+        let mut commits = inner.commits.lock();
+        inner.settle(&mut commits).map_err(CommitError::Log)?;
+        let log = inner.log(&mut commits)?;
+        // A backup must not hold commits that the database may lose.
+        log.close().map_err(CommitError::Log)?;
+        inner.publish_all(&mut commits);
+        let (catalog, time) = (Arc::clone(&commits.newest), commits.next_time());
+        let token = with_log.then(|| RandomState::new().hash_one("backup"));
+        let retained = commits.retention.clone();
+        let log = log.number();
+        if let Some(token) = token {
+            let retention = match &mut commits.retention {
+                Some(retention) => {
+                    retention.file.tokens.push(token);
+                    retention
+                }
+                none => {
+                    let file = RetentionFile { from: log, version: catalog.version, tokens: vec![token] };
+                    none.insert(Retention { file, archived: Arc::new(block_ids(&catalog)), blocks: Vec::new() })
+                }
+            };
+            let written = retention.clone();
+            let next_numbers = inner.directory.next_numbers();
+            drop(commits);
+            if let Err(error) = written.write(&inner.directory) {
+                self.undo_retention(retained);
+                return Err(error.into());
+            }
+            return Ok(Fixed { catalog, next_numbers, time, token: Some(token), log, retained });
+        }
+        Ok(Fixed { catalog, next_numbers: inner.directory.next_numbers(), time, token, log, retained })
+    }
+
+    /// Retains what was retained before a backup that did not begin.
+    fn undo_retention(&self, before: Option<Retention>) {
+        let mut commits = self.inner.commits.lock();
+        let now = commits.retention.take();
+        match before {
+            // Blocks that were replaced meanwhile stay, too.
+            Some(before) => {
+                commits.retention = now.map(|now| Retention { file: before.file, ..now });
+            }
+            None => {
+                drop(commits);
+                // It may have been written all the same.
+                let _ = Retention::remove(&self.inner.directory);
+                now.into_iter().flat_map(|now| now.blocks).for_each(|(version, block)| block.remove_from(version));
+            }
+        }
+    }
+
+    /// Retains what comes after a backup that is complete.
+    fn release(&self, fixed: &Fixed, token: u64) -> Result<(), BackupError> {
+        let file = RetentionFile { from: fixed.log, version: fixed.catalog.version, tokens: vec![token] };
+        self.retain(Some((file, Arc::new(block_ids(&fixed.catalog)))))
+    }
+
+    /// Retains log files and blocks from a backup on, or none. The file is written before others may go.
+    fn retain(&self, from: Option<(RetentionFile, Arc<HashSet<BlockId>>)>) -> Result<(), BackupError> {
+        let directory = &self.inner.directory;
+        match &from {
+            Some((file, archived)) => {
+                let next = Retention { file: file.clone(), archived: Arc::clone(archived), blocks: Vec::new() };
+                next.write(directory)?;
+            }
+            None => Retention::remove(directory)?,
+        }
+        let mut commits = self.inner.commits.lock();
+        let Some(before) = commits.retention.take() else { return Ok(()) };
+        let stays = |version: u64, block: &BlockFile| {
+            from.as_ref().is_some_and(|(file, archived)| version > file.version && !archived.contains(&block.id()))
+        };
+        let (stay, go): (Vec<_>, Vec<_>) =
+            before.blocks.into_iter().partition(|(version, block)| stays(*version, block));
+        commits.retention = from.map(|(file, archived)| Retention { file, archived, blocks: stay });
+        drop(commits);
+        // Files go with them, while others commit.
+        go.iter().for_each(|(version, block)| block.remove_from(*version));
+        Ok(())
+    }
+}
+
+fn block_ids(catalog: &Catalog) -> HashSet<BlockId> {
+    catalog.blocks().map(|block| block.id()).collect()
+}
+
+/// The state that a backup holds. The catalog keeps the files of its blocks.
+#[derive(Debug)]
+struct Fixed {
+    catalog: Arc<Catalog>,
+    next_numbers: (u64, u64),
+    time: i64,
+    /// Drawn for this backup, if the log is retained from it on.
+    token: Option<u64>,
+    /// The log file with the first commit after it.
+    log: u64,
+    /// What was retained until then.
+    retained: Option<Retention>,
+}
+
+/// A backup that is being taken.
+struct Backup<'a> {
+    store: &'a Store,
+    directory: &'a mut BackupDirectory,
+    fixed: &'a Fixed,
+    written: u64,
+}
+
+impl Backup<'_> {
+    /// Takes the backup; also returns whether it continues the one for which the log was retained.
+    fn take(mut self, progress: Progress<'_>) -> Result<(BackupReport, bool), BackupError> {
+        let (number, catalog) = (self.directory.next_number(), Arc::clone(&self.fixed.catalog));
+        let continued = self.continued();
+        let mut sums = self.directory.blocks();
+        let mut counts =
+            Counts { total_bytes: catalog.blocks().map(|block| block.entry().file_bytes).sum(), ..Counts::default() };
+        let mut tables = Vec::new();
+        for table in catalog.tables() {
+            let blocks = self.copy_blocks(&table.name, &table.blocks, &mut sums, &mut counts, progress)?;
+            tables.push(TableManifest { id: table.id, name: table.name.clone(), blocks });
+        }
+        let log = match (self.fixed.token, &continued) {
+            (Some(_), Some(base)) => self.archive(number, base, &tables, (&mut sums, &mut counts), progress)?,
+            _ => None,
+        };
+        let (catalog_sum, delta) = self.write_catalog(number)?;
+        let manifest = Manifest {
+            number,
+            database: catalog.database,
+            commit: catalog.version,
+            time: self.fixed.time,
+            written_bytes: self.written,
+            catalog: catalog_sum,
+            delta,
+            tables,
+            token: self.fixed.token,
+            log,
+        };
+        let log = match (self.fixed.token, &manifest.log) {
+            (None, _) => BackupLog::None,
+            (Some(_), None) => BackupLog::Begun,
+            (Some(_), Some(log)) => BackupLog::Continued { base: log.base, commits: log.commits },
+        };
+        let report = BackupReport {
+            number,
+            commit: manifest.commit,
+            time: manifest.time,
+            bytes: manifest.bytes(),
+            written_bytes: self.written,
+            copied_blocks: counts.copied,
+            shared_blocks: counts.shared,
+            log,
+            removed: Vec::new(),
+        };
+        self.directory.complete(manifest)?;
+        Ok((report, continued.is_some()))
+    }
+
+    /// The backup that the retained log continues, if it is in this directory.
+    fn continued(&self) -> Option<Manifest> {
+        let retained = self.fixed.retained.as_ref()?;
+        let is_same = |manifest: &&Manifest| manifest.token.is_some_and(|token| retained.file.tokens.contains(&token));
+        let base = self.directory.manifests.values().rev().find(is_same)?;
+        let commits = retained.file.version..=self.fixed.catalog.version;
+        // What a copy of the database has continued is its history from then on.
+        let is_free = self.directory.continuation(base.number).is_none();
+        (is_free && commits.contains(&base.commit)).then(|| base.clone())
+    }
+
+    /// Copies the blocks that no backup has.
+    fn copy_blocks(
+        &mut self,
+        table: &str,
+        blocks: &[Arc<BlockFile>],
+        sums: &mut HashMap<BlockKey, BlockSum>,
+        counts: &mut Counts,
+        progress: Progress<'_>,
+    ) -> Result<Vec<BlockSum>, BackupError> {
+        let mut copied = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let (entry, key) = (block.entry(), BlockKey::of(block.entry()));
+            let known = sums.get(&key).filter(|sum| self.directory.has_block(sum, entry.header_bytes)).copied();
+            let sum = match known {
+                Some(sum) => {
+                    counts.shared += 1;
+                    counts.done_bytes += sum.bytes();
+                    counts.report(progress)?;
+                    sum
+                }
+                None => {
+                    let file = self.copy_block(table, block, counts, progress)?;
+                    counts.copied += 1;
+                    BlockSum(key.id, file.bytes, key.header, file.xxh3)
+                }
+            };
+            sums.insert(key, sum);
+            copied.push(sum);
+        }
+        Ok(copied)
+    }
+
+    /// Copies a block, and compares all its checksums with what is copied.
+    fn copy_block(
+        &mut self,
+        table: &str,
+        block: &Arc<BlockFile>,
+        counts: &mut Counts,
+        progress: Progress<'_>,
+    ) -> Result<FileSum, BackupError> {
+        let damaged = |source| BackupError::Source { table: table.to_owned(), source };
+        let open = block.open_uncached().map_err(damaged)?;
+        // The error of what is read, where it is not that of what is written.
+        let mut failure = None;
+        let written = self.directory.write_block(BlockKey::of(block.entry()), |to| {
+            let mut fail = |error| {
+                failure = Some(error);
+                io::Error::other("the block cannot be read")
+            };
+            let mut copy = |bytes: Range<u64>, sum: Option<u64>| -> io::Result<()> {
+                use std::hash::Hasher;
+                let mut hasher = twox_hash::XxHash3_64::new();
+                let mut at = bytes.start;
+                while at < bytes.end {
+                    let end = bytes.end.min(at + COPY_BYTES);
+                    let read = open.read_raw(at..end).map_err(|error| fail(damaged(ReadError::File(error))))?;
+                    hasher.write(&read);
+                    to.write_all(&read)?;
+                    counts.done_bytes += end - at;
+                    counts.report(progress).map_err(&mut fail)?;
+                    at = end;
+                }
+                match sum {
+                    Some(expected) if expected != hasher.finish() => {
+                        let (path, found) = (open.path(), hasher.finish());
+                        let length = bytes.end - bytes.start;
+                        let error = match bytes.start {
+                            0 => ReadError::Checksum { path, length, expected, found },
+                            at => ReadError::Section { path, at, length, expected, found },
+                        };
+                        Err(fail(damaged(error)))
+                    }
+                    _ => Ok(()),
+                }
+            };
+            let entry = block.entry();
+            copy(0..entry.header_bytes, Some(entry.header_checksum))?;
+            let mut end = entry.header_bytes;
+            for index in 0..open.block().section_count() {
+                let section = open.block().section(index);
+                copy(end..section.offset, None)?;
+                end = section.offset + section.length;
+                copy(section.offset..end, Some(section.checksum))?;
+            }
+            copy(end..entry.file_bytes, None)
+        });
+        let ((), sum) = match failure {
+            Some(error) => return Err(error),
+            None => written?,
+        };
+        self.written += sum.bytes;
+        Ok(sum)
+    }
+
+    /// Writes the catalog and the rows that are in no block.
+    fn write_catalog(&mut self, number: u64) -> Result<(FileSum, Option<FileSum>), BackupError> {
+        let catalog = &*self.fixed.catalog;
+        let changes = changes_of(catalog)?;
+        let delta = match changes.is_empty() {
+            true => None,
+            false => {
+                let bytes = record::to_bytes(&changes, catalog, None)?;
+                let sum = DeltaFile { bytes: bytes.len() as u64, checksum: checksum(&bytes) };
+                let ((), written) = self.directory.write_part(number, Part::Delta, |to| to.write_all(&bytes))?;
+                Some((sum, written))
+            }
+        };
+        let bytes = format::to_bytes(catalog, self.fixed.next_numbers, FIRST_LOG, delta.map(|(delta, _)| delta));
+        let bytes = bytes?;
+        let ((), catalog) = self.directory.write_part(number, Part::Catalog, |to| to.write_all(&bytes))?;
+        let delta = delta.map(|(_, written)| written);
+        self.written += catalog.bytes + delta.map_or(0, |delta| delta.bytes);
+        Ok((catalog, delta))
+    }
+
+    /// Archives the commits since a backup. `None` if the log does not have them all, or a block that they added is missing or
+    /// damaged, so that the backup begins anew.
+    fn archive(
+        &mut self,
+        number: u64,
+        base: &Manifest,
+        tables: &[TableManifest],
+        (sums, counts): (&mut HashMap<BlockKey, BlockSum>, &mut Counts),
+        progress: Progress<'_>,
+    ) -> Result<Option<LogManifest>, BackupError> {
+        let Some(retained) = &self.fixed.retained else { return Ok(None) };
+        let (disk, catalog) = (&*self.store.inner.directory.disk, &*self.fixed.catalog);
+        let named = base.tables.iter().chain(tables).map(|table| (table.id, table.name.clone()));
+        let mut added = Added { names: named.collect(), blocks: Vec::new(), last: base.commit };
+        let mut failure = None;
+        let from = retained.file.from;
+        // A checkpoint would begin another log file and touch the one that is read here.
+        let no_checkpoint = self.store.inner.checkpoints.lock();
+        let ((), file) = self.directory.write_part(number, Part::Log, |to| {
+            write_head(to, catalog.database)?;
+            if base.commit == catalog.version {
+                return Ok(());
+            }
+            let replayed = log::replay::<Stop>(disk, catalog.database, from, None, &mut |record| {
+                if record.sequence > base.commit {
+                    added.add(record.sequence, record.payload)?;
+                    write_commit(to, record.sequence, record.payload).map_err(Stop::Write)?;
+                    counts.report(progress).map_err(Stop::Cancelled)?;
+                }
+                // What follows may be half written.
+                if record.sequence == catalog.version { Err(Stop::AtEnd) } else { Ok(()) }
+            });
+            match replayed {
+                Err(Stop::Write(error)) => return Err(error),
+                Err(Stop::Cancelled(error)) => failure = Some(error),
+                Ok(_) | Err(Stop::AtEnd | Stop::Gap | Stop::Open(_)) => {}
+            }
+            Ok(())
+        })?;
+        drop(no_checkpoint);
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if added.last != catalog.version {
+            self.directory.remove_part(number, Part::Log)?;
+            return Ok(None);
+        }
+        let present: HashMap<BlockId, &Arc<BlockFile>> = catalog.blocks().map(|block| (block.id(), block)).collect();
+        // Those that were replaced since the state was fixed are not among them, and not needed.
+        let replaced: HashMap<BlockId, &Arc<BlockFile>> =
+            retained.blocks.iter().map(|(_, block)| (block.id(), block)).collect();
+        let mut of_tables = Vec::<(TableManifest, Vec<Arc<BlockFile>>)>::new();
+        for (table, entry) in added.blocks.iter().filter(|(_, entry)| !present.contains_key(&entry.id)) {
+            let Some(block) = replaced.get(&entry.id) else {
+                self.directory.remove_part(number, Part::Log)?;
+                return Ok(None);
+            };
+            if of_tables.last().is_none_or(|(last, _)| last.id != *table) {
+                let name = added.names.get(table).cloned().unwrap_or_default();
+                of_tables.push((TableManifest { id: *table, name, blocks: Vec::new() }, Vec::new()));
+            }
+            of_tables.iter_mut().rev().take(1).for_each(|(_, blocks)| blocks.push(Arc::clone(block)));
+        }
+        counts.total_bytes +=
+            of_tables.iter().flat_map(|(_, blocks)| blocks).map(|block| block.entry().file_bytes).sum::<u64>();
+        let mut tables = Vec::with_capacity(of_tables.len());
+        for (table, blocks) in of_tables {
+            let blocks = match self.copy_blocks(&table.name, &blocks, sums, counts, progress) {
+                // No table has it any more, so that nobody can put that right: the backup must not fail for ever.
+                Err(BackupError::Source { source, .. }) if source.is_damage() => {
+                    self.directory.remove_part(number, Part::Log)?;
+                    return Ok(None);
+                }
+                blocks => blocks?,
+            };
+            tables.push(TableManifest { blocks, ..table });
+        }
+        self.written += file.bytes;
+        Ok(Some(LogManifest { base: base.number, commits: catalog.version - base.commit, file, tables }))
+    }
+}
+
+/// What commits since a backup have added.
+struct Added {
+    /// The tables by number.
+    names: HashMap<TableId, String>,
+    blocks: Vec<(TableId, BlockEntry)>,
+    /// The last commit.
+    last: u64,
+}
+
+impl Added {
+    fn add(&mut self, sequence: u64, payload: &[u8]) -> Result<(), Stop> {
+        if sequence != self.last + 1 {
+            return Err(Stop::Gap);
+        }
+        let parsed = record::parse(payload).map_err(|_| Stop::Gap)?;
+        for change in &parsed.changes {
+            if let Some((table, name)) = change.named_table() {
+                self.names.entry(table).or_insert_with(|| name.to_owned());
+            }
+            self.blocks.extend(change.new_blocks());
+        }
+        self.last = sequence;
+        Ok(())
+    }
+}
+
+/// Why a replay of the log ends.
+enum Stop {
+    AtEnd,
+    /// Commits are missing or cannot be read.
+    Gap,
+    Write(io::Error),
+    Cancelled(BackupError),
+    Open(#[expect(dead_code, reason = "the backup begins anew, whatever it is")] OpenError),
+}
+
+impl From<OpenError> for Stop {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    copied: u64,
+    shared: u64,
+    done_bytes: u64,
+    total_bytes: u64,
+}
+
+impl Counts {
+    fn report(&self, progress: Progress<'_>) -> Result<(), BackupError> {
+        let now = BackupProgress { done_bytes: self.done_bytes, total_bytes: self.total_bytes };
+        match progress(now) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(BackupError::Cancelled),
+        }
+    }
+}
+
+impl BackupDirectory {
+    fn remove_part(&self, number: u64, part: Part) -> Result<(), BackupError> {
+        let name = part_name(number, part);
+        Ok(self.disk.remove(&name).map_err(|source| file_error(&*self.disk, "remove", &name, source))?)
+    }
+}

@@ -1,0 +1,136 @@
+//! The files of live readers on a disk of the operating system.
+//!
+//! A reader holds the exclusive lock (`flock`) of its file. The lock ends with the process however it ends, so whoever
+//! gets the lock knows that the reader is gone, and removes the file before it releases the lock.
+//!
+//! A file is created before it is locked. Someone who probes it in between takes its reader for gone, and may remove it. So
+//! the reader looks afterwards whether the file that it locked still has its name: from then on nobody removes it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::Registration;
+use super::file::is_at;
+
+/// Bytes that are read of a registration: more than any has.
+const CONTENT_MAX: u64 = 1 << 10;
+
+/// The locked file of a reader.
+#[derive(Debug)]
+pub(super) struct FileRegistration {
+    path: PathBuf,
+    file: File,
+    /// The process that created it: a child process that was forked has a copy of this value, and must not remove the file.
+    process: u32,
+}
+
+impl FileRegistration {
+    /// Creates and locks a file; `None` where the name is taken, or somebody took the file for one of a dead reader.
+    pub fn create(path: PathBuf, content: &[u8]) -> io::Result<Option<Self>> {
+        let created = match create_new(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create_parent(&path)?;
+                create_new(&path)
+            }
+            created => created,
+        };
+        let mut file = match created {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let registered = match file.try_lock() {
+            Ok(()) => file.write_all(content).and_then(|()| is_at(&file, &path)),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        };
+        match registered {
+            Ok(true) => Ok(Some(Self { path, file, process: std::process::id() })),
+            other => {
+                let _ = fs::remove_file(&path);
+                other.map(|_| None)
+            }
+        }
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create_new(true).read(true).write(true).open(path)
+}
+
+fn create_parent(path: &Path) -> io::Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    match fs::create_dir(parent) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Registration for FileRegistration {
+    fn set(&self, content: &[u8]) -> io::Result<()> {
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(content)
+    }
+}
+
+impl Drop for FileRegistration {
+    fn drop(&mut self) {
+        if self.process == std::process::id() && is_at(&self.file, &self.path).unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+/// The content of a reader's file; `None` where the reader is gone, and the file with it.
+pub(super) fn registered(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    // Some file systems lock files exclusively only where they are open for writing, which another user's may not be.
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let opened = match opened {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(path),
+        opened => opened,
+    };
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => {
+            // Its name may be that of another file by now.
+            if is_at(&file, path)? {
+                let _ = fs::remove_file(path);
+            }
+            Ok(None)
+        }
+        Err(TryLockError::WouldBlock) => {
+            let mut content = Vec::new();
+            (&file).take(CONTENT_MAX).read_to_end(&mut content)?;
+            Ok(Some(content))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_is_live_until_it_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("readers/1-1");
+        let reader = FileRegistration::create(path.clone(), b"one").unwrap().unwrap();
+        assert!(FileRegistration::create(path.clone(), b"two").unwrap().is_none());
+        assert_eq!(registered(&path).unwrap().unwrap(), b"one");
+        reader.set(b"two").unwrap();
+        assert_eq!(registered(&path).unwrap().unwrap(), b"two");
+        drop(reader);
+        assert!(!path.exists() && registered(&path).unwrap().is_none());
+        // One that nobody holds is of a dead reader.
+        fs::write(&path, "one").unwrap();
+        assert!(registered(&path).unwrap().is_none() && !path.exists());
+    }
+}

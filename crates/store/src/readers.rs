@@ -1,0 +1,224 @@
+//! Readers: processes that have the database open read-only, while another one may write it.
+//!
+//! ```text
+//!   reader   readers/4711-1 created, locked    says: everything is read now
+//!            catalog and log read
+//!            readers/4711-1 overwritten        says: version 42 is read; log files no more
+//!   writer   block replaced in version 43      durable in the log
+//!            readers listed                    each whose lock is taken lives; the others are removed
+//!            block removed                     unless one of the live ones reads a version before 43
+//! ```
+//!
+//! A writer lists the readers after what makes a file needless is in the log or the catalog, and before it removes the
+//! file. A reader that the list misses registered after that, and so reads a state that does not need the file
+//! (docs/adr/0031-readers-register.md).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::{io, process};
+
+use parking_lot::Mutex;
+use taut_block::checksum;
+
+use crate::directory::{READERS, block_name, is_reader_name, reader_name};
+use crate::disk::{Disk, Registration};
+use crate::open::list;
+use crate::{BlockFile, BlockId};
+
+/// The version of a reader that is opening or refreshing, and may read any file. It is before all that remove files.
+const EVERYTHING: u64 = 0;
+
+/// What a reader's file says: the version that is read, and a checksum, for it is overwritten while others read it.
+fn to_bytes(version: u64) -> Vec<u8> {
+    let said = format!("version {version:016x}");
+    let sum = checksum(said.as_bytes());
+    format!("{said} xxh3 {sum:016x}\n").into_bytes()
+}
+
+/// The version in a reader's file. Of what cannot be read, the reader may need everything.
+fn parse(bytes: &[u8]) -> u64 {
+    let hexadecimal = bytes.get("version ".len()..).and_then(|rest| rest.get(..16));
+    let digits = hexadecimal.and_then(|digits| std::str::from_utf8(digits).ok());
+    let version = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    version.filter(|version| to_bytes(*version) == bytes).unwrap_or(EVERYTHING)
+}
+
+/// The oldest version that a live reader needs; `None` without readers. The files of dead readers are removed.
+pub(crate) fn oldest(disk: &dyn Disk) -> Option<u64> {
+    let entries = match list(disk, READERS) {
+        Ok(entries) => entries,
+        Err(_) => return Some(EVERYTHING),
+    };
+    let readers = entries.into_iter().filter(|entry| !entry.is_directory && is_reader_name(&entry.name));
+    let version = |name: String| match disk.registered(&format!("{READERS}/{name}")) {
+        Ok(content) => content.map(|content| parse(&content)),
+        Err(_) => Some(EVERYTHING),
+    };
+    readers.filter_map(|entry| version(entry.name)).min()
+}
+
+/// Whether a reader may be reading the catalog and log, where the oldest version is this.
+pub(crate) fn reads_log(oldest: Option<u64>) -> bool {
+    oldest == Some(EVERYTHING)
+}
+
+/// Whether a reader of that version or a later one needs a block that no version from `removed_in` on names.
+fn needs(oldest: Option<u64>, removed_in: u64) -> bool {
+    oldest.is_some_and(|oldest| oldest < removed_in)
+}
+
+/// Block files that the writer removes once no reader needs them, with the first version that does not name them.
+#[derive(Debug, Default)]
+pub(crate) struct Removals(Mutex<Vec<(BlockId, u64)>>);
+
+impl Removals {
+    /// Removes the file of a block, now or later.
+    pub fn remove(&self, disk: &dyn Disk, block: BlockId, removed_in: u64) {
+        // What was never committed, no reader knows.
+        if removed_in == 0 || !self.defer(oldest(disk), block, removed_in) {
+            let _ = disk.remove(&block_name(block));
+        }
+    }
+
+    /// Puts a removal off if a reader may need the block; returns whether it does.
+    pub fn defer(&self, oldest: Option<u64>, block: BlockId, removed_in: u64) -> bool {
+        let is_needed = needs(oldest, removed_in);
+        if is_needed {
+            self.0.lock().push((block, removed_in));
+        }
+        is_needed
+    }
+
+    /// Removes the files that no reader needs any more, and those of dead readers.
+    pub fn collect(&self, disk: &dyn Disk) {
+        let oldest = oldest(disk);
+        let mut removals = self.0.lock();
+        let removed = removals.extract_if(.., |(_, removed_in)| !needs(oldest, *removed_in));
+        removed.for_each(|(block, _)| drop(disk.remove(&block_name(block))));
+    }
+}
+
+/// What this process tells writers of the database that it reads.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// `None` where no file could be created, and a lock keeps writers away instead.
+    registration: Option<Box<dyn Registration>>,
+    needed: Mutex<Needed>,
+}
+
+#[derive(Debug)]
+struct Needed {
+    /// What the file says.
+    written: u64,
+    /// The version that was read last.
+    current: u64,
+    /// Whether files are being read that `current` may not need.
+    is_reading: bool,
+    /// Blocks that only earlier versions name, with these, while somebody in this process still reads them.
+    earlier: Vec<(u64, Weak<BlockFile>)>,
+}
+
+/// Names that are tried.
+const ATTEMPTS_MAX: usize = 1_000;
+
+/// Tells the readers of one process apart.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Reader {
+    /// Registers a reader that needs everything.
+    ///
+    /// # Errors
+    /// When its file cannot be created.
+    pub fn register(disk: &dyn Disk) -> io::Result<Self> {
+        // Names are taken by processes of the same number elsewhere, or by dead readers.
+        for _ in 0..ATTEMPTS_MAX {
+            let name = reader_name(process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            if let Some(registration) = disk.register(&name, &to_bytes(EVERYTHING))? {
+                return Ok(Self { registration: Some(registration), ..Self::unregistered() });
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// A reader beside which no writer can be.
+    pub fn unregistered() -> Self {
+        let needed = Needed { written: EVERYTHING, current: EVERYTHING, is_reading: true, earlier: Vec::new() };
+        Self { registration: None, needed: Mutex::new(needed) }
+    }
+
+    /// Whether a writer may be live.
+    pub fn is_registered(&self) -> bool {
+        self.registration.is_some()
+    }
+
+    /// Says that everything is needed, until [`Reader::reads`].
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn reads_everything(&self) -> io::Result<()> {
+        let needed = &mut *self.needed.lock();
+        needed.is_reading = true;
+        self.write(needed)
+    }
+
+    /// Says that a version is read from now on, which does not name some blocks that the version before did. `None` is the
+    /// version before.
+    pub fn reads(&self, version: Option<u64>, gone: &[Arc<BlockFile>]) {
+        let needed = &mut *self.needed.lock();
+        let before = needed.current;
+        needed.earlier.extend(gone.iter().map(|block| (before, Arc::downgrade(block))));
+        needed.current = version.unwrap_or(before);
+        needed.is_reading = false;
+        // Until it is written, more is kept than has to be.
+        let _ = self.write(needed);
+    }
+
+    /// Looks what is still needed, after a block that only earlier versions name was released.
+    pub fn release(&self) {
+        let _ = self.write(&mut self.needed.lock());
+    }
+
+    fn write(&self, needed: &mut Needed) -> io::Result<()> {
+        needed.earlier.retain(|(_, block)| block.strong_count() > 0);
+        let earliest = needed.earlier.iter().map(|(version, _)| *version).fold(needed.current, u64::min);
+        let version = if needed.is_reading { EVERYTHING } else { earliest };
+        if version == needed.written {
+            return Ok(());
+        }
+        let Some(registration) = &self.registration else { return Ok(()) };
+        // After a failure nobody knows what the file says, so that the next time it is written again.
+        needed.written = u64::MAX;
+        registration.set(&to_bytes(version))?;
+        needed.written = version;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reader_says_is_read_again_and_anything_else_needs_everything() {
+        for version in [0, 1, 42, u64::MAX] {
+            let bytes = to_bytes(version);
+            assert_eq!((parse(&bytes), bytes.len()), (version, to_bytes(0).len()));
+            for at in 0..bytes.len() {
+                let mut torn = bytes.clone();
+                torn[at] ^= 1;
+                assert_eq!(parse(&torn), EVERYTHING, "{version}, byte {at}");
+                assert_eq!(parse(&bytes[..at]), EVERYTHING, "{version}, {at} bytes");
+            }
+        }
+        // Parts of two.
+        let (one, other) = (to_bytes(0x1234), to_bytes(0x9876));
+        assert_eq!(parse(&[&one[..22], &other[22..]].concat()), EVERYTHING);
+    }
+
+    #[test]
+    fn a_reader_needs_what_is_removed_after_its_version() {
+        assert!(!needs(None, 7));
+        assert!(needs(Some(EVERYTHING), 1) && needs(Some(6), 7));
+        assert!(!needs(Some(7), 7) && !needs(Some(8), 7));
+    }
+}

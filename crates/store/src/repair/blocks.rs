@@ -1,0 +1,162 @@
+//! The blocks of a table: copied where they are whole, and else written with the rows that can still be read.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use taut_block::{BlockBuilder, BlockError, BlockImage, ScanReport};
+use taut_types::{ColumnIndex, ColumnStatistics, Predicate};
+
+use super::{RepairError, RepairedTable, TableLoss};
+use crate::delta::UnitId;
+use crate::directory::{Directory, block_name};
+use crate::error::{CommitError, FileError, ReadError};
+use crate::store::{entry_of, write_file};
+use crate::verify::check_block_file;
+use crate::{BlockEntry, BlockFile, OpenBlock, Table};
+
+/// Brings the blocks of a table to a new directory. Returns the table with these blocks, and what is lost.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(super) fn salvage_blocks(
+    damaged: &Arc<Directory>,
+    table: &Table,
+    new: &Arc<Directory>,
+) -> Result<(Table, RepairedTable), RepairError> {
+    let mut report =
+        RepairedTable { name: table.name.clone(), rows: 0, copied_blocks: 0, rewritten_blocks: 0, losses: vec![] };
+    let (mut places, mut entries, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, file) in table.blocks.iter().enumerate() {
+        let error = match check_block_file(file) {
+            Ok(()) => {
+                copy(damaged, file.entry(), new)?;
+                report.copied_blocks += 1;
+                places.push(place);
+                entries.push(file.entry().clone());
+                continue;
+            }
+            Err(error) => error,
+        };
+        let path = damaged.disk.path(&block_name(file.id()));
+        let salvaged = Salvaged::read(table, file);
+        let (lost, count) = salvaged.lost(table, file);
+        report.losses.push(match lost.is_empty() {
+            true => TableLoss::Rewritten { path, error },
+            false => TableLoss::Rows { path, rows: lost, count, error },
+        });
+        if let Some((image, design)) = salvaged.image {
+            let entry = entry_of(file.id(), &image, &design);
+            write_file(new, &block_name(file.id()), |mut to| image.write_to(&mut to))?;
+            report.rewritten_blocks += 1;
+            places.push(place);
+            entries.push(entry);
+            rewritten.push(file.id());
+        }
+    }
+    let is_changed = places.len() < table.blocks.len() || !rewritten.is_empty();
+    let mut salvaged = table.part(&places, usize::MAX);
+    // Deleted rows are not written anew.
+    rewritten.into_iter().filter_map(UnitId::of).for_each(|unit| salvaged.delta.forget_block(unit));
+    let blocks = entries.into_iter().map(|entry| Arc::new(BlockFile::new(Arc::clone(new), entry)));
+    salvaged.blocks = Arc::new(blocks.collect());
+    if is_changed || salvaged.statistics.iter().any(|column| column.rows != salvaged.block_rows()) {
+        salvaged.statistics = Arc::new(statistics_of(&salvaged)?);
+    }
+    report.rows = salvaged.rows();
+    Ok((salvaged, report))
+}
+
+/// Copies a whole block byte for byte.
+fn copy(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), FileError> {
+    const CHUNK_BYTES: u64 = 1 << 20;
+    let name = block_name(entry.id);
+    let read = |source| damaged.error("read", &name, source);
+    let file = damaged.disk.open(&name).map_err(read)?;
+    write_file(new, &name, |to| {
+        let mut at = 0;
+        while at < entry.file_bytes {
+            let mut bytes = vec![0; CHUNK_BYTES.min(entry.file_bytes - at) as usize];
+            file.read_at(at, &mut bytes).map_err(|source| io::Error::other(read(source)))?;
+            to.write_all(&bytes)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    })
+}
+
+/// What can be read of a damaged block.
+struct Salvaged {
+    /// A block of the rows that are left and not deleted, and its design, if there are any.
+    image: Option<(BlockImage, Arc<taut_types::TableDesign>)>,
+    /// Rows of the segments that were read.
+    read: Vec<Range<u64>>,
+}
+
+impl Salvaged {
+    fn read(table: &Table, file: &Arc<BlockFile>) -> Self {
+        Self::try_read(table, file).unwrap_or(Self { image: None, read: Vec::new() })
+    }
+
+    /// Reads segment by segment; `None` if nothing of the block can be read.
+    fn try_read(table: &Table, file: &Arc<BlockFile>) -> Option<Self> {
+        let open = file.open_damaged().ok()?;
+        let block = open.block();
+        if !block.fits(&table.schema) {
+            return None;
+        }
+        let (schema, design) = match block.description(&open) {
+            Ok((schema, design)) => (Arc::new(schema), Arc::new(design)),
+            Err(_) => (Arc::clone(&table.schema), Arc::clone(&table.design)),
+        };
+        let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::clone(&design));
+        let mut read = Vec::new();
+        for segment in 0..block.segments() {
+            let Ok(columns) = read_segment(table, &open, segment) else { continue };
+            let Ok(batch) = RecordBatch::try_new(schema.arrow(), columns) else { continue };
+            builder.push(&batch).ok()?;
+            let start = block.segment_start(segment);
+            read.push(start..start + block.segment_rows(segment) as u64);
+        }
+        let image = if builder.rows() == 0 { None } else { Some((builder.finish().ok()?, design)) };
+        Some(Self { image, read })
+    }
+
+    /// The rows of the block that were not read, and how many of them were not deleted.
+    fn lost(&self, table: &Table, file: &BlockFile) -> (Vec<Range<u64>>, u64) {
+        let (mut lost, mut at): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+        for read in self.read.iter().cloned().chain(std::iter::once(file.entry().rows..file.entry().rows)) {
+            if at < read.start {
+                lost.push(at..read.start);
+            }
+            at = read.end;
+        }
+        let rows_before = file.entry().rows - table.delta.deleted_of_block(file.id()).map_or(0, |rows| rows.count());
+        let rows_after = self.image.as_ref().map_or(0, |(image, _)| image.rows);
+        (lost, rows_before.saturating_sub(rows_after))
+    }
+}
+
+/// The columns of the rows of a segment that are not deleted.
+fn read_segment(table: &Table, open: &OpenBlock, segment: usize) -> Result<Vec<arrow_array::ArrayRef>, BlockError> {
+    let mut report = ScanReport::default();
+    let mut reader = table.open_segment(open, segment);
+    let selection = reader.filter(&Predicate::default(), &mut report)?;
+    let columns: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
+    reader.project(&selection, 0..selection.len(), &columns, &mut report)
+}
+
+/// What the blocks of a table tell of its columns.
+fn statistics_of(table: &Table) -> Result<Vec<ColumnStatistics>, CommitError> {
+    let mut all = vec![ColumnStatistics::empty(); table.schema.len()];
+    for file in table.blocks.iter() {
+        let unreadable = |error: ReadError| CommitError::Unreadable { source: Box::new(error) };
+        let open = file.open(&Arc::default()).map_err(unreadable)?;
+        for (column, statistics) in all.iter_mut().enumerate() {
+            let of_block = open.block().statistics(&open, ColumnIndex::from(column));
+            statistics.merge(&of_block.map_err(|error| unreadable(open.locate(error)))?);
+        }
+    }
+    Ok(all)
+}

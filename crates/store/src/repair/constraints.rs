@@ -1,0 +1,128 @@
+//! Keys that the rows that are left violate, since plans rely on them: a join that a foreign key makes needless is left out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use taut_block::ScanReport;
+use taut_types::{ColumnIndex, Predicate};
+
+use super::{RepairedTable, TableLoss};
+use crate::catalog::Constraints;
+use crate::error::ReadError;
+use crate::keys::key_hashes;
+use crate::{ForeignKey, KeySearch, ReadCounters, Table, TableId, UniqueKey};
+
+const NOT_UNIQUE: &str = "rows that were deleted may be back, and have the same key";
+const NOT_REFERENCED: &str = "rows that it references are lost";
+
+/// Drops the constraints that do not hold any more. Keys are looked at only where deleted rows may be back, and foreign
+/// keys also where rows are lost.
+pub(super) fn drop_violated(tables: &mut [Table], reports: &mut [RepairedTable], deletions_are_lost: bool) {
+    let mut dropped: Vec<(usize, String)> = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let keys = table.constraints.keys.iter().filter(|_| deletions_are_lost);
+        for key in keys.filter(|key| !is_unique(table, key)) {
+            reports[at].losses.push(TableLoss::Constraint { name: key.name.clone(), reason: NOT_UNIQUE });
+            dropped.push((at, key.name.clone()));
+        }
+    }
+    for (at, name) in std::mem::take(&mut dropped) {
+        Arc::make_mut(&mut tables[at].constraints).keys.retain(|key| key.name != name);
+    }
+    for (at, table) in tables.iter().enumerate() {
+        for key in &table.constraints.foreign_keys {
+            let parent = tables.iter().position(|parent| parent.id == key.table);
+            let has_lost = parent.is_none_or(|parent| loses_rows(&reports[parent]));
+            let holds = (!has_lost && !deletions_are_lost)
+                || parent.is_some_and(|parent| {
+                    let parent = &tables[parent];
+                    key.references(&table.schema, &parent.schema, &parent.constraints)
+                        && is_referenced(table, key, parent)
+                });
+            if !holds {
+                dropped.push((at, key.name.clone()));
+            }
+        }
+    }
+    for (at, name) in &dropped {
+        reports[*at].losses.push(TableLoss::Constraint { name: name.clone(), reason: NOT_REFERENCED });
+        Arc::make_mut(&mut tables[*at].constraints).foreign_keys.retain(|key| key.name != *name);
+    }
+    if !dropped.is_empty() {
+        set_referenced_by(tables);
+    }
+}
+
+fn loses_rows(report: &RepairedTable) -> bool {
+    report.losses.iter().any(|loss| matches!(loss, TableLoss::Rows { .. }))
+}
+
+/// Tells each table which others reference it.
+fn set_referenced_by(tables: &mut [Table]) {
+    let references: Vec<(TableId, TableId)> = tables
+        .iter()
+        .flat_map(|child| child.constraints.foreign_keys.iter().map(|key| (key.table, child.id)))
+        .collect();
+    for table in tables {
+        let children = references.iter().filter(|(parent, _)| *parent == table.id).map(|(_, child)| *child);
+        let constraints: &mut Constraints = Arc::make_mut(&mut table.constraints);
+        constraints.referenced_by = children.collect::<BTreeSet<_>>();
+    }
+}
+
+/// Whether no two rows share a key. What cannot be read is not known to hold.
+fn is_unique(table: &Table, key: &UniqueKey) -> bool {
+    let columns: Vec<usize> = key.columns.iter().map(|column| column.index()).collect();
+    for_each_batch(table, &key.columns, |keys| {
+        let found = KeySearch::new(table, &columns).find(keys)?;
+        // A row finds itself. Equal keys of one batch find each other.
+        Ok(found.windows(2).all(|pair| pair[0].0 != pair[1].0))
+    })
+}
+
+/// Whether each row without nulls in a foreign key has a row that it references.
+fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
+    let referenced: Vec<usize> = key.referenced.iter().map(|column| column.index()).collect();
+    for_each_batch(table, &key.columns, |keys| {
+        let found: BTreeSet<u32> =
+            KeySearch::new(parent, &referenced).find(keys)?.into_iter().map(|(place, _)| place).collect();
+        let mut wanted = (0..).zip(key_hashes(keys)).filter(|(_, hash)| hash.is_some());
+        Ok(wanted.all(|(place, _)| found.contains(&place)))
+    })
+}
+
+/// Calls `holds` with some columns of all rows until it does not hold.
+fn for_each_batch(
+    table: &Table,
+    columns: &[ColumnIndex],
+    mut holds: impl FnMut(&[ArrayRef]) -> Result<bool, ReadError>,
+) -> bool {
+    let mut of_blocks = || -> Result<bool, ReadError> {
+        for file in table.blocks.iter() {
+            let open = file.open(&ReadCounters::new())?;
+            for segment in 0..open.block().segments() {
+                let mut report = ScanReport::default();
+                let mut reader = table.open_segment(&open, segment);
+                let selection = reader.filter(&Predicate::default(), &mut report);
+                let selection = selection.map_err(|error| open.locate(error))?;
+                let arrays = reader.project(&selection, 0..selection.len(), columns, &mut report);
+                if !holds(&arrays.map_err(|error| open.locate(error))?)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    };
+    if !of_blocks().unwrap_or(false) {
+        return false;
+    }
+    let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+    table.delta.pages().iter().all(|page| {
+        let deleted = table.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
+        // A page has at most 65,536 rows.
+        let live = (0..page.rows() as u32).filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row)));
+        let rows: Vec<u32> = live.collect();
+        page.rows_at(&places, &rows).is_ok_and(|keys| holds(&keys).unwrap_or(false))
+    })
+}

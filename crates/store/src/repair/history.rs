@@ -1,0 +1,218 @@
+//! The last state of a damaged database that can be read: from its catalog, delta and log, without a look into blocks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::{DatabaseLoss, RepairError};
+use crate::catalog::change::Change;
+use crate::catalog::format::CatalogFile;
+use crate::catalog::record;
+use crate::directory::{BLOCKS, CATALOG, Directory, ROOT, block_of};
+use crate::disk::read_whole;
+use crate::error::OpenError;
+use crate::log::{self, Cut, Record};
+use crate::open::{CutLog, build, file_error, list, read_catalog, read_delta};
+use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, TableId};
+
+/// What could be read.
+pub(super) struct History {
+    pub catalog: Catalog,
+    pub losses: Vec<DatabaseLoss>,
+    pub cut: Option<CutLog>,
+    /// Whether the tables are not all as one commit left them.
+    pub is_mixed: bool,
+}
+
+/// Reads the newest state. Its blocks belong to `damaged`; of those for which there is no file, blocks that replaced them
+/// after a damage of the log are taken.
+pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
+    let mut losses = Vec::new();
+    let file = find_catalog(damaged, &mut losses)?;
+    damaged.reserve((file.next_block, file.next_table));
+    let (first, delta, version) = (file.log, file.delta, file.version);
+    let catalog = build(file, damaged);
+    let Some(first) = first else { return Ok(History { catalog, losses, cut: None, is_mixed: false }) };
+
+    let (disk, database) = (&*damaged.disk, catalog.database);
+    let mut replay = Replay::new(&catalog, damaged)?;
+    if let Some(delta) = delta
+        && let Err(error) = read_delta(disk, first, delta).and_then(|bytes| replay.apply_delta(&bytes, first))
+    {
+        replay.is_lenient = true;
+        losses.push(DatabaseLoss::Delta { error });
+    }
+    let end = log::replay(disk, database, first, Some(version), &mut |record| replay.apply_record(&record));
+    let mut cut = None;
+    match end {
+        Ok(end) => cut = end.cut.map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes }),
+        Err(error) => {
+            let salvaged = replay.edit.catalog().version;
+            let behind = log::records_behind(disk, database, first, salvaged);
+            let commits = behind.last_sequence.map(|last| last - salvaged);
+            behind.records.iter().for_each(|payload| replay.follow_moves(payload));
+            // What the missing file held is nowhere else.
+            let commits = commits.filter(|_| !matches!(error, OpenError::MissingLog { .. }));
+            losses.push(DatabaseLoss::Log { error, version: salvaged, commits });
+        }
+    }
+    let is_mixed = replay.is_mixed;
+    let lost_changes = replay.finish();
+    losses.extend((lost_changes > 0).then_some(DatabaseLoss::Changes { count: lost_changes }));
+    Ok(History { catalog: replay.edit.into_catalog(), losses, cut, is_mixed })
+}
+
+/// The catalog, or the newest other one that can be read: one that was not renamed yet, or that somebody has put aside.
+fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<CatalogFile<'static>, RepairError> {
+    let disk = &*damaged.disk;
+    let read = |name: &str| {
+        let bytes = read_whole(disk, name).map_err(|source| file_error(disk, "read", name, source))?;
+        read_catalog(disk, &bytes)
+    };
+    let error = match read(CATALOG) {
+        Ok(file) => return Ok(file),
+        Err(error) => error,
+    };
+    let entries = list(disk, ROOT).map_err(OpenError::from)?;
+    let others = entries.iter().filter(|entry| !entry.is_directory && entry.name.starts_with(CATALOG));
+    let readable = others.filter_map(|entry| Some((entry.name.as_str(), read(&entry.name).ok()?)));
+    match readable.max_by_key(|(_, file)| file.version) {
+        Some((name, file)) => {
+            losses.push(DatabaseLoss::Catalog { error, used: disk.path(name), version: file.version });
+            Ok(file)
+        }
+        None => Err(RepairError::NoCatalog { error }),
+    }
+}
+
+/// Commits that are made again.
+struct Replay {
+    edit: CatalogEdit,
+    /// The blocks that have a file, whatever is in it.
+    present: HashSet<BlockId>,
+    /// Whether changes that cannot be made are passed over.
+    is_lenient: bool,
+    is_mixed: bool,
+    /// Inserted rows that have lost their place.
+    displaced: Vec<(TableId, RecordBatch)>,
+    lost_changes: u64,
+}
+
+impl Replay {
+    fn new(catalog: &Catalog, damaged: &Arc<Directory>) -> Result<Self, OpenError> {
+        let entries = list(&*damaged.disk, BLOCKS)?;
+        Ok(Self {
+            edit: CatalogEdit::new(catalog, damaged),
+            present: entries.iter().filter_map(|entry| block_of(&entry.name)).collect(),
+            is_lenient: false,
+            is_mixed: false,
+            displaced: Vec::new(),
+            lost_changes: 0,
+        })
+    }
+
+    fn apply_delta(&mut self, bytes: &[u8], number: u64) -> Result<(), OpenError> {
+        let mut edit = self.edit.clone();
+        let path = edit.directory().disk.path(&crate::directory::delta_name(number));
+        crate::open::apply(&mut edit, bytes).map_err(|(at, expected)| OpenError::Corrupt { path, at, expected })?;
+        self.edit = edit;
+        Ok(())
+    }
+
+    /// Makes the changes of a record, all or none unless it may pass over some.
+    fn apply_record(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
+        let corrupt = |at: u64, expected: String| OpenError::Corrupt {
+            path: record.path.to_owned(),
+            at: record.payload_at() + at,
+            expected,
+        };
+        if !self.is_lenient {
+            let mut edit = self.edit.clone();
+            crate::open::apply(&mut edit, record.payload).map_err(|(at, expected)| corrupt(at, expected))?;
+            self.edit = edit;
+        } else {
+            let parsed = record::parse(record.payload).map_err(|(at, expected)| corrupt(at as u64, expected))?;
+            for change in parsed.changes {
+                let next_numbers = change.next_numbers();
+                match change.into_change(self.edit.catalog(), self.edit.directory()) {
+                    Ok(change) => self.apply_leniently(change),
+                    Err(_) => self.lost_changes += 1,
+                }
+                self.edit.directory().reserve(next_numbers);
+            }
+        }
+        self.edit.set_version(record.sequence);
+        Ok(())
+    }
+
+    /// Makes a change that may be of rows that are lost.
+    fn apply_leniently(&mut self, change: Change) {
+        if let Change::Truncate { table } | Change::DropTable { table } = &change {
+            self.displaced.retain(|(displaced, _)| displaced != table);
+        }
+        if self.edit.redo(&change).is_ok() {
+            return;
+        }
+        match change {
+            Change::InsertRows { table, rows, .. } => self.displaced.push((table, rows)),
+            Change::ReplaceRows { table, old, new, .. } => self.replace(table, &old, new),
+            _ => self.lost_changes += 1,
+        }
+    }
+
+    /// Puts blocks in the place of those of some blocks and pages that are there.
+    fn replace(&mut self, table: TableId, old: &OldRows, new: Vec<NewBlock>) {
+        let Some(stored) = self.edit.catalog().table_of(table) else {
+            self.lost_changes += 1;
+            return;
+        };
+        let is_old = |place: &usize| old.blocks.contains(&stored.blocks[*place].id());
+        let left: Vec<usize> = (0..stored.blocks.len()).filter(|place| !is_old(place)).collect();
+        let mut rest = stored.part(&left, usize::MAX);
+        rest.delta.remove_pages(|page| old.pages.iter().any(|(old, _)| *old == page));
+        let mut edit = self.edit.clone();
+        edit.put_table(rest);
+        match edit.redo(&Change::AppendBlocks { table, blocks: new }) {
+            Ok(()) => (self.edit, self.is_mixed) = (edit, true),
+            Err(_) => self.lost_changes += 1,
+        }
+    }
+
+    /// Of a commit behind a damage of the log, makes the moves of rows whose blocks are gone because they were moved.
+    fn follow_moves(&mut self, payload: &[u8]) {
+        let Ok(parsed) = record::parse(payload) else { return };
+        let mut moved: HashSet<BlockId> = HashSet::new();
+        for change in parsed.changes {
+            let next_numbers = change.next_numbers();
+            let change = change.into_change(self.edit.catalog(), self.edit.directory());
+            self.edit.directory().reserve(next_numbers);
+            match change {
+                Ok(Change::ReplaceRows { table, old, new, .. }) => {
+                    let stored = self.edit.catalog().table_of(table);
+                    let is_there = |block: &BlockId| {
+                        stored.is_some_and(|stored| stored.blocks.iter().any(|other| other.id() == *block))
+                    };
+                    if old.blocks.iter().any(|block| is_there(block) && !self.present.contains(block)) {
+                        moved.extend(new.iter().map(|block| block.entry().id));
+                        self.replace(table, &old, new);
+                    }
+                }
+                // Rows that were deleted while they were moved.
+                Ok(change @ Change::DeleteRows { unit, .. }) if moved.contains(&BlockId(unit.0.into())) => {
+                    let _ = self.edit.redo(&change);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Inserts the displaced rows; returns how many changes were not made.
+    fn finish(&mut self) -> u64 {
+        for (table, rows) in std::mem::take(&mut self.displaced) {
+            let inserted = self.edit.insert_rows(table, rows);
+            self.lost_changes += u64::from(inserted.is_err());
+        }
+        self.lost_changes
+    }
+}

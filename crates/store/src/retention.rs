@@ -1,0 +1,128 @@
+//! Log files and replaced blocks that stay until the next backup archives them.
+//!
+//! A backup with the log needs every commit since the backup before it, and every block that these commits added, also
+//! those that are replaced by now. So from the first such backup on
+//!
+//! ```text
+//!   log/retained      names the log file from which on log files stay, whatever checkpoints are taken
+//!   blocks/*.block    of a replaced or dropped block stay, unless the backup before has them
+//! ```
+//!
+//! The file is written before the set of files of a backup is fixed, and replaced when the backup is complete.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backup::document;
+use crate::catalog::record;
+use crate::directory::{Directory, LOG, RETAINED, RETAINED_NEW, block_of};
+use crate::disk::read_whole;
+use crate::error::{FileError, OpenError};
+use crate::open::list;
+use crate::store::write_file;
+use crate::{BlockEntry, BlockFile, BlockId, Catalog, log};
+
+const MAGIC: &str = "taut-retained";
+const VERSION: u64 = 1;
+
+/// What stays for the next backup.
+#[derive(Clone, Debug)]
+pub(crate) struct Retention {
+    pub file: RetentionFile,
+    /// Blocks that the last backup has, so that their files need not stay.
+    pub archived: Arc<HashSet<BlockId>>,
+    /// Blocks that no catalog names any more, each with the commit that removed it.
+    pub blocks: Vec<(u64, Arc<BlockFile>)>,
+}
+
+/// The content of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetentionFile {
+    /// The first log file that stays. It holds the first commit after `version`, or is older.
+    pub from: u64,
+    /// The commit whose state the last backup holds.
+    pub version: u64,
+    /// The token of the last backup, and of one that was begun since. A manifest with another token is of a backup that
+    /// these log files do not continue, for example one of a copy of this database.
+    pub tokens: Vec<u64>,
+}
+
+impl Retention {
+    /// Whether the file of a block that a commit removes has to stay.
+    pub fn needs(&self, block: BlockId) -> bool {
+        !self.archived.contains(&block)
+    }
+
+    /// Writes the file, durably.
+    pub fn write(&self, directory: &Directory) -> Result<(), FileError> {
+        let bytes = document::to_bytes((MAGIC, VERSION), &self.file);
+        let bytes = bytes.map_err(|source| directory.error("encode", RETAINED, source.into()))?;
+        write_file(directory, RETAINED_NEW, |to| to.write_all(&bytes))?;
+        let disk = &directory.disk;
+        disk.rename(RETAINED_NEW, RETAINED).map_err(|source| directory.error("rename", RETAINED_NEW, source))?;
+        disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
+    }
+
+    /// Removes the file, durably.
+    pub fn remove(directory: &Directory) -> Result<(), FileError> {
+        match directory.disk.remove(RETAINED) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            result => result.map_err(|source| directory.error("remove", RETAINED, source))?,
+        }
+        directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
+    }
+
+    /// Reads what has to stay in a database that was opened. `None` if there is no such file, or if log files or blocks
+    /// that it needs are gone, for example because an earlier program removed them: the next backup then begins anew.
+    pub fn read(directory: &Arc<Directory>, catalog: &Catalog) -> Result<Option<Self>, FileError> {
+        let bytes = match read_whole(&*directory.disk, RETAINED) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            result => result.map_err(|source| directory.error("read", RETAINED, source))?,
+        };
+        let Ok(file) = document::parse::<RetentionFile>((MAGIC, VERSION), &bytes) else { return Ok(None) };
+        let Ok(mut added) = added_blocks(directory, catalog.database, &file) else { return Ok(None) };
+        let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
+        let archived = named.iter().filter(|block| !added.contains_key(block)).copied().collect();
+        added.retain(|block, _| !named.contains(block));
+        let entries = list(&*directory.disk, crate::directory::BLOCKS)?;
+        let files = entries.iter().filter(|entry| !entry.is_directory);
+        let present: HashSet<BlockId> = files.filter_map(|entry| block_of(&entry.name)).collect();
+        if added.keys().any(|block| !present.contains(block)) {
+            return Ok(None);
+        }
+        let retained = |entry| (catalog.version, Arc::new(BlockFile::new(Arc::clone(directory), entry)));
+        Ok(Some(Self { file, archived: Arc::new(archived), blocks: added.into_values().map(retained).collect() }))
+    }
+}
+
+/// The blocks that commits have added since the last backup.
+fn added_blocks(
+    directory: &Directory,
+    database: u64,
+    file: &RetentionFile,
+) -> Result<HashMap<BlockId, BlockEntry>, OpenError> {
+    let (mut added, mut added_until) = (HashMap::new(), None);
+    let gap = |path, at, expected| OpenError::Corrupt { path, at, expected: format!("record {expected}") };
+    log::replay::<OpenError>(&*directory.disk, database, file.from, None, &mut |record| {
+        if record.sequence <= file.version {
+            return Ok(());
+        }
+        if record.sequence > file.version + 1 && added_until.is_none() {
+            return Err(gap(record.path.to_owned(), record.at, file.version + 1));
+        }
+        added_until = Some(record.sequence);
+        let parsed = record::parse(record.payload).map_err(|(at, expected)| OpenError::Corrupt {
+            path: record.path.to_owned(),
+            at: record.payload_at() + at as u64,
+            expected,
+        })?;
+        let blocks = parsed.changes.iter().flat_map(|change| change.new_blocks());
+        added.extend(blocks.map(|(_, entry)| (entry.id, entry)));
+        Ok(())
+    })?;
+    Ok(added)
+}

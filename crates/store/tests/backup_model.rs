@@ -1,0 +1,185 @@
+//! Tables of every type, in every layout, come back from backups at every point in time as the dumb model has them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arrow_array::RecordBatch;
+use common::{open, ready};
+use taut_block::{BlockBuilder, ScanReport};
+use taut_store::backup::{BackupLog, BackupOptions, BackupProgress, Backups, RestoreOptions};
+use taut_store::disk::SimulatedDisk;
+use taut_store::{CommitError, ReadCounters, RowId, RowOrder, RowSet, Store, Synchronous, Table, UnitId, verify};
+use taut_testkit::{Model, Random, TestTable};
+use taut_types::{ColumnIndex, Key, Predicate, TableDesign};
+
+type Row = Vec<Option<Key>>;
+
+fn go_on(_: BackupProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// The time now, later than that of every commit so far and earlier than that of the next.
+fn now() -> i64 {
+    let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    let first = read();
+    while read() == first {}
+    first
+}
+
+/// The rows of a table that are not deleted, with their names.
+fn rows_of(table: &Table) -> Vec<(RowId, Row)> {
+    let arrow = table.schema.arrow();
+    let columns: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
+    let keys =
+        |arrays| Model::from_batches(&table.schema, &[RecordBatch::try_new(Arc::clone(&arrow), arrays).unwrap()]).rows;
+    let mut rows = Vec::new();
+    for file in table.blocks.iter() {
+        let open = file.open(&ReadCounters::new()).unwrap();
+        let unit = UnitId::of(file.id()).unwrap();
+        for segment in 0..open.block().segments() {
+            let mut report = ScanReport::default();
+            let mut reader = table.open_segment(&open, segment);
+            let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
+            let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report).unwrap();
+            let names = selection.positions().into_iter().map(|row| RowId::new(unit, segment as u16, row as u16));
+            rows.extend(names.zip(keys(arrays)));
+        }
+    }
+    let places: Vec<usize> = (0..table.schema.len()).collect();
+    for page in table.delta.pages() {
+        let deleted = table.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
+        for (row, values) in keys(page.columns(&places)).into_iter().enumerate() {
+            if deleted.is_none_or(|deleted| !deleted.contains(row as u32)) {
+                rows.push((RowId::new(page.id(), 0, row as u16), values));
+            }
+        }
+    }
+    rows
+}
+
+fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by_cached_key(|row| format!("{row:?}"));
+    rows
+}
+
+fn write(store: &Store, table: &TestTable, design: &TableDesign, batch: &RecordBatch) -> taut_store::NewBlock {
+    let mut builder = BlockBuilder::new(Arc::new(table.schema.clone()), Arc::new(design.clone()));
+    builder.push(batch).unwrap();
+    store.write_block(&builder.finish().unwrap(), design).unwrap()
+}
+
+/// Small batches of a table.
+fn batches(table: &TestTable, rows: usize) -> Vec<RecordBatch> {
+    let cut = |batch: &RecordBatch| -> Vec<RecordBatch> {
+        (0..batch.num_rows()).step_by(rows).map(|at| batch.slice(at, rows.min(batch.num_rows() - at))).collect()
+    };
+    table.batches.iter().flat_map(cut).take(20).collect()
+}
+
+/// Inserts, deletes and moves rows, takes backups in between, and restores every commit; returns how many.
+fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
+    let context = format!("{}, {options:?}", table.name);
+    let design = TableDesign::from_options(options.iter().copied(), &table.schema).unwrap();
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    let (schema, design_of_table) = (table.schema.clone(), design.clone());
+    let id = store.commit::<_, CommitError>(|edit| edit.create_table("t", schema, design_of_table)).unwrap();
+    let mut random = Random(seed);
+    let mut model = Model::from_batches(&table.schema, &[]);
+    let back_up = || {
+        let options = BackupOptions { log: true, keep: None };
+        store.backup_to(Arc::new(backups.clone()), options, &mut go_on).unwrap()
+    };
+    back_up();
+    let mut states = Vec::new();
+    let mut note = |model: &Model| states.push((now(), sorted(model.rows.clone())));
+    for (number, batch) in batches(table, 60).iter().enumerate() {
+        model.rows.extend(Model::from_batches(&table.schema, std::slice::from_ref(batch)).rows);
+        if random.below(2) == 0 {
+            let block = write(&store, table, &design, batch);
+            store.commit::<_, CommitError>(|edit| edit.append_blocks(id, vec![block])).unwrap();
+        } else {
+            let transaction = store.begin();
+            transaction.insert_rows(id, batch).unwrap();
+            transaction.commit(Synchronous::Full).unwrap();
+        }
+        note(&model);
+        let snapshot = store.snapshot();
+        let stored = snapshot.table("t").unwrap();
+        let chosen: Vec<(RowId, Row)> = rows_of(stored).into_iter().filter(|_| random.below(6) == 0).collect();
+        if number % 3 == 1 && !chosen.is_empty() {
+            let rows: RowSet = chosen.iter().map(|(row, _)| *row).collect();
+            let transaction = store.begin();
+            ready(transaction.delete_rows(id, &rows)).unwrap();
+            transaction.commit(Synchronous::Full).unwrap();
+            for (_, row) in chosen {
+                let place = model.rows.iter().position(|known| *known == row).expect("a row of the model");
+                model.rows.swap_remove(place);
+            }
+            note(&model);
+        }
+        drop(snapshot);
+        if number % 5 == 4 {
+            // All rows to one block: those before are in no later backup.
+            let snapshot = store.snapshot();
+            let stored = snapshot.table("t").unwrap();
+            let rows = rows_of(stored);
+            let arrays = (0..table.schema.len()).map(|column| {
+                let values: Vec<Option<Key>> = rows.iter().map(|(_, row)| row[column].clone()).collect();
+                taut_testkit::array_of(&values, table.schema.column(ColumnIndex::from(column)).logical_type)
+            });
+            let batch = RecordBatch::try_new(table.schema.arrow(), arrays.collect()).unwrap();
+            let block = write(&store, table, &design, &batch);
+            let nulls = (0..table.schema.len()).map(|column| block_nulls(stored, column)).collect();
+            let old = taut_store::OldRows { nulls, ..common::everything(stored) };
+            store.commit::<_, CommitError>(|edit| edit.replace_rows(id, old, vec![block], RowOrder::Sorted)).unwrap();
+            store.checkpoint().unwrap();
+            note(&model);
+        }
+        if number % 4 == 3 {
+            let report = back_up();
+            assert!(matches!(report.log, BackupLog::Continued { .. }), "{context}: {report:?}");
+        }
+    }
+    back_up();
+    let from = Backups::open_on(Arc::new(backups.clone())).unwrap();
+    for (place, (time, expected)) in states.iter().enumerate() {
+        let disk = SimulatedDisk::new();
+        let options = RestoreOptions { backup: None, time: Some(*time) };
+        from.restore_to(Arc::new(disk.clone()), options, &mut go_on).unwrap();
+        let store = open(&disk).unwrap();
+        let damages = verify(&store);
+        assert!(damages.is_empty(), "{context}, state {place}: {damages:?}");
+        let found = rows_of(store.snapshot().table("t").unwrap()).into_iter().map(|(_, row)| row).collect();
+        assert!(sorted(found) == *expected, "{context}, state {place}: other rows");
+    }
+    states.len() as u64
+}
+
+/// The nulls of a column in the blocks of a table, in deleted rows too.
+fn block_nulls(table: &Table, column: usize) -> u64 {
+    let statistics = table.blocks.iter().map(|block| {
+        let open = block.open(&ReadCounters::new()).unwrap();
+        open.block().statistics(&open, ColumnIndex::from(column)).unwrap().nulls
+    });
+    statistics.sum()
+}
+
+#[test]
+fn every_type_and_layout_comes_back_at_every_point_in_time() {
+    let tables = taut_testkit::tables(11);
+    let named = |name: &str| tables.iter().find(|table| table.name == name).unwrap();
+    let mut points = 0;
+    for (seed, layout) in ["column", "row", "packed_row"].into_iter().enumerate() {
+        for table in [&tables[seed], named("long values")] {
+            points += check(table, &[("layout", layout)], seed as u64);
+        }
+    }
+    points += check(named("long values"), &[("layout", "groups"), ("groups", "(text,id),(bytes)")], 5);
+    points += check(named("local"), &[("layout", "groups"), ("groups", "(n0,n1),(n2),(n3,n4)")], 6);
+    assert!(points > 100, "{points}");
+}

@@ -1,0 +1,451 @@
+//! Backups with the log, readers beside the writer, and damage, together: each keeps what it needs, and no longer than that.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::{
+    Contents, Failure, append, assert_tidy, change_rows, contents, create_table, drop_table, files_of, open,
+    replace_all, rows_of, steps, write,
+};
+use taut_store::backup::{
+    BackupError, BackupLog, BackupOptions, BackupProgress, BackupReport, Backups, RestoreOptions,
+};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::{Catalog, OpenError, OpenOptions, Store, Synchronous, repair_on, verify};
+use taut_testkit::{Random, from_environment};
+
+const WHOLE: BackupOptions = BackupOptions { log: false, keep: None };
+const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
+const LAST: RestoreOptions = RestoreOptions { backup: None, time: None };
+
+/// Crash points of the test, over all of its seeds; more of them for nightly runs.
+const CRASH_POINTS: u64 = 120;
+const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
+/// Steps of a run.
+const STEPS: u64 = 26;
+
+fn go_on(_: BackupProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn back_up(store: &Store, to: &SimulatedDisk, options: BackupOptions) -> Result<BackupReport, BackupError> {
+    store.backup_to(Arc::new(to.clone()), options, &mut go_on)
+}
+
+fn restored(from: &SimulatedDisk, options: RestoreOptions) -> Result<(u64, Contents), BackupError> {
+    let disk = SimulatedDisk::new();
+    Backups::open_on(Arc::new(from.clone()))?.restore_to(Arc::new(disk.clone()), options, &mut go_on)?;
+    let store = open(&disk).unwrap();
+    assert_tidy(&store, &disk, "restored");
+    Ok((store.snapshot().version(), contents(&store).unwrap()))
+}
+
+fn at(time: i64) -> RestoreOptions {
+    RestoreOptions { backup: None, time: Some(time) }
+}
+
+fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
+    let options = OpenOptions { read_only: true, cache_bytes: Some(1 << 20), ..OpenOptions::default() };
+    Store::open_on(Arc::new(disk.clone()), options)
+}
+
+/// The time now, later than that of every commit so far and earlier than that of the next.
+fn now() -> i64 {
+    let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    let first = read();
+    while read() == first {}
+    first
+}
+
+fn rows_in(snapshot: &Catalog) -> Contents {
+    snapshot.tables().map(|table| (table.name.clone(), rows_of(table).unwrap())).collect()
+}
+
+/// Gives table `t` one block with these rows alone.
+fn replace(store: &Store, rows: &[i64]) {
+    replace_all(store, "t", vec![write(store, rows, "column").unwrap()], "column").unwrap();
+}
+
+#[test]
+fn what_a_reader_reads_stays_when_a_backup_has_archived_it() {
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    back_up(&store, &backups, WITH_LOG).unwrap();
+    append(&store, "t", vec![write(&store, &[1], "column").unwrap()]).unwrap();
+    store.checkpoint().unwrap();
+    let reader = read(&disk).unwrap();
+    (2..5).for_each(|number| replace(&store, &[number]));
+    store.checkpoint().unwrap();
+    assert_eq!(files_of(&disk, "blocks/").len(), 4);
+    let taken = back_up(&store, &backups, WITH_LOG).unwrap();
+    assert_eq!((taken.log, taken.copied_blocks), (BackupLog::Continued { base: 1, commits: 4 }, 4));
+    // What the backup has released stays for the reader, also when the writer opens again.
+    assert_eq!(contents(&reader).unwrap()["t"], [1]);
+    drop(store);
+    let store = open(&disk).unwrap();
+    assert!(store.retains_log() && verify(&store).is_empty());
+    assert!(verify(&reader).is_empty(), "{:?}", verify(&reader));
+    assert_eq!(contents(&reader).unwrap()["t"], [1]);
+    // What is retained stays when the reader is gone.
+    (5..7).for_each(|number| replace(&store, &[number]));
+    drop(reader);
+    store.checkpoint().unwrap();
+    assert_eq!(files_of(&disk, "blocks/").len(), 2);
+    let taken = back_up(&store, &backups, WITH_LOG).unwrap();
+    assert_eq!(taken.log, BackupLog::Continued { base: 2, commits: 2 });
+    store.stop_log_retention().unwrap();
+    store.checkpoint().unwrap();
+    assert_tidy(&store, &disk, "at the end");
+}
+
+#[test]
+fn a_reader_backs_up_what_it_shows_while_the_writer_goes_on() {
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1], "column").unwrap()]).unwrap();
+    back_up(&store, &backups, WITH_LOG).unwrap();
+    let reader = read(&disk).unwrap();
+    let mut times = Vec::new();
+    for number in 2..8 {
+        replace(&store, &[number]);
+        change_rows(&store, "t", &[number + 100], &[]).unwrap();
+        store.checkpoint().unwrap();
+        let expected = contents(&store).unwrap();
+        let time = now();
+        times.push((time, expected.clone()));
+        assert!(matches!(back_up(&reader, &backups, WITH_LOG), Err(BackupError::ReadOnly)));
+        // Its time is that of what it shows, which a checkpoint does not tell, and not that of the backup.
+        let reader_from_now = read(&disk).unwrap();
+        reader.refresh().unwrap();
+        let (commit, later) = (store.snapshot().version(), now());
+        change_rows(&store, "t", &[number + 200], &[]).unwrap();
+        for reader in [&reader, &reader_from_now] {
+            let taken = back_up(reader, &backups, WHOLE).unwrap();
+            assert!(taken.commit == commit && (time..=later).contains(&taken.time), "{time} {taken:?} {later}");
+            let options = RestoreOptions { backup: Some(taken.number), time: None };
+            assert_eq!(restored(&backups, options).unwrap(), (commit, expected.clone()));
+        }
+        reader.refresh().unwrap();
+        let taken = back_up(&reader, &backups, WHOLE).unwrap();
+        assert_eq!(taken.commit, store.snapshot().version());
+        assert!(taken.time > later, "{taken:?} {later}");
+        let options = RestoreOptions { backup: Some(taken.number), time: None };
+        assert_eq!(restored(&backups, options).unwrap().1, contents(&store).unwrap());
+        if number % 3 == 0 {
+            let taken = back_up(&store, &backups, WITH_LOG).unwrap();
+            assert!(matches!(taken.log, BackupLog::Continued { .. }), "{taken:?}");
+        }
+    }
+    let taken = back_up(&store, &backups, WITH_LOG).unwrap();
+    assert!(matches!(taken.log, BackupLog::Continued { .. }), "{taken:?}");
+    for (time, expected) in times {
+        assert_eq!(restored(&backups, at(time)).unwrap().1, expected);
+    }
+}
+
+#[test]
+fn a_reader_of_a_damaged_database_reads_the_other_tables() {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    for name in ["t", "u"] {
+        create_table(&store, name).unwrap();
+        append(&store, name, vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
+    }
+    let lost = format!("blocks/{}.block", store.snapshot().table("t").unwrap().blocks[0].id());
+    let early = read(&disk).unwrap();
+    disk.remove(&lost).unwrap();
+    let reader = read(&disk).unwrap();
+    let missing: Vec<_> = reader.recovery().missing_blocks.iter().map(|missing| missing.table.clone()).collect();
+    assert_eq!(missing, ["t"]);
+    for reader in [&early, &reader] {
+        assert_eq!(rows_of(reader.snapshot().table("u").unwrap()).unwrap(), [1, 2]);
+        let error = rows_of(reader.snapshot().table("t").unwrap()).unwrap_err().to_string();
+        assert!(error.contains("table \"t\" is damaged: block file"), "{error}");
+        assert_eq!(verify(reader).len(), 1);
+        change_rows(&store, "u", &[3], &[3]).unwrap();
+        assert!(reader.refresh().unwrap());
+        assert!(back_up(reader, &SimulatedDisk::new(), WHOLE).unwrap_err().to_string().contains("\"t\""));
+    }
+    // A missing log file is noticed by a reader, too.
+    store.checkpoint().unwrap();
+    change_rows(&store, "u", &[4], &[]).unwrap();
+    let killed = disk.after_kill();
+    let last = files_of(&killed, "log/").into_iter().rfind(|name| name.ends_with(".log")).unwrap();
+    killed.remove(&last).unwrap();
+    assert!(matches!(read(&killed), Err(OpenError::MissingLog { .. })), "{:?}", read(&killed).err());
+}
+
+/// A database whose log is retained, with a table that is replaced again and again, and one that is not.
+fn retaining() -> (SimulatedDisk, SimulatedDisk, Store) {
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    for name in ["t", "u"] {
+        create_table(&store, name).unwrap();
+    }
+    back_up(&store, &backups, WITH_LOG).unwrap();
+    append(&store, "u", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
+    append(&store, "t", vec![write(&store, &[0], "column").unwrap()]).unwrap();
+    for number in 1..4 {
+        replace(&store, &[number]);
+        store.checkpoint().unwrap();
+    }
+    change_rows(&store, "t", &[10], &[]).unwrap();
+    (disk, backups, store)
+}
+
+#[test]
+fn a_lost_block_takes_neither_what_is_retained_nor_the_backups() {
+    let (disk, backups, store) = retaining();
+    let expected = contents(&store).unwrap()["t"].clone();
+    let lost = format!("blocks/{}.block", store.snapshot().table("u").unwrap().blocks[0].id());
+    drop(store);
+    disk.remove(&lost).unwrap();
+    let retained = files_of(&disk, "blocks/");
+    disk.put("blocks/00000000000000ff.block", b"a lost block, perhaps");
+    let store = open(&disk).unwrap();
+    // Only what a table has is missing, and nothing is removed.
+    assert_eq!(store.recovery().missing_blocks.len(), 1);
+    assert!(files_of(&disk, "blocks/").len() == retained.len() + 1);
+    assert!(store.retains_log());
+    assert!(back_up(&store, &backups, WITH_LOG).unwrap_err().to_string().contains("\"u\""));
+    assert!(store.retains_log() && Backups::open_on(Arc::new(backups.clone())).unwrap().list().len() == 1);
+    drop_table(&store, "u").unwrap();
+    assert_eq!(back_up(&store, &backups, WITH_LOG).unwrap().log, BackupLog::Begun);
+    assert_eq!(restored(&backups, LAST).unwrap().1, BTreeMap::from([("t".to_owned(), expected)]));
+    store.stop_log_retention().unwrap();
+    drop(store);
+    assert_tidy(&open(&disk).unwrap(), &disk, "opened again");
+}
+
+/// A block is lost while the database is open, and its table is dropped: the commits since the last backup cannot be made
+/// again, and the next backup begins anew rather than never.
+#[test]
+fn a_lost_block_that_is_retained_begins_the_log_anew() {
+    let (disk, backups, store) = retaining();
+    let expected = contents(&store).unwrap()["t"].clone();
+    disk.remove(&format!("blocks/{}.block", store.snapshot().table("u").unwrap().blocks[0].id())).unwrap();
+    assert!(back_up(&store, &backups, WITH_LOG).unwrap_err().to_string().contains("\"u\""));
+    assert!(store.retains_log());
+    drop_table(&store, "u").unwrap();
+    let taken = back_up(&store, &backups, WITH_LOG).unwrap();
+    assert_eq!((taken.number, taken.log), (2, BackupLog::Begun));
+    assert_eq!(restored(&backups, LAST).unwrap().1, BTreeMap::from([("t".to_owned(), expected)]));
+    change_rows(&store, "t", &[11], &[]).unwrap();
+    assert!(matches!(back_up(&store, &backups, WITH_LOG).unwrap().log, BackupLog::Continued { base: 2, .. }));
+    store.stop_log_retention().unwrap();
+    assert_tidy(&store, &disk, "stopped");
+}
+
+/// What is retained is not salvaged: the new database is another one, and its backups go elsewhere.
+#[test]
+fn a_repaired_database_retains_nothing() {
+    let (disk, backups, store) = retaining();
+    let expected = contents(&store).unwrap();
+    let reader = read(&disk).unwrap();
+    let killed = disk.after_kill();
+    drop(reader);
+    let before = killed.files();
+    let to = SimulatedDisk::new();
+    let report = repair_on(Arc::new(killed.clone()), Arc::new(to.clone())).unwrap();
+    assert!(report.losses.is_empty() && report.tables.iter().all(|table| table.losses.is_empty()), "{report:?}");
+    assert!(report.retained_log && killed.files() == before);
+    let new = open(&to).unwrap();
+    assert_eq!(contents(&new).unwrap(), expected);
+    assert!(!new.retains_log());
+    assert_tidy(&new, &to, "repaired");
+    assert!(matches!(back_up(&new, &backups, WITH_LOG), Err(BackupError::OtherDatabase { .. })));
+    let others = SimulatedDisk::new();
+    assert_eq!(back_up(&new, &others, WITH_LOG).unwrap().log, BackupLog::Begun);
+    // A missing log file leads to the last commit before it, whatever is retained.
+    let last = files_of(&killed, "log/").into_iter().rfind(|name| name.ends_with(".log")).unwrap();
+    killed.remove(&last).unwrap();
+    assert!(matches!(
+        Store::open_on(Arc::new(killed.clone()), OpenOptions::default()),
+        Err(OpenError::MissingLog { .. })
+    ));
+    let to = SimulatedDisk::new();
+    let report = repair_on(Arc::new(killed), Arc::new(to.clone())).unwrap();
+    assert_eq!(report.losses.len(), 1, "{report:?}");
+    let new = open(&to).unwrap();
+    assert_eq!(contents(&new).unwrap()["t"], [3]);
+    assert_tidy(&new, &to, "repaired without the last log file");
+}
+
+/// What happened until the machine stopped.
+struct Run {
+    seed: u64,
+    next: u64,
+    backups: SimulatedDisk,
+    writer: Option<Store>,
+    readers: Vec<Store>,
+    /// The commit, a time before the next one, and what the database held.
+    states: Vec<(u64, i64, Contents)>,
+    /// The last backup with the log that was acknowledged.
+    last: Option<u64>,
+}
+
+impl Run {
+    fn new(disk: &SimulatedDisk, seed: u64, at: u64) -> Self {
+        disk.set_fault(Some(Fault::CrashAt(at)));
+        let backups = SimulatedDisk::new();
+        let (readers, states) = (Vec::new(), Vec::new());
+        let mut run = Self { seed, next: 0, backups, writer: None, readers, states, last: None };
+        let mut random = Random(seed.wrapping_mul(7_919).wrapping_add(1));
+        for _ in 0..STEPS {
+            if run.step(disk, &mut random).is_err() {
+                break;
+            }
+        }
+        run
+    }
+
+    fn step(&mut self, disk: &SimulatedDisk, random: &mut Random) -> Result<(), Failure> {
+        let Some(writer) = &self.writer else {
+            self.writer = Some(open(disk)?);
+            return Ok(());
+        };
+        let some = random.below(self.readers.len().max(1));
+        match random.below(16) {
+            0..7 => {
+                steps::step(writer, self.seed, self.next, Synchronous::Full)?;
+                self.next += 1;
+                self.states.push((writer.snapshot().version(), now(), contents(writer)?));
+            }
+            7 | 8 => writer.checkpoint()?,
+            9 | 10 => self.last = Some(back_up(writer, &self.backups, WITH_LOG)?.number),
+            11 | 12 => self.readers.push(read(disk)?),
+            13 if !self.readers.is_empty() => drop(self.readers[some].refresh()?),
+            14 if !self.readers.is_empty() => drop(self.readers.swap_remove(some)),
+            15 => {
+                self.writer = None;
+                self.writer = Some(open(disk)?);
+            }
+            _ => {}
+        }
+        if disk.is_crashed() { Err("the machine has stopped".into()) } else { Ok(()) }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.states.last().map_or(0, |(commit, ..)| *commit)
+    }
+
+    /// Restores the last backup, and commits from the first backup to the last.
+    fn check(&self, states: &[(u64, i64, Contents)], backups: &SimulatedDisk, context: &str) {
+        let found = Backups::open_on(Arc::new(backups.clone())).unwrap().list();
+        let (Some(first), Some(last)) = (found.first(), found.last()) else { return };
+        let is_covered = |time: i64| time >= first.time && time <= last.time;
+        for (commit, time, expected) in states.iter().filter(|(_, time, _)| is_covered(*time)).step_by(2) {
+            let (restored, rows) =
+                restored(backups, at(*time)).unwrap_or_else(|error| panic!("{context}: commit {commit}: {error}"));
+            assert!(restored == *commit && rows == *expected, "{context}: commit {commit}, found {restored}");
+        }
+    }
+}
+
+/// The database goes on after a crash: it is whole, the next backup continues the last, and what was retained goes with it.
+fn check_after(run: &Run, disk: &SimulatedDisk, backups: &SimulatedDisk, context: &str) {
+    let last = Backups::open_on(Arc::new(backups.clone())).ok().and_then(|found| found.list().pop());
+    assert!(last.as_ref().map(|last| last.number) >= run.last, "{context}: {last:?}");
+    let seen = read(disk).ok().map(|early| (early.snapshot().version(), contents(&early).unwrap()));
+    let writer = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let (commit, rows) = (writer.snapshot().version(), contents(&writer).unwrap());
+    assert!(seen.is_none_or(|seen| seen == (commit, rows.clone())), "{context}");
+    assert!(commit >= run.acknowledged() && commit <= run.acknowledged() + 1, "{context}: {commit}");
+    assert!(verify(&writer).is_empty(), "{context}: {:?}", verify(&writer));
+    let mut states = run.states.clone();
+    states.push((commit, now(), rows));
+    for number in 0..2 {
+        steps::step(&writer, run.seed, 1_000 + number, Synchronous::Full).unwrap();
+        states.push((writer.snapshot().version(), now(), contents(&writer).unwrap()));
+        writer.checkpoint().unwrap();
+    }
+    let next = back_up(&writer, backups, WITH_LOG).unwrap();
+    match last {
+        Some(last) => assert!(
+            matches!(next.log, BackupLog::Continued { base, .. } if base == last.number),
+            "{context}: {next:?} after {last:?}"
+        ),
+        None => assert_eq!(next.log, BackupLog::Begun, "{context}"),
+    }
+    run.check(&states, backups, context);
+    disk.kill_readers();
+    writer.stop_log_retention().unwrap();
+    writer.checkpoint().unwrap();
+    assert_tidy(&writer, disk, context);
+}
+
+#[test]
+fn a_crash_beside_readers_loses_no_commit_from_the_backups() {
+    let wanted = from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
+    let (mut tested, mut with_readers, mut with_backups) = (0, 0, 0);
+    for seed in 0.. {
+        if tested >= wanted {
+            println!(
+                "{tested} crash points, {with_readers} with readers, {with_backups} with backups, seeds 0 to {seed}"
+            );
+            break;
+        }
+        for at in (seed % 7..).step_by(7) {
+            let disk = SimulatedDisk::new();
+            let run = Run::new(&disk, seed, at);
+            if !disk.is_crashed() {
+                break;
+            }
+            let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
+            let shown: Vec<_> = run.readers.iter().map(|reader| files_of_snapshot(&reader.snapshot())).collect();
+            let killed = disk.after_kill();
+            // The files that living readers read stay while another writer goes on.
+            let before = killed.files();
+            {
+                let copy = killed.after_kill();
+                let writer = open(&copy).unwrap_or_else(|error| panic!("{context}: {error}"));
+                for number in 0..2 {
+                    steps::step(&writer, seed, 2_000 + number, Synchronous::Full).unwrap();
+                    writer.checkpoint().unwrap();
+                }
+                back_up(&writer, &run.backups.after_kill(), WITH_LOG).unwrap();
+                let after = copy.files();
+                for name in shown.iter().flatten() {
+                    assert_eq!(after.get(name), before.get(name), "{context}: {name}");
+                }
+                assert!(verify(&writer).is_empty(), "{context}");
+            }
+            check_after(&run, &killed, &run.backups.after_kill(), &format!("{context}, killed"));
+            for loss in 0..2 {
+                let disk = disk.after_power_loss(seed * 31 + loss);
+                check_after(&run, &disk, &run.backups.after_kill(), &format!("{context}, loss {loss}"));
+            }
+            tested += 1;
+            with_readers += u64::from(!run.readers.is_empty());
+            with_backups += u64::from(run.last.is_some());
+        }
+    }
+    assert!(with_readers > wanted / 4 && with_backups > wanted / 4, "{with_readers} {with_backups}");
+}
+
+fn files_of_snapshot(snapshot: &Catalog) -> Vec<String> {
+    let blocks = snapshot.tables().flat_map(|table| table.blocks.iter());
+    blocks.map(|block| format!("blocks/{}.block", block.id())).collect()
+}
+
+#[test]
+fn what_a_snapshot_of_a_reader_shows_is_what_the_writer_showed() {
+    let (disk, backups, store) = retaining();
+    let reader = read(&disk).unwrap();
+    let snapshot = reader.snapshot();
+    let expected = contents(&store).unwrap();
+    replace(&store, &[77]);
+    store.checkpoint().unwrap();
+    back_up(&store, &backups, WITH_LOG).unwrap();
+    reader.refresh().unwrap();
+    assert_eq!(rows_in(&snapshot), expected);
+    assert_eq!(contents(&reader).unwrap(), contents(&store).unwrap());
+}

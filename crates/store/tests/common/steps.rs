@@ -1,0 +1,100 @@
+//! Steps of a life that a seed repeats: small transactions insert, delete and move rows, and indexes are built.
+
+use std::sync::Arc;
+
+use taut_store::{CommitError, RowOrder, Store, Synchronous, Table};
+use taut_testkit::Random;
+use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
+
+use super::{Failure, append, change_in, create_table, design, everything, image, named_rows_of, schema, write};
+
+/// Makes one step, whose choices come from the seed and what is in the database.
+pub fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
+    let mut random = Random(seed.wrapping_mul(1_000_003).wrapping_add(number));
+    let first = number as i64 * 100_000;
+    let snapshot = store.snapshot();
+    let tables: Vec<&Arc<Table>> = snapshot.tables().collect();
+    let Some(table) = (!tables.is_empty()).then(|| random.pick(&tables)) else {
+        return create_table(store, "t");
+    };
+    let rows = named_rows_of(table)?;
+    let some: Vec<i64> = rows.iter().map(|(_, value)| *value).filter(|_| random.below(3) == 0).collect();
+    let count = [1, 2, 7, 150, 1_200][random.below(5)];
+    let inserted: Vec<i64> = (first..first + count).collect();
+    match random.below(20) {
+        0..5 => change(store, &table.name, &inserted, &[], synchronous),
+        5..8 => change(store, &table.name, &[], &some, synchronous),
+        8..11 => change(store, &table.name, &inserted, &some, synchronous),
+        11 => {
+            let block = write(store, &inserted, "column")?;
+            append(store, &table.name, vec![block])
+        }
+        12 if tables.len() < 3 => {
+            let transaction = store.begin();
+            let name = format!("n{number}");
+            let created =
+                transaction.change::<_, CommitError>(|edit| edit.create_table(&name, schema(), design("column")))?;
+            change_in(&transaction, &name, &inserted, &[])?;
+            change_in(&transaction, &table.name, &[first + 99_999], &some)?;
+            assert!(transaction.snapshot().table_of(created).is_some());
+            Ok(transaction.commit(synchronous)?)
+        }
+        12 | 13 => {
+            let id = table.id;
+            Ok(store.commit::<_, CommitError>(|edit| edit.truncate(id))?)
+        }
+        14 => Ok(store.checkpoint()?),
+        15 if table.name != "t" => {
+            let id = table.id;
+            Ok(store.commit::<_, CommitError>(|edit| edit.drop_table(id))?)
+        }
+        15..18 => seal(store, table),
+        18 => rewrite(store, table),
+        _ => index(store, table),
+    }
+}
+
+fn change(
+    store: &Store,
+    name: &str,
+    inserted: &[i64],
+    deleted: &[i64],
+    synchronous: Synchronous,
+) -> Result<(), Failure> {
+    let transaction = store.begin();
+    change_in(&transaction, name, inserted, deleted)?;
+    Ok(transaction.commit(synchronous)?)
+}
+
+/// Moves all rows of a table to a sealed block, without those that are deleted.
+fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
+    let old = everything(table);
+    let values: Vec<i64> = named_rows_of(table)?.into_iter().map(|(_, value)| value).collect();
+    let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "column")?] };
+    Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)
+}
+
+/// Writes the first block of a table again, in another layout, with its deleted rows.
+fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
+    let Some(block) = table.blocks.first() else { return Ok(()) };
+    let open = block.open(&Default::default())?;
+    let new = vec![write(store, &super::values_of(&open)?, "packed_row")?];
+    let old = [block.id()];
+    Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::Same))?)
+}
+
+/// Gives a table an index, or takes it, with all of its blocks.
+fn index(store: &Store, table: &Table) -> Result<(), Failure> {
+    let index = IndexDesign { name: "i".to_owned(), kind: IndexKind::CsbTree, columns: vec![ColumnIndex(0)] };
+    let indexes = if table.design.indexes.is_empty() { vec![index] } else { vec![] };
+    let design = TableDesign { indexes, ..table.design.as_ref().clone() };
+    let mut blocks = Vec::new();
+    for block in table.blocks.iter() {
+        let values = super::values_of(&block.open(&Default::default())?)?;
+        blocks.push((block.id(), store.write_block(&image(&values, &design), &design)?));
+    }
+    Ok(store.commit::<_, CommitError>(|edit| {
+        edit.set_design(table.id, design)?;
+        blocks.into_iter().try_for_each(|(old, new)| edit.replace_blocks(table.id, &[old], vec![new], RowOrder::Same))
+    })?)
+}

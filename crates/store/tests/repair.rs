@@ -1,0 +1,588 @@
+//! Repairing a database with each kind of damage: the new one opens, is whole, and holds the rows that the model says; the
+//! report names all that is lost; and nothing is written to the damaged one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{
+    Contents, append, assert_tidy, change_rows, contents, create_table, design, everything, open, rows_of, schema,
+    write,
+};
+use taut_store::disk::{Disk, SimulatedDisk};
+use taut_store::{
+    CommitError, Constraints, DatabaseLoss, ForeignKey, OpenError, ReferentialAction, RepairError, RepairReport,
+    RowOrder, Store, TableLoss, UniqueKey, repair, repair_on, verify,
+};
+use taut_types::ColumnIndex;
+
+/// Repairs a database, which must stay as it is; returns the new one.
+fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk, Store) {
+    let (before, to) = (disk.files(), SimulatedDisk::new());
+    disk.set_fault(None);
+    let report = repair_on(Arc::new(disk.clone()), Arc::new(to.clone()));
+    let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!(disk.changes().is_empty() && disk.files() == before, "{context}: {:?}", disk.changes());
+    let lost = to.after_power_loss(1);
+    let store = open(&lost).unwrap_or_else(|error| panic!("{context}, repaired: {error}"));
+    assert_tidy(&store, &lost, context);
+    assert_eq!(store.recovery().cut, None, "{context}");
+    let tables = store.snapshot();
+    let found: Vec<(String, u64)> = tables.tables().map(|table| (table.name.clone(), table.rows())).collect();
+    let told: Vec<(String, u64)> = report.tables.iter().map(|table| (table.name.clone(), table.rows)).collect();
+    assert_eq!(found, told, "{context}");
+    // It can be written.
+    if let Some((name, _)) = found.first() {
+        let store = open(&lost.after_kill()).unwrap();
+        change_rows(&store, name, &[1_000_000], &[]).unwrap();
+    }
+    (report, lost, store)
+}
+
+fn texts(report: &RepairReport) -> String {
+    let of_tables = report.tables.iter().flat_map(|table| table.losses.iter().map(ToString::to_string));
+    report.losses.iter().map(ToString::to_string).chain(of_tables).collect::<Vec<_>>().join("\n")
+}
+
+/// Two tables with rows in blocks of both layouts and in none, deleted rows, and a view. `states` by version.
+fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    let mut states = vec![Contents::new()];
+    let mut done = |store: &Store| states.push(contents(store).unwrap());
+    for name in ["t", "u"] {
+        create_table(&store, name).unwrap();
+        done(&store);
+        let blocks = vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4, 5], "packed_row").unwrap()];
+        append(&store, name, blocks).unwrap();
+        done(&store);
+        change_rows(&store, name, &[6, 7], &[2]).unwrap();
+        done(&store);
+    }
+    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    done(&store);
+    change_rows(&store, "t", &[8], &[4, 7]).unwrap();
+    done(&store);
+    change_rows(&store, "u", &[9], &[]).unwrap();
+    done(&store);
+    (disk, store, states)
+}
+
+fn names(disk: &SimulatedDisk, folder: &str, end: &str) -> Vec<String> {
+    disk.files().into_keys().filter(|name| name.starts_with(folder) && name.ends_with(end)).collect()
+}
+
+/// Changes the bytes of a file.
+fn damage(disk: &SimulatedDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = disk.files().remove(name).unwrap();
+    change(&mut bytes);
+    disk.put(name, &bytes);
+}
+
+/// The sample closed, killed, killed twice, and after a checkpoint.
+fn left_in_every_way() -> Vec<(&'static str, SimulatedDisk, Vec<Contents>)> {
+    let mut left = Vec::new();
+    let (disk, store, states) = sample();
+    left.push(("killed", disk.after_kill(), states.clone()));
+    drop(store);
+    left.push(("closed", disk, states));
+    let (disk, store, mut states) = sample();
+    store.checkpoint().unwrap();
+    change_rows(&store, "t", &[10], &[3]).unwrap();
+    states.push(contents(&store).unwrap());
+    change_rows(&store, "u", &[11], &[6]).unwrap();
+    states.push(contents(&store).unwrap());
+    left.push(("after a checkpoint", disk.after_kill(), states.clone()));
+    let disk = disk.after_kill();
+    let store = open(&disk).unwrap();
+    change_rows(&store, "t", &[12], &[1]).unwrap();
+    states.push(contents(&store).unwrap());
+    left.push(("killed twice", disk.after_kill(), states));
+    left
+}
+
+#[test]
+fn a_whole_database_is_copied() {
+    for (way, disk, states) in left_in_every_way() {
+        let (report, new, store) = repaired(&disk, way);
+        assert!(report.is_complete(), "{way}: {}", texts(&report));
+        assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{way}");
+        assert_eq!(store.snapshot().view("v").map(|view| view.sql.as_str()), Some("select 1"));
+        for name in names(&disk, "blocks/", "") {
+            assert_eq!(new.files().get(&name), disk.files().get(&name), "{way}: {name}");
+        }
+        assert!(report.tables.iter().all(|table| table.copied_blocks == 2 && table.rewritten_blocks == 0));
+        assert_ne!(store.snapshot().database(), open(&disk).unwrap().snapshot().database());
+    }
+}
+
+#[test]
+fn a_lost_block_loses_its_rows_alone() {
+    for (way, disk, states) in left_in_every_way() {
+        let all = states.last().unwrap();
+        for (number, name) in names(&disk, "blocks/", "").into_iter().enumerate() {
+            for kind in ["missing", "empty", "of another header"] {
+                let damaged = disk.after_kill();
+                match kind {
+                    "missing" => damaged.remove(&name).unwrap(),
+                    "empty" => damaged.put(&name, &[]),
+                    _ => damage(&damaged, &name, |bytes| bytes[30] ^= 1),
+                }
+                let context = format!("{way}, {name} is {kind}");
+                let (report, _, store) = repaired(&damaged, &context);
+                let lost: [i64; 3] = if number % 2 == 0 { [1, 2, 3] } else { [4, 5, 0] };
+                let table = ["t", "u"][number / 2];
+                let mut expected = all.clone();
+                let before = expected[table].len();
+                expected.get_mut(table).unwrap().retain(|value| !lost.contains(value));
+                assert_eq!(contents(&store).unwrap(), expected, "{context}");
+                let [TableLoss::Rows { path, rows, count, .. }] = &report.tables[number / 2].losses[..] else {
+                    panic!("{context}: {}", texts(&report))
+                };
+                let in_block = if number % 2 == 0 { 0..3 } else { 0..2 };
+                assert_eq!((path, &rows[..]), (&damaged.path(&name), &[in_block][..]), "{context}");
+                assert_eq!(*count as usize, before - expected[table].len(), "{context}");
+                assert!(!report.is_complete() && report.losses.is_empty(), "{context}");
+            }
+        }
+    }
+}
+
+/// A block with several segments, of which one is damaged, at every few bytes.
+#[test]
+fn whole_segments_of_a_damaged_block_are_salvaged() {
+    const ROWS: i64 = 150_000;
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    // Values that take some bytes in each segment.
+    let value = |row: i64| (row * 7_919) % 1_009;
+    let values: Vec<i64> = (0..ROWS).map(value).collect();
+    append(&store, "t", vec![write(&store, &values, "column").unwrap()]).unwrap();
+    change_rows(&store, "t", &[-1], &[5]).unwrap();
+    let expected = rows_of(store.snapshot().table("t").unwrap()).unwrap();
+    drop(store);
+    let name = names(&disk, "blocks/", "").remove(0);
+    let length = disk.files()[&name].len();
+    let (mut partial, mut rewritten, mut lost) = (0, 0, 0);
+    let header = u32::from_le_bytes(disk.files()[&name][12..16].try_into().unwrap()) as usize;
+    for at in (0..length).step_by(length / 60).chain((header..header + 2_000).step_by(60)) {
+        for cut in [false, true] {
+            let damaged = disk.after_kill();
+            damage(&damaged, &name, |bytes| if cut { bytes.truncate(at) } else { bytes[at] ^= 0x10 });
+            let context = format!("byte {at} of {length}, cut: {cut}");
+            let (report, _, store) = repaired(&damaged, &context);
+            let found = rows_of(store.snapshot().table("t").unwrap()).unwrap();
+            let rows = match &report.tables[0].losses[..] {
+                [TableLoss::Rows { rows, count, .. }] => {
+                    assert_eq!(found.len() as u64 + count, expected.len() as u64, "{context}");
+                    if report.tables[0].rewritten_blocks == 1 {
+                        partial += 1
+                    } else {
+                        lost += 1
+                    }
+                    rows.clone()
+                }
+                [TableLoss::Rewritten { .. }] => {
+                    rewritten += 1;
+                    vec![]
+                }
+                // Between two sections.
+                [] => vec![],
+                other => panic!("{context}: {other:?}"),
+            };
+            let is_lost = |row: &i64| rows.iter().any(|range| range.contains(&(*row as u64)));
+            let left: Vec<i64> =
+                (0..ROWS).filter(|row| !is_lost(row)).map(value).filter(|value| *value != 5).chain([-1]).collect();
+            assert!(found == left, "{context}: other rows than the report says");
+        }
+    }
+    assert!(partial > 20 && rewritten > 0 && lost > 0, "{partial} {rewritten} {lost}");
+}
+
+#[test]
+fn any_flipped_byte_of_a_block_loses_nothing_without_a_word() {
+    let (disk, store, states) = sample();
+    drop(store);
+    for name in names(&disk, "blocks/", "").into_iter().take(2) {
+        for at in 0..disk.files()[&name].len() {
+            let damaged = disk.after_kill();
+            damage(&damaged, &name, |bytes| bytes[at] ^= 1 << (at % 8));
+            let context = format!("{name}, byte {at}");
+            let (report, _, store) = repaired(&damaged, &context);
+            let (found, all) = (contents(&store).unwrap(), states.last().unwrap());
+            assert_eq!(found["u"], all["u"], "{context}");
+            let lost: u64 = report.tables[0]
+                .losses
+                .iter()
+                .map(|loss| if let TableLoss::Rows { count, .. } = loss { *count } else { 0 })
+                .sum();
+            assert_eq!(found["t"].len() as u64 + lost, all["t"].len() as u64, "{context}: {}", texts(&report));
+            assert!(found["t"].iter().all(|value| all["t"].contains(value)), "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_log_file_leads_to_the_last_commit_before_it() {
+    let mut cases = 0;
+    for (way, disk, states) in left_in_every_way() {
+        for name in names(&disk, "log/", ".log") {
+            let damaged = disk.after_kill();
+            damaged.remove(&name).unwrap();
+            let context = format!("{way}, without {name}");
+            assert!(matches!(open(&damaged.after_kill()), Err(OpenError::MissingLog { .. })), "{context}");
+            let (report, _, store) = repaired(&damaged, &context);
+            let version = store.snapshot().version() as usize;
+            assert_eq!(contents(&store).unwrap(), states[version], "{context}");
+            let [DatabaseLoss::Log { version: told, commits, .. }] = &report.losses[..] else {
+                panic!("{context}: {}", texts(&report))
+            };
+            assert_eq!((*told, *commits), (version as u64, None), "{context}");
+            assert!(texts(&report).contains(&name.replace(".closed", "")), "{context}: {}", texts(&report));
+            cases += 1;
+        }
+    }
+    assert!(cases >= 5, "{cases}");
+}
+
+#[test]
+fn a_damaged_log_leads_to_the_last_commit_before_the_damage() {
+    let (mut stops, mut ends) = (0, 0);
+    for (way, disk, states) in left_in_every_way() {
+        for name in names(&disk, "log/", ".log") {
+            let length = disk.files()[&name].iter().rposition(|byte| *byte != 0).unwrap();
+            for at in (0..length).step_by(37) {
+                let damaged = disk.after_kill();
+                damage(&damaged, &name, |bytes| bytes[at] ^= 1 << (at % 8));
+                let context = format!("{way}, {name}, byte {at}");
+                let refused = open(&damaged.after_kill()).is_err();
+                let (report, _, store) = repaired(&damaged, &context);
+                let version = store.snapshot().version() as usize;
+                assert_eq!(contents(&store).unwrap(), states[version], "{context}: {}", texts(&report));
+                // A damaged last record cannot be told from one that a crash has torn.
+                assert_eq!(!report.is_complete(), refused, "{context}: {}", texts(&report));
+                match &report.losses[..] {
+                    [DatabaseLoss::Log { commits, .. }] => {
+                        let last = states.len() - 1;
+                        let seen = version as u64 + commits.unwrap_or(0);
+                        assert!(seen <= last as u64, "{context}");
+                        // Some later record, or a head, tells how many there were.
+                        assert!(at < 56 || seen + 1 >= last as u64, "{context}: {version} {commits:?} of {last}");
+                        stops += 1;
+                    }
+                    [] => ends += 1,
+                    other => panic!("{context}: {other:?}"),
+                }
+            }
+        }
+    }
+    assert!(stops > 50 && ends > 5, "{stops} {ends}");
+}
+
+/// Blocks that were merged after the damage are gone; what they were merged to is taken.
+#[test]
+fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
+    let (disk, store, states) = sample();
+    let before = states.last().unwrap().clone();
+    create_table(&store, "w").unwrap();
+    let log = names(&disk, "log/", ".log").remove(0);
+    let damaged_at = disk.files()[&log].iter().rposition(|byte| *byte != 0).unwrap() - 3;
+    let table = store.snapshot().table("t").unwrap().as_ref().clone();
+    let values = rows_of(&table).unwrap();
+    let seal = |values: &[i64], table: &taut_store::Table| {
+        let block = write(&store, values, "column").unwrap();
+        store
+            .commit::<_, CommitError>(|edit| {
+                edit.replace_rows(table.id, everything(table), vec![block], RowOrder::Sorted)
+            })
+            .unwrap();
+    };
+    seal(&values, &table);
+    drop(table);
+    // Again, with a row of a commit that is lost.
+    change_rows(&store, "t", &[100], &[]).unwrap();
+    let table = store.snapshot().table("t").unwrap().as_ref().clone();
+    let moved = rows_of(&table).unwrap();
+    seal(&moved, &table);
+    drop(table);
+    let disk = disk.after_kill();
+    assert_eq!(names(&disk, "blocks/", "").len(), 3, "the first blocks are gone");
+    damage(&disk, &log, |bytes| bytes[damaged_at] ^= 1);
+    let (report, _, store) = repaired(&disk, "moved");
+    assert!(matches!(&report.losses[..], [DatabaseLoss::Log { commits: Some(4), .. }]), "{}", texts(&report));
+    let found = contents(&store).unwrap();
+    assert_eq!((&found["t"], &found["u"]), (&moved, &before["u"]), "{}", texts(&report));
+    assert!(report.tables.iter().all(|table| table.losses.is_empty()), "{}", texts(&report));
+}
+
+#[test]
+fn a_lost_delta_loses_rows_in_no_block_and_the_deletions() {
+    for kind in ["missing", "flipped", "shorter"] {
+        let (disk, store, _) = sample();
+        store.checkpoint().unwrap();
+        // Commits behind it: rows of a page that is lost, deletions there and in a block, a new table, and a move.
+        change_rows(&store, "t", &[20, 21], &[6]).unwrap();
+        change_rows(&store, "t", &[22], &[5]).unwrap();
+        create_table(&store, "w").unwrap();
+        change_rows(&store, "w", &[30], &[]).unwrap();
+        let table = store.snapshot().table("u").unwrap().as_ref().clone();
+        let block = write(&store, &rows_of(&table).unwrap(), "column").unwrap();
+        store
+            .commit::<_, CommitError>(|edit| {
+                edit.replace_rows(table.id, everything(&table), vec![block], RowOrder::Sorted)
+            })
+            .unwrap();
+        let disk = disk.after_kill();
+        let name = names(&disk, "log/", ".delta").remove(0);
+        match kind {
+            "missing" => disk.remove(&name).unwrap(),
+            "flipped" => damage(&disk, &name, |bytes| bytes[20] ^= 1),
+            _ => damage(&disk, &name, |bytes| bytes.truncate(9)),
+        }
+        assert!(open(&disk.after_kill()).is_err());
+        let (report, _, store) = repaired(&disk, kind);
+        let found = contents(&store).unwrap();
+        let sorted = |name: &str| {
+            let mut rows = found[name].clone();
+            rows.sort_unstable();
+            rows
+        };
+        // 2 and 4 were deleted before, 6 to 8 were in no block.
+        assert_eq!(sorted("t"), [1, 2, 3, 4, 20, 21, 22], "{kind}: {}", texts(&report));
+        // All of its rows were moved, so that they are in a block.
+        assert_eq!(sorted("u"), [1, 3, 4, 5, 6, 7, 9], "{kind}");
+        assert_eq!(sorted("w"), [30], "{kind}");
+        assert!(!report.is_complete() && texts(&report).contains(&name), "{kind}: {}", texts(&report));
+    }
+}
+
+#[test]
+fn another_catalog_is_used_if_one_can_be_read() {
+    let (disk, store, states) = sample();
+    store.checkpoint().unwrap();
+    let older = disk.files().remove("catalog").unwrap();
+    drop(store);
+    for name in ["catalog.new", "catalog.bak"] {
+        for missing in [false, true] {
+            let damaged = disk.after_kill();
+            damaged.put(name, &older);
+            damaged.put("catalog.old", b"not a catalog");
+            match missing {
+                true => damaged.remove("catalog").unwrap(),
+                false => damage(&damaged, "catalog", |bytes| bytes[100] ^= 1),
+            }
+            let (report, _, store) = repaired(&damaged, name);
+            assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{name}");
+            let [DatabaseLoss::Catalog { used, version, .. }] = &report.losses[..] else {
+                panic!("{}", texts(&report))
+            };
+            assert_eq!((used, *version), (&damaged.path(name), states.len() as u64 - 1));
+        }
+    }
+    damage(&disk, "catalog", |bytes| bytes[100] ^= 1);
+    let (before, to) = (disk.files(), SimulatedDisk::new());
+    let error = repair_on(Arc::new(disk.clone()), Arc::new(to.clone())).unwrap_err();
+    assert!(matches!(error, RepairError::NoCatalog { .. }), "{error}");
+    assert!(error.to_string().starts_with("nothing can be salvaged without a catalog"), "{error}");
+    assert!(disk.files() == before && to.files().is_empty());
+}
+
+/// Plans rely on keys, so those that do not hold any more must go.
+#[test]
+fn constraints_are_kept_where_they_hold() {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    let key = UniqueKey { name: "key".into(), columns: vec![ColumnIndex(0)], is_primary: true };
+    let foreign = |table, name: &str| ForeignKey {
+        name: name.into(),
+        columns: vec![ColumnIndex(0)],
+        table,
+        referenced: vec![ColumnIndex(0)],
+        on_delete: ReferentialAction::NoAction,
+    };
+    let created = store.commit::<_, CommitError>(|edit| {
+        let parent = edit.create_table("parent", schema(), design("column"))?;
+        edit.set_constraints(parent, Constraints { keys: vec![key.clone()], ..Constraints::default() })?;
+        for name in ["first", "second"] {
+            let child = edit.create_table(name, schema(), design("column"))?;
+            let constraints = Constraints { foreign_keys: vec![foreign(parent, name)], ..Constraints::default() };
+            edit.set_constraints(child, constraints)?;
+            let mut of_parent = edit.catalog().table_of(parent).unwrap().constraints.as_ref().clone();
+            of_parent.referenced_by.insert(child);
+            edit.set_constraints(parent, of_parent)?;
+        }
+        Ok(parent)
+    });
+    created.unwrap();
+    let blocks = vec![write(&store, &[1, 2], "column").unwrap(), write(&store, &[3], "column").unwrap()];
+    append(&store, "parent", blocks).unwrap();
+    append(&store, "first", vec![write(&store, &[1], "column").unwrap()]).unwrap();
+    change_rows(&store, "first", &[2], &[]).unwrap();
+    append(&store, "second", vec![write(&store, &[2, 3], "column").unwrap()]).unwrap();
+    drop(store);
+    let constraints = |store: &Store| -> BTreeMap<String, Vec<String>> {
+        let snapshot = store.snapshot();
+        let names = |table: &Arc<taut_store::Table>| table.constraints.names().map(str::to_owned).collect();
+        snapshot.tables().map(|table| (table.name.clone(), names(table))).collect()
+    };
+    let expected = |first: &[&str], second: &[&str]| -> BTreeMap<String, Vec<String>> {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        [("parent", list(&["key"])), ("first", list(first)), ("second", list(second))]
+            .into_iter()
+            .map(|(name, list)| (name.to_owned(), list))
+            .collect()
+    };
+    let (report, _, store) = repaired(&disk, "whole");
+    assert!(report.is_complete());
+    assert_eq!(constraints(&store), expected(&["first"], &["second"]));
+    let block = names(&disk, "blocks/", "").remove(1);
+    disk.remove(&block).unwrap();
+    let (report, _, store) = repaired(&disk, "a row of the parent is lost");
+    assert_eq!(constraints(&store), expected(&["first"], &[]), "{}", texts(&report));
+    assert_eq!(store.snapshot().table("parent").unwrap().constraints.referenced_by.len(), 1);
+    assert!(texts(&report).contains("constraint \"second\" is dropped: rows that it references are lost"));
+}
+
+#[test]
+fn a_key_that_deleted_rows_violate_is_dropped() {
+    for violated in [false, true] {
+        let disk = SimulatedDisk::new();
+        let store = open(&disk).unwrap();
+        create_table(&store, "t").unwrap();
+        let table = store.snapshot().table("t").unwrap().id;
+        let key = UniqueKey { name: "key".into(), columns: vec![ColumnIndex(0)], is_primary: true };
+        let constraints = Constraints { keys: vec![key], ..Constraints::default() };
+        store.commit::<_, CommitError>(|edit| edit.set_constraints(table, constraints)).unwrap();
+        append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
+        change_rows(&store, "t", &[], &[2]).unwrap();
+        append(&store, "t", vec![write(&store, &[if violated { 2 } else { 3 }], "column").unwrap()]).unwrap();
+        drop(store);
+        disk.remove(&names(&disk, "log/", ".delta")[0]).unwrap();
+        let (report, _, store) = repaired(&disk, "without its delta");
+        let snapshot = store.snapshot();
+        assert_eq!(snapshot.table("t").unwrap().rows(), 3);
+        assert_eq!(snapshot.table("t").unwrap().constraints.keys.is_empty(), violated, "{}", texts(&report));
+        assert_eq!(texts(&report).contains("constraint \"key\" is dropped"), violated, "{}", texts(&report));
+    }
+}
+
+#[test]
+fn what_cannot_be_repaired_or_written_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let (from, to) = (root.path().join("from"), root.path().join("to"));
+    assert!(matches!(repair(&from, &to), Err(RepairError::Open(OpenError::Missing { .. }))));
+    let options = taut_store::OpenOptions { create: true, ..Default::default() };
+    let store = Store::open(&from, options).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
+    let error = repair(&from, &to).unwrap_err();
+    assert!(matches!(&error, RepairError::Open(OpenError::Locked { .. })), "{error}");
+    assert!(!to.exists());
+    drop(store);
+    for inside in [from.clone(), from.join("new"), from.join("a/b/new"), from.join("blocks/new")] {
+        let error = repair(&from, &inside).unwrap_err();
+        assert!(matches!(&error, RepairError::Inside { .. }), "{error}");
+    }
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(to.join("notes.txt"), "mine").unwrap();
+    assert!(matches!(repair(&from, &to), Err(RepairError::Exists { .. })));
+    std::fs::remove_file(to.join("notes.txt")).unwrap();
+    // The lock file tells who had the database open last, and stays as it is.
+    std::fs::write(from.join("lock"), "12345\n").unwrap();
+    assert!(repair(&from, &to).unwrap().is_complete());
+    assert_eq!(std::fs::read_to_string(from.join("lock")).unwrap(), "12345\n");
+    let store = Store::open(&to, taut_store::OpenOptions::default()).unwrap();
+    assert_eq!(contents(&store).unwrap()["t"], [1, 2]);
+    assert!(verify(&store).is_empty());
+    std::fs::remove_file(from.join("lock")).unwrap();
+    assert!(repair(&from, root.path().join("again")).unwrap().is_complete());
+    assert!(!from.join("lock").exists());
+}
+
+/// The machine stops at any change while a repair writes: the new directory is no database yet, or the whole one.
+#[test]
+fn an_interrupted_repair_leaves_no_half_database() {
+    use taut_store::disk::Fault;
+    let (disk, store, states) = sample();
+    drop(store);
+    for at in 0.. {
+        let to = SimulatedDisk::new();
+        to.set_fault(Some(Fault::CrashAt(at)));
+        let result = repair_on(Arc::new(disk.after_kill()), Arc::new(to.clone()));
+        if !to.is_crashed() {
+            result.unwrap();
+            assert!(at > 15, "{at}");
+            break;
+        }
+        assert!(result.is_err());
+        for seed in 0..20 {
+            let lost = to.after_power_loss(seed);
+            let opened = Store::open_on(Arc::new(lost), taut_store::OpenOptions::default());
+            if let Ok(store) = opened {
+                assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "crash at {at}, seed {seed}");
+                assert!(verify(&store).is_empty(), "crash at {at}, seed {seed}");
+            }
+        }
+    }
+}
+
+/// Several files are damaged at once, at random: nothing panics, what is left was there, and losses are told.
+#[test]
+fn random_damage_of_several_files_is_survived() {
+    let seeds = taut_testkit::from_environment("TAUT_REPAIR_SEEDS").unwrap_or(600);
+    let samples = left_in_every_way();
+    let (mut whole, mut partial, mut nothing) = (0, 0, 0);
+    for seed in 0..seeds {
+        let mut random = taut_testkit::Random(seed);
+        let (way, disk, states) = &samples[random.below(samples.len())];
+        let damaged = disk.after_kill();
+        let mut context = format!("seed {seed}, {way}");
+        for _ in 0..=random.below(3) {
+            let names: Vec<String> = damaged.files().into_keys().filter(|name| name != "lock").collect();
+            // The catalog is one of few files, and without it nothing is left.
+            let name = random.pick(&names).clone();
+            let kind = random.below(4);
+            context += &format!(", {name} by {kind}");
+            let length = damaged.files()[&name].len();
+            match kind {
+                _ if name == "catalog" && random.below(3) > 0 => {}
+                0 => damaged.remove(&name).unwrap(),
+                1 => damage(&damaged, &name, |bytes| bytes.truncate(random.below(length + 1))),
+                2 => damage(&damaged, &name, |bytes| bytes.extend((0..random.below(100)).map(|byte| byte as u8))),
+                _ if length == 0 => {}
+                _ => damage(&damaged, &name, |bytes| bytes[random.below(length)] ^= 1 << random.below(8)),
+            }
+        }
+        let (before, to) = (damaged.files(), SimulatedDisk::new());
+        let report = match repair_on(Arc::new(damaged.clone()), Arc::new(to.clone())) {
+            Ok(report) => report,
+            Err(RepairError::NoCatalog { .. }) => {
+                nothing += 1;
+                continue;
+            }
+            Err(error) => panic!("{context}: {error}"),
+        };
+        assert!(damaged.files() == before, "{context}");
+        let store = open(&to).unwrap_or_else(|error| panic!("{context}, repaired: {error}"));
+        assert_tidy(&store, &to, &context);
+        let found = contents(&store).unwrap_or_else(|error| panic!("{context}: {error}"));
+        for (name, rows) in &found {
+            let ever =
+                |value: &i64| states.iter().any(|state| state.get(name).is_some_and(|rows| rows.contains(value)));
+            assert!(rows.iter().all(ever), "{context}: rows of {name} that never were");
+        }
+        match report.is_complete() {
+            true => {
+                // A torn end of the log is none of its commits, and no loss that anybody knows of.
+                let version = store.snapshot().version() as usize;
+                assert_eq!(found, states[version], "{context}");
+                whole += 1;
+            }
+            false => partial += 1,
+        }
+    }
+    assert!(partial > whole && whole > 10 && nothing > 10, "{whole} {partial} {nothing}");
+}
