@@ -257,7 +257,7 @@ impl Session {
     /// # Errors
     /// In a transaction, or if the directory lies in the database, holds something else or cannot be written.
     pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
-        self.block_on(false, &mut self.watch(), self.query.backup(directory.as_ref(), options))
+        self.block_on(false, &mut self.begin()?, self.query.backup(directory.as_ref(), options))
     }
 
     /// Says who is told of the progress of loads, rewrites and queries.
