@@ -54,7 +54,7 @@ impl MemoryPool for QueryMemory {
         self.pool.try_grow(reservation, additional).map_err(|error| match error {
             DataFusionError::ResourcesExhausted(_) => DataFusionError::ResourcesExhausted(format!(
                 "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given \
-                 when the database is opened (--memory, memory_limit)",
+                 when the database is opened (--memory; in Python, memory=)",
                 operation(reservation.consumer().name()),
                 human_readable_size(additional),
                 human_readable_size(reservation.size()),

@@ -109,12 +109,21 @@ pub fn withdraw_reads(state: &SessionState) {
 /// # Errors
 /// When it cannot be planned.
 pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let physical = state.create_physical_plan(plan).await?;
-    if let Some(reads) = state.config().get_extension::<StatementReads>() {
-        reads.narrow(&physical)?;
-    }
+    let physical = create_bare_plan(state, plan).await?;
     match state.config().get_extension::<Interrupt>() {
         Some(interrupt) => make_interruptible(physical, &interrupt),
         None => Ok(physical),
     }
+}
+
+/// As [`create_physical_plan`], for who changes the plan before it is made interruptible.
+///
+/// # Errors
+/// When it cannot be planned.
+pub async fn create_bare_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let physical = state.create_physical_plan(plan).await?;
+    if let Some(reads) = state.config().get_extension::<StatementReads>() {
+        reads.narrow(&physical)?;
+    }
+    Ok(physical)
 }

@@ -57,7 +57,7 @@ use crate::statement::{Names, Statement, TableSource};
 use crate::table::TautTable;
 
 use self::insert_values::InsertTargets;
-use self::merge_join::is_out_of_memory;
+use self::merge_join::{is_out_of_memory, memory_is_back};
 use self::mutate::Mutate;
 use self::queries::{Planning, Run};
 use self::transactions::Transactions;
@@ -264,6 +264,7 @@ impl QuerySession {
             Err(error) if is_out_of_memory(&error) && self.interrupt().has_hash_join() => {}
             outcome => return outcome,
         }
+        memory_is_back(&self.context.runtime_env()).await;
         // It has changed nothing: changes are made when all of them are known.
         self.running.lock().prefers_merge_joins = true;
         let outcome = Box::pin(self.run_statement(statement, parameters)).await;

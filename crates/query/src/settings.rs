@@ -46,8 +46,12 @@ const JOIN_VALUES_MAX: usize = 2048;
 /// that more of them take longer than they save.
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
+/// How many sorted runs are merged at once. A merge holds a batch of each and cannot spill: one of as many as find room would
+/// leave none for the sort of a join's other side.
+const RUNS_OF_MERGE: usize = 8;
+
 /// How many merges of sorted runs find room in the memory of a thread.
-const MERGES_OF_MEMORY: usize = 16;
+const MERGES_OF_MEMORY: usize = 4;
 
 /// What sessions share: memory, temporary files, and how they plan.
 #[derive(Debug)]
@@ -67,7 +71,9 @@ impl Engine {
     /// When the engine does not take these settings.
     pub fn new(threads: usize, memory_bytes: usize, spills: SpillDirectory) -> Result<Self> {
         let pool = Arc::new(QueryMemory::new(memory_bytes));
-        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(spills.clone()));
+        let disk = DiskManagerBuilder::default()
+            .with_temp_file_factory(Arc::new(spills.clone()))
+            .with_max_spill_merge_fan_in(RUNS_OF_MERGE);
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
         Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills, memory_bytes })
     }

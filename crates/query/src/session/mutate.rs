@@ -27,8 +27,9 @@ use crate::error::{QueryError, Result, Violation};
 use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot, Typed};
 use crate::load::{InsertExec, in_order, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
+use crate::operators::make_interruptible;
 use crate::parameters::{Parameters, Value};
-use crate::reads::{create_physical_plan, withdraw_reads};
+use crate::reads::{create_bare_plan, create_physical_plan, withdraw_reads};
 use crate::statement::{
     Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET,
     TargetColumn, WRITTEN,
@@ -189,7 +190,7 @@ impl QuerySession {
                 plan => plan,
             },
         };
-        let mut physical = create_physical_plan(&state, &plan).await?;
+        let mut physical = create_bare_plan(&state, &plan).await?;
         let columns = &query.outputs.columns;
         let ordered = match mutation.kind {
             MutationKind::Update => in_order(&physical, table, columns.start)?,
@@ -199,6 +200,7 @@ impl QuerySession {
         if let Some(ordered) = ordered {
             physical = ordered;
         }
+        let physical = make_interruptible(physical, &self.interrupt())?;
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
         let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };

@@ -18,7 +18,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_store::Catalog;
 
-use super::merge_join::{or_again, preferring_merge_joins};
+use super::merge_join::{memory_is_back, or_again, preferring_merge_joins};
 use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::staged_file::StagedFile;
@@ -320,6 +320,7 @@ impl QuerySession {
         }
         let again = async move || {
             let state = preferring_merge_joins(Arc::unwrap_or_clone(state));
+            memory_is_back(state.runtime_env()).await;
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
             start_query(&state, make_interruptible(physical, &interrupt)?, callback)
         };
@@ -376,6 +377,7 @@ impl QuerySession {
             }
             let again = async move || {
                 let state = preferring_merge_joins(state);
+                memory_is_back(state.runtime_env()).await;
                 start_query(&state, create_physical_plan(&state, &plan).await?, callback)
             };
             return Ok(Outcome::Rows(or_again(rows, again)));
