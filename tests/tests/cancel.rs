@@ -4,7 +4,7 @@
 //!
 //! One test, so that what the process computes is what the statements compute. It prints how long each took to end; no
 //! time is asserted but one that tells an end from none.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,10 +153,14 @@ fn cancelled(session: &mut Session, sql: &str, by: By, what: &str) -> (Duration,
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(CANCELLED_AFTER);
-            if by == By::Handle {
-                handle.cancel();
-            }
-            while !has_ended.load(Ordering::SeqCst) {
+            for round in 0_u32.. {
+                if has_ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                // Again, for a machine that is so busy that the statement had not begun.
+                if by == By::Handle && round % 100 == 0 {
+                    handle.cancel();
+                }
                 if due.elapsed() > NEVER {
                     eprintln!("{what} does not end: {sql:.200}");
                     std::process::abort();

@@ -1,5 +1,5 @@
 //! Statements that need more memory than they have: joins that fall back, spill files, and what errors say.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
 

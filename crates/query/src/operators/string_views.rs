@@ -31,7 +31,7 @@ const BYTES_PER_BYTE: usize = 4;
 /// # Errors
 /// None, but as batches have when they are made.
 pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
-    if !batch.columns().iter().any(|column| is_scattered(column)) {
+    if !batch.columns().iter().any(is_scattered) {
         return Ok(batch);
     }
     let columns = batch.columns().iter().map(|column| match is_scattered(column) {
