@@ -5,71 +5,102 @@ use std::fmt::{self, Display, Formatter};
 use datafusion::common::DataFusionError;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{
-    FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
+use parking_lot::Mutex;
 
-/// Memory that all queries of a database share: operators that can write to spill files get equal parts of what the others
-/// leave.
+/// Memory that all queries of a database share.
+///
+/// Operators that can write to spill files get equal parts of three quarters of it, or of what the others leave if that is
+/// less. The rest is for what cannot spill, such as the merge of what a sort holds: operators that take all there is before
+/// they spill would leave nothing to merge with.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
-    pool: FairSpillPool,
     bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Operators that can spill.
+    spilling: usize,
+    /// Bytes of those.
+    spillable: usize,
+    /// Bytes of all others.
+    unspillable: usize,
+}
+
+impl State {
+    fn bytes_of(&mut self, reservation: &MemoryReservation) -> &mut usize {
+        if reservation.consumer().can_spill() { &mut self.spillable } else { &mut self.unspillable }
+    }
 }
 
 impl QueryMemory {
     pub fn new(bytes: usize) -> Self {
-        Self { pool: FairSpillPool::new(bytes), bytes }
+        Self { bytes, state: Mutex::default() }
     }
 }
 
 impl Display for QueryMemory {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        Display::fmt(&self.pool, formatter)
+        write!(formatter, "{}(pool_size: {})", self.name(), human_readable_size(self.bytes))
     }
 }
 
 impl MemoryPool for QueryMemory {
     fn name(&self) -> &str {
-        self.pool.name()
+        "taut"
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.pool.register(consumer);
+        self.state.lock().spilling += usize::from(consumer.can_spill());
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.pool.unregister(consumer);
+        self.state.lock().spilling -= usize::from(consumer.can_spill());
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        self.pool.grow(reservation, additional);
+        *self.state.lock().bytes_of(reservation) += additional;
     }
 
     fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
-        self.pool.shrink(reservation, bytes);
+        *self.state.lock().bytes_of(reservation) -= bytes;
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        // Operators spill on this kind of error, so the kind has to stay.
-        self.pool.try_grow(reservation, additional).map_err(|error| match error {
-            DataFusionError::ResourcesExhausted(_) => DataFusionError::ResourcesExhausted(format!(
-                "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given \
-                 when the database is opened (--memory; in Python, memory=)",
-                operation(reservation.consumer().name()),
-                human_readable_size(additional),
-                human_readable_size(reservation.size()),
-                human_readable_size(self.bytes),
-            )),
-            other => other,
-        })
+        let mut state = self.state.lock();
+        let has_room = match reservation.consumer().can_spill() {
+            true => {
+                let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(state.unspillable));
+                reservation.size() + additional <= shared / state.spilling.max(1)
+            }
+            false => state.spillable + state.unspillable + additional <= self.bytes,
+        };
+        if has_room {
+            *state.bytes_of(reservation) += additional;
+            return Ok(());
+        }
+        drop(state);
+        // Operators spill on this kind of error, and on no other.
+        Err(DataFusionError::ResourcesExhausted(format!(
+            "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given when \
+             the database is opened (--memory; in Python, memory=)",
+            operation(reservation.consumer().name()),
+            human_readable_size(additional),
+            human_readable_size(reservation.size()),
+            human_readable_size(self.bytes),
+        )))
     }
 
     fn reserved(&self) -> usize {
-        self.pool.reserved()
+        let state = self.state.lock();
+        state.spillable + state.unspillable
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        self.pool.memory_limit()
+        MemoryLimit::Finite(self.bytes)
     }
 }
 
