@@ -402,14 +402,12 @@ impl<'a> SegmentReader<'a> {
         for first in (0..selected.len()).step_by(ROW_TEST_ROWS) {
             let rows = selected.slice(first..selected.len().min(first + ROW_TEST_ROWS));
             let arrays = self.read(&rows, &columns)?;
-            let passes = test.evaluate(&arrays, rows.len())?;
-            let mut index = 0;
-            rows.each(|row| {
-                if !is_true(&passes, index) {
-                    selection.clear(row);
-                }
-                index += 1;
-            });
+            let answers = test.evaluate(&arrays, rows.len())?;
+            let passes = match answers.nulls() {
+                Some(known) => answers.values() & known.inner(),
+                None => answers.values().clone(),
+            };
+            rows.deselect_failing(&passes, selection);
         }
         Ok(())
     }

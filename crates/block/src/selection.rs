@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use std::sync::OnceLock;
 
+use arrow_buffer::BooleanBuffer;
 use roaring::RoaringBitmap;
 use taut_encoding::{Bitmap, SelectedRuns};
 use taut_index::RowRanges;
@@ -314,13 +315,20 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Calls `visit` with each row.
-    pub fn each(&self, visit: impl FnMut(usize)) {
+    /// Deselects those of the rows whose bit in `passes` is zero; the first bit is that of the first of them.
+    pub fn deselect_failing(&self, passes: &BooleanBuffer, selection: &mut Bitmap) {
         match self {
-            Self::Range(rows) => rows.clone().for_each(visit),
-            Self::Positions(positions) => positions.iter().map(|row| *row as usize).for_each(visit),
-            Self::Runs(runs) => runs.iter().flatten().for_each(visit),
-            Self::Bits(bits) => bits.positions().iter().map(|row| *row as usize).for_each(visit),
+            Self::Range(rows) => selection.intersect_range(rows.clone(), passes),
+            Self::Positions(positions) => selection.intersect_rows(positions, passes),
+            Self::Bits(bits) => selection.intersect_rows(bits.positions(), passes),
+            Self::Runs(runs) => {
+                let mut before = 0;
+                for run in runs.iter() {
+                    let rows = run.len();
+                    selection.intersect_range(run, &passes.slice(before, rows));
+                    before += rows;
+                }
+            }
         }
     }
 
@@ -539,9 +547,13 @@ mod tests {
             let rows = selection.slice(start..end);
             let is_range = start == end || (expected[end - 1] - expected[start]) as usize == end - start - 1;
             assert!(if is_range { matches!(rows, Rows::Range(_)) } else { matches!(rows, Rows::Runs(_)) });
-            let mut visited = vec![];
-            rows.each(|row| visited.push(row as u32));
-            assert_eq!((rows.len(), visited.as_slice()), (end - start, &expected[start..end]));
+            assert_eq!(rows.len(), end - start);
+            // Every third fails.
+            let passes = BooleanBuffer::collect_bool(end - start, |index| index % 3 != 0);
+            let mut left = Bitmap::all_set(100);
+            rows.deselect_failing(&passes, &mut left);
+            let failing: Vec<u32> = (0..100).filter(|row| !left.get(*row as usize)).collect();
+            assert_eq!(failing, expected[start..end].iter().copied().step_by(3).collect::<Vec<_>>());
         }
         assert!((0..expected.len()).all(|index| selection.position(index) == expected[index]));
         let batches = |rows_max: usize| {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use arrow_buffer::BooleanBuffer;
+
 use crate::VECTOR_ROWS;
 use crate::kernels::{append_positions, wide};
 
@@ -276,6 +278,37 @@ impl Bitmap {
         }
     }
 
+    /// Deselects those rows of a range whose bit in `passes` is zero; the first bit is that of the first row.
+    ///
+    /// # Panics
+    /// When the range reaches outside, or has not as many rows as there are bits.
+    pub fn intersect_range(&mut self, rows: Range<usize>, passes: &BooleanBuffer) {
+        assert!(rows.end <= self.len && rows.len() == passes.len(), "{} bits for {rows:?} of {}", passes.len(), self.len);
+        for (row, passing) in rows.clone().step_by(64).zip(passes.bit_chunks().iter_padded()) {
+            let failing = !passing & word_mask(0, &(0..rows.end - row));
+            self.words[row / 64] &= !(failing << (row % 64));
+            // The rest lies in the next word, if there is one.
+            let rest = failing >> 1 >> (63 - row % 64);
+            if rest != 0 {
+                self.words[row / 64 + 1] &= !rest;
+            }
+        }
+    }
+
+    /// Deselects those of some selected rows, ascending, whose bit in `passes` is zero; the first bit is that of the first
+    /// of them.
+    ///
+    /// # Panics
+    /// When a row is outside, or there are not as many rows as bits.
+    pub fn intersect_rows(&mut self, rows: &[u32], passes: &BooleanBuffer) {
+        assert_eq!(rows.len(), passes.len(), "one bit for each row");
+        for (rows, passing) in rows.chunks(64).zip(passes.bit_chunks().iter_padded()) {
+            for (index, row) in rows.iter().enumerate() {
+                self.words[*row as usize / 64] &= !((!passing >> index & 1) << (row % 64));
+            }
+        }
+    }
+
     /// Clears those of some selected rows, up to a vector of them, whose bit in a mask of them is zero.
     pub(crate) fn intersect_at(&mut self, rows: &[u32], mask: &[u64; VECTOR_ROWS / 64]) {
         for (rows, mask) in rows.chunks(64).zip(mask) {
@@ -385,6 +418,29 @@ mod tests {
                     assert_eq!(set.is_range_empty(0..len), start == end);
                     assert_eq!(cleared.is_range_full(0..len), start == end);
                     assert_eq!(set.count_range(len / 2..len), end.saturating_sub(start.max(len / 2)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn answers_of_a_test_are_taken_row_by_row() {
+        let third = |row: usize| row.is_multiple_of(3);
+        for len in [1, 63, 64, 65, 130, 200] {
+            for start in 0..len {
+                for end in [start, start + 1, len.min(start + 64), len] {
+                    // A bit more in front, so that the bits do not begin with a byte.
+                    let passes = BooleanBuffer::collect_bool(end - start + 1, |bit| third(start + bit.saturating_sub(1)));
+                    let passes = passes.slice(1, end - start);
+                    let mut by_range = Bitmap::all_set(len);
+                    by_range.intersect_range(start..end, &passes);
+                    for row in 0..len {
+                        assert_eq!(by_range.get(row), !(start..end).contains(&row) || third(row), "{row} of {start}..{end}");
+                    }
+                    let rows: Vec<u32> = (start as u32..end as u32).collect();
+                    let mut by_rows = Bitmap::all_set(len);
+                    by_rows.intersect_rows(&rows, &passes);
+                    assert_eq!(by_rows, by_range);
                 }
             }
         }
