@@ -283,7 +283,12 @@ impl Bitmap {
     /// # Panics
     /// When the range reaches outside, or has not as many rows as there are bits.
     pub fn intersect_range(&mut self, rows: Range<usize>, passes: &BooleanBuffer) {
-        assert!(rows.end <= self.len && rows.len() == passes.len(), "{} bits for {rows:?} of {}", passes.len(), self.len);
+        assert!(
+            rows.end <= self.len && rows.len() == passes.len(),
+            "{} bits for {rows:?} of {}",
+            passes.len(),
+            self.len
+        );
         for (row, passing) in rows.clone().step_by(64).zip(passes.bit_chunks().iter_padded()) {
             let failing = !passing & word_mask(0, &(0..rows.end - row));
             self.words[row / 64] &= !(failing << (row % 64));
@@ -430,12 +435,17 @@ mod tests {
             for start in 0..len {
                 for end in [start, start + 1, len.min(start + 64), len] {
                     // A bit more in front, so that the bits do not begin with a byte.
-                    let passes = BooleanBuffer::collect_bool(end - start + 1, |bit| third(start + bit.saturating_sub(1)));
+                    let passes =
+                        BooleanBuffer::collect_bool(end - start + 1, |bit| third(start + bit.saturating_sub(1)));
                     let passes = passes.slice(1, end - start);
                     let mut by_range = Bitmap::all_set(len);
                     by_range.intersect_range(start..end, &passes);
                     for row in 0..len {
-                        assert_eq!(by_range.get(row), !(start..end).contains(&row) || third(row), "{row} of {start}..{end}");
+                        assert_eq!(
+                            by_range.get(row),
+                            !(start..end).contains(&row) || third(row),
+                            "{row} of {start}..{end}"
+                        );
                     }
                     let rows: Vec<u32> = (start as u32..end as u32).collect();
                     let mut by_rows = Bitmap::all_set(len);

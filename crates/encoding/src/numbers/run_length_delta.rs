@@ -34,6 +34,9 @@ const RUN_BITS_MAX: usize = 16;
 /// Numbers written at once, of which those past the end of a run are written over by the next.
 const STRIDE: usize = 8;
 
+/// Where one of so many rows or more is read, filling all runs takes less time than finding the run of each row.
+const DENSE_MIN: usize = 4;
+
 /// Runs of equal numbers, by steps.
 #[derive(Clone, Debug)]
 pub(crate) struct RunLengthDelta {
@@ -231,11 +234,20 @@ impl RunLengthDelta {
 
     /// Appends the numbers at ascending positions.
     pub(crate) fn append_at<O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
-        let mut words = [0; VECTOR_ROWS];
+        let (mut words, mut all) = ([0; VECTOR_ROWS], Vec::<O>::new());
         while let Some(first) = positions.first() {
             let vector = self.vector_of(*first as usize);
             let rows = self.rows_of(vector);
             let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < rows.end).max(1));
+            if these.len() * DENSE_MIN >= rows.len() {
+                all.clear();
+                self.append(rows.clone(), &mut all);
+                // Bytes that were damaged may have a vector begin behind its rows.
+                let number = |row: &u32| all.get((*row as usize).wrapping_sub(rows.start)).copied().unwrap_or_default();
+                out.extend(these.iter().map(number));
+                positions = rest;
+                continue;
+            }
             let mut runs = self.runs::<O>(vector, &mut words);
             let (mut number, mut end) = (O::default(), rows.start);
             for row in these {
