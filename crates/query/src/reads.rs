@@ -13,7 +13,6 @@ use std::sync::{Arc, Weak};
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
@@ -22,7 +21,7 @@ use taut_store::{TableId, Transaction};
 use taut_types::ColumnTest;
 
 use crate::operators::{Interrupt, make_interruptible};
-use crate::scan::ScanSource;
+use crate::scan::scan_source;
 
 /// The tables that a statement reads, as far as it is planned. An extension of the configuration with which it is.
 #[derive(Debug)]
@@ -79,8 +78,7 @@ impl StatementReads {
         let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
         let mut found: BTreeMap<TableId, Vec<Vec<ColumnTest>>> = BTreeMap::new();
         plan.apply(|node| {
-            let exec = node.downcast_ref::<DataSourceExec>();
-            if let Some(source) = exec.and_then(|exec| exec.data_source().downcast_ref::<ScanSource>()) {
+            if let Some(source) = scan_source(node) {
                 found.entry(source.table().stored().id).or_default().push(source.tests_at_planning());
             }
             Ok(TreeNodeRecursion::Continue)

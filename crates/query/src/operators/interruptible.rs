@@ -34,20 +34,23 @@ use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use super::checked_filter::with_checked_filter;
+use super::join_keys::{Collector, JoinKeys};
 use super::string_views;
 use crate::error::QueryError;
 
-/// Ends a statement from outside. An extension of the configuration with which it is planned and run; clones are the same.
+/// What the operators of a statement share, above all whether it was cancelled. An extension of the configuration with
+/// which it is planned and run; clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     token: CancellationToken,
     has_hash_join: Arc<AtomicBool>,
+    join_keys: Arc<JoinKeys>,
 }
 
 impl Interrupt {
     /// One that ends a statement when `token` is cancelled.
     pub fn new(token: CancellationToken) -> Self {
-        Self { token, has_hash_join: Arc::default() }
+        Self { token, ..Self::default() }
     }
 
     /// Whether the statement is to end.
@@ -58,6 +61,11 @@ impl Interrupt {
     /// Whether a plan of the statement had a join by hash table.
     pub fn has_hash_join(&self) -> bool {
         self.has_hash_join.load(Ordering::Relaxed)
+    }
+
+    /// The keys of its hash joins.
+    pub fn join_keys(&self) -> &Arc<JoinKeys> {
+        &self.join_keys
     }
 
     /// # Errors
@@ -77,13 +85,32 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
         }
-        if node.is::<HashJoinExec>() {
-            interrupt.has_hash_join.store(true, Ordering::Relaxed);
-        }
+        let node = match node.downcast_ref::<HashJoinExec>() {
+            Some(join) => {
+                interrupt.has_hash_join.store(true, Ordering::Relaxed);
+                with_collected_keys(&node, join, interrupt)?
+            }
+            None => node,
+        };
         let node = with_checked_filter(node, interrupt)?;
-        Ok(Transformed::yes(Arc::new(InterruptibleExec { inner: node, interrupt: interrupt.clone() }) as _))
+        Ok(Transformed::yes(Arc::new(InterruptibleExec::around(node, interrupt)) as _))
     })?;
     Ok(plan.data)
+}
+
+/// A join whose build side collects its keys for the scans that the join hands its dynamic filter to, if there are any.
+fn with_collected_keys(
+    node: &Arc<dyn ExecutionPlan>,
+    join: &HashJoinExec,
+    interrupt: &Interrupt,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let Some(collector) = Collector::of(join, interrupt.join_keys())? else { return Ok(Arc::clone(node)) };
+    let build = InterruptibleExec {
+        collector: Some(collector),
+        ..InterruptibleExec::around(Arc::clone(join.left()), interrupt)
+    };
+    let children = vec![Arc::new(build) as _, Arc::clone(join.right())];
+    Arc::clone(node).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
 /// An operator that looks before each batch whether its statement was cancelled.
@@ -91,11 +118,17 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
 struct InterruptibleExec {
     inner: Arc<dyn ExecutionPlan>,
     interrupt: Interrupt,
+    /// Of the build side of a join.
+    collector: Option<Arc<Collector>>,
 }
 
 impl InterruptibleExec {
-    fn around(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self { inner, interrupt: self.interrupt.clone() })
+    fn around(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
+        Self { inner, interrupt: interrupt.clone(), collector: None }
+    }
+
+    fn around_other(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Self { inner, interrupt: self.interrupt.clone(), collector: self.collector.clone() })
     }
 
     /// Whether batches of the operator refer to the strings of many batches of its inputs.
@@ -170,7 +203,7 @@ impl ExecutionPlan for InterruptibleExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self.around(Arc::clone(&self.inner).replace_children(children, options)?))
+        Ok(self.around_other(Arc::clone(&self.inner).replace_children(children, options)?))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -178,12 +211,18 @@ impl ExecutionPlan for InterruptibleExec {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self.around(Arc::clone(&self.inner).reset_state()?))
+        Ok(self.around_other(Arc::clone(&self.inner).reset_state()?))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let pool = Arc::clone(context.memory_pool());
+        let inner = self.inner.execute(partition, context)?;
+        let inner = match &self.collector {
+            Some(collector) => collector.collecting(inner, &pool),
+            None => inner,
+        };
         let stream = InterruptibleStream {
-            inner: self.inner.execute(partition, context)?,
+            inner,
             interrupt: self.interrupt.clone(),
             gathers_rows: self.gathers_rows(),
             is_over: false,
@@ -220,7 +259,7 @@ impl ExecutionPlan for InterruptibleExec {
     }
 
     fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(self.around(self.inner.with_new_state(state)?))
+        Some(self.around_other(self.inner.with_new_state(state)?))
     }
 }
 

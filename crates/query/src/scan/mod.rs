@@ -30,5 +30,5 @@ pub use page::PageReader;
 pub use predicate::{add_test, comparison, key_of, list_test, map_columns, translate};
 pub use reader::{Output, Reader};
 pub use size::{batch_rows_of, rows_of};
-pub use source::ScanSource;
+pub use source::{ScanSource, scan_source};
 pub use stream::{Turn, block_error};

@@ -6,7 +6,8 @@
 //! arms of a partitioned join filter, the structs of a join on several columns), these are added as a further test, so that
 //! indexes, zone maps and partitions can use them.
 //!
-//! What a join hands down is a hint: it looks at the rows again. The engine compares floating point bit by bit in it, where the
+//! What a join hands down is a hint: it looks at the rows again. Where its keys are integers, scans test a bitmap of them in
+//! place of its hash table. The engine compares floating point bit by bit in it, where the
 //! two zeros are one number in SQL, so what such a hint says of floating point is taken as far as it becomes column tests. What
 //! a sort hands down is in its own order, of bits too.
 //!
@@ -23,7 +24,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -38,38 +39,69 @@ use taut_types::{
 };
 
 use self::implied::{both_of, implied_tests, unless_null};
+use crate::operators::{BuildKeys, JoinKeys, KeySet};
 
 /// The predicate that holds where all of these expressions over the columns of a table are true.
 ///
-/// Dynamic filters are taken as they are at this moment.
+/// Dynamic filters are taken as they are at this moment; those of hash joins as bitmaps of their keys, where there are such.
 ///
 /// # Errors
 /// When an expression names a column that the table does not have, which is a bug of the planner.
-pub fn translate(expressions: &[Arc<dyn PhysicalExpr>], schema: &Schema, arrow: &SchemaRef) -> Result<Predicate> {
-    let mut translation = Translation { schema, arrow, predicate: Predicate::default() };
+pub fn translate(
+    expressions: &[Arc<dyn PhysicalExpr>],
+    schema: &Schema,
+    arrow: &SchemaRef,
+    join_keys: Option<&JoinKeys>,
+) -> Result<Predicate> {
+    let mut translation =
+        Translation { schema, arrow, join_keys, predicate: Predicate::default(), key_tests: Vec::new() };
     for expression in expressions {
-        translation.add(expression, false)?;
+        translation.add(expression, &Origin::Statement)?;
     }
-    Ok(translation.predicate)
+    Ok(translation.finish())
+}
+
+/// Where a condition comes from.
+enum Origin {
+    /// The statement, or an operator that compares with a row that it has.
+    Statement,
+    /// A join, which looks at the rows again, with the keys of its build side as far as they are known.
+    Join(Option<Arc<BuildKeys>>),
 }
 
 struct Translation<'a> {
     schema: &'a Schema,
     arrow: &'a SchemaRef,
+    join_keys: Option<&'a JoinKeys>,
     predicate: Predicate,
+    key_tests: Vec<KeyTest>,
 }
 
 impl Translation<'_> {
-    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, is_of_join: bool) -> Result<()> {
+    /// The predicate. Bitmaps of keys come before other tests on rows: they take little time and cannot fail, those that let
+    /// fewer integers through first.
+    fn finish(self) -> Predicate {
+        let Self { mut predicate, mut key_tests, .. } = self;
+        key_tests.sort_by(|one, other| one.keys.density().total_cmp(&other.keys.density()));
+        let key_tests = key_tests.into_iter().map(|test| Arc::new(test) as Arc<dyn RowTest>);
+        predicate.row_tests.splice(0..0, key_tests);
+        predicate
+    }
+
+    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, origin: &Origin) -> Result<()> {
         if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
             let current = dynamic.current()?;
-            return self.add(&current, comes_from_join(&current)?);
+            let origin = match comes_from_join(&current)? {
+                true => Origin::Join(self.join_keys.and_then(|keys| keys.of(dynamic))),
+                false => Origin::Statement,
+            };
+            return self.add(&current, &origin);
         }
         if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
             && *binary.op() == Operator::And
         {
-            self.add(binary.left(), is_of_join)?;
-            return self.add(binary.right(), is_of_join);
+            self.add(binary.left(), origin)?;
+            return self.add(binary.right(), origin);
         }
         if let Some(literal) = expression.downcast_ref::<Literal>()
             && *literal.value() == ScalarValue::Boolean(Some(true))
@@ -83,8 +115,11 @@ impl Translation<'_> {
         for (column, test) in implied_tests(expression, self.schema) {
             add_test(&mut self.predicate.column_tests, ColumnTest::new(column, test));
         }
-        if is_of_join && compares_floating_point(expression, self.arrow)? {
-            return Ok(());
+        if let Origin::Join(keys) = origin {
+            let are_tested = keys.as_ref().map(|keys| self.add_keys(expression, keys)).transpose()?;
+            if are_tested == Some(true) || compares_floating_point(expression, self.arrow)? {
+                return Ok(());
+            }
         }
         let test = ExpressionTest {
             unless_null: unless_null(expression, self.schema),
@@ -92,6 +127,57 @@ impl Translation<'_> {
         };
         self.predicate.row_tests.push(Arc::new(test));
         Ok(())
+    }
+
+    /// Adds the keys of a join, where an expression looks columns up in the join's hash table, or in one for each of its
+    /// partitions. Whether they say all that the expression does.
+    fn add_keys(&mut self, expression: &Arc<dyn PhysicalExpr>, keys: &Arc<BuildKeys>) -> Result<bool> {
+        let mut columns = None;
+        expression.apply(|node| {
+            let Some(lookup) = node.downcast_ref::<HashTableLookupExpr>() else {
+                return Ok(TreeNodeRecursion::Continue);
+            };
+            columns = Some(lookup.children().into_iter().map(|key| compared(key, self.schema)).collect::<Vec<_>>());
+            Ok(TreeNodeRecursion::Stop)
+        })?;
+        let Some(columns) = columns.filter(|columns| columns.len() == keys.len()) else { return Ok(false) };
+        let is_only = columns.len() == 1;
+        let mut is_tested = true;
+        for (column, set) in columns.into_iter().zip(keys.iter()) {
+            match (column, set) {
+                (Some((column, _)), Some(set)) => {
+                    if set.density() < FULL {
+                        self.key_tests.push(KeyTest { columns: [column], keys: Arc::clone(set) });
+                    }
+                }
+                _ => is_tested = false,
+            }
+        }
+        Ok(is_tested && is_only)
+    }
+}
+
+/// A bitmap with this share of the integers in its bounds is not worth a look: the bounds are tested anyway.
+const FULL: f64 = 0.95;
+
+/// Whether a column has one of the keys of a join's build side.
+#[derive(Debug)]
+struct KeyTest {
+    columns: [ColumnIndex; 1],
+    keys: Arc<KeySet>,
+}
+
+impl RowTest for KeyTest {
+    fn columns(&self) -> &[ColumnIndex] {
+        &self.columns
+    }
+
+    fn evaluate(&self, columns: &[ArrayRef], _rows: usize) -> Result<BooleanArray, ArrowError> {
+        let [values] = columns else {
+            return Err(ArrowError::ComputeError(format!("a key of {} columns in place of one", columns.len())));
+        };
+        let found = self.keys.contains(values);
+        found.ok_or_else(|| ArrowError::ComputeError(format!("a key of type {}", values.data_type())))
     }
 }
 

@@ -10,12 +10,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics};
-use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::datasource::source::{DataSource, DataSourceExec, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
@@ -57,6 +58,11 @@ pub(super) enum Work {
     Pages,
     /// Each partition reads its blocks in order; there are no pages.
     Ordered(Arc<[Range<usize>]>),
+}
+
+/// What an operator reads of a table; `None` for other operators.
+pub fn scan_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&ScanSource> {
+    plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<ScanSource>()
 }
 
 impl ScanSource {
@@ -105,7 +111,7 @@ impl ScanSource {
     /// Tests that all rows pass which are asked for, as far as is known before it runs; none where any row may be.
     pub fn tests_at_planning(&self) -> Vec<ColumnTest> {
         let known: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
-        let predicate = translate(&known, &self.table.stored().schema, &self.table.arrow());
+        let predicate = translate(&known, &self.table.stored().schema, &self.table.arrow(), None);
         predicate.map(|predicate| predicate.column_tests).unwrap_or_default()
     }
 
@@ -125,7 +131,7 @@ impl ScanSource {
     }
 
     /// A column of the output as a column of the table; `None` for the ids of rows, which no condition can be on.
-    pub(super) fn table_column(&self, column: &Column) -> Option<Column> {
+    pub fn table_column(&self, column: &Column) -> Option<Column> {
         let place = self.columns.get(column.index()).copied().filter(|place| !self.table.is_row_id(*place))?;
         Some(Column::new(self.table.arrow().field(place).name(), place))
     }

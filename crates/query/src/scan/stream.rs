@@ -23,6 +23,7 @@ use super::predicate::translate;
 use super::reader::{Output, Reader};
 use super::source::ScanSource;
 use super::work::{Morsel, Morsels, SegmentPlace, WorkQueue};
+use crate::operators::{Interrupt, JoinKeys};
 use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
@@ -53,6 +54,7 @@ impl Turn {
 /// The conditions of a scan as they are now: dynamic filters tighten while it runs.
 pub(super) struct Conditions<'a> {
     source: &'a ScanSource,
+    join_keys: Option<Arc<JoinKeys>>,
     tracking: Option<DynamicFilterTracking>,
     pub predicate: Predicate,
     /// For each partition of the table, whether rows in it may pass; `None` where it has no partitions.
@@ -62,11 +64,17 @@ pub(super) struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    pub fn new(source: &'a ScanSource) -> Result<Self> {
+    pub fn new(source: &'a ScanSource, join_keys: Option<Arc<JoinKeys>>) -> Result<Self> {
         let and = |left: Arc<dyn PhysicalExpr>, right| Arc::new(BinaryExpr::new(left, Operator::And, right)) as _;
         let tracking = source.filters.iter().cloned().reduce(and).map(|all| DynamicFilterTracking::classify(&all));
-        let mut conditions =
-            Self { source, tracking, predicate: Predicate::default(), admitted: None, history: TestHistory::default() };
+        let mut conditions = Self {
+            source,
+            join_keys,
+            tracking,
+            predicate: Predicate::default(),
+            admitted: None,
+            history: TestHistory::default(),
+        };
         conditions.translate()?;
         Ok(conditions)
     }
@@ -74,7 +82,8 @@ impl<'a> Conditions<'a> {
     fn translate(&mut self) -> Result<()> {
         let table = self.source.table();
         self.history = TestHistory::default();
-        self.predicate = translate(&self.source.filters, &table.stored().schema, &table.arrow())?;
+        self.predicate =
+            translate(&self.source.filters, &table.stored().schema, &table.arrow(), self.join_keys.as_deref())?;
         self.admitted = table.admitted_partitions(&self.predicate);
         Ok(())
     }
@@ -94,6 +103,11 @@ impl<'a> Conditions<'a> {
     }
 }
 
+/// The keys of the hash joins of a query.
+pub(super) fn join_keys(config: &SessionConfig) -> Option<Arc<JoinKeys>> {
+    config.get_extension::<Interrupt>().map(|statement| Arc::clone(statement.join_keys()))
+}
+
 /// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
 pub fn open(
     source: &ScanSource,
@@ -105,6 +119,7 @@ pub fn open(
     let config = context.session_config();
     let (progress, workers) = (config.get_extension::<ScanProgress>(), config.get_extension::<Workers>());
     let turn = Turn::of(config);
+    let join_keys = join_keys(config);
     let schema = Arc::clone(&source.output);
     let source = source.clone();
     let stream = try_stream! {
@@ -115,7 +130,7 @@ pub fn open(
         let mut morsels = Morsels::new(queue, Arc::clone(&table), progress);
         let mut metrics = ScanMetrics::new(&source.metrics, &table, partition);
         let output = Output::of(&source);
-        let mut conditions = Conditions::new(&source)?;
+        let mut conditions = Conditions::new(&source, join_keys)?;
         let mut wanted = source.limit.unwrap_or(usize::MAX);
         let mut current: Option<(usize, Option<OpenBlock>)> = None;
         let mut gathered = Gathered::new(&source.output, output.types(&table.schema), batch_rows);

@@ -313,6 +313,10 @@ impl QuerySession {
             reads.narrow(&physical)?;
         }
         let physical = make_interruptible(physical, &interrupt)?;
+        if interrupt.has_hash_join() {
+            // Its scans look there for the keys of joins.
+            Arc::make_mut(&mut state).config_mut().set_extension(Arc::new(interrupt.clone()));
+        }
         let callback = self.progress.lock().clone();
         let rows = start_query(&state, physical, callback.clone())?;
         if !interrupt.has_hash_join() {

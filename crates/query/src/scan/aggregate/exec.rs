@@ -11,7 +11,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties};
 
-use super::super::source::ScanSource;
+use super::super::source::{ScanSource, scan_source};
 use super::super::work::WorkQueue;
 use super::keys::TABLE_INDEXES_MAX;
 use super::plan::{AggregatePlan, Found, find, groups_estimate};
@@ -48,7 +48,7 @@ impl TautAggregateExec {
     pub fn replacing(root: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(aggregate) = root.downcast_ref::<AggregateExec>() else { return Ok(None) };
         let Some(Found { plan, scan }) = find(aggregate) else { return Ok(None) };
-        let Some(source) = source_of(&scan) else { return Ok(None) };
+        let Some(source) = scan_source(&scan) else { return Ok(None) };
         let stored = source.table().stored();
         if stored.blocks.is_empty() && !stored.delta.has_no_pages() {
             return Ok(None);
@@ -104,17 +104,13 @@ impl TautAggregateExec {
         let scan = DataSourceExec::from_data_source(source.of_pages());
         let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
         let of_pages = replaced.transform_up(|node| {
-            Ok(match source_of(&node) {
+            Ok(match scan_source(&node) {
                 Some(_) => Transformed::yes(Arc::clone(&scan) as Arc<dyn ExecutionPlan>),
                 None => Transformed::no(node),
             })
         })?;
         Ok(Some(Arc::clone(self.of_pages.get_or_init(|| of_pages.data))))
     }
-}
-
-fn source_of(scan: &Arc<dyn ExecutionPlan>) -> Option<&ScanSource> {
-    scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<ScanSource>()
 }
 
 impl DisplayAs for TautAggregateExec {
@@ -160,7 +156,7 @@ impl ExecutionPlan for TautAggregateExec {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.pop()) {
-            (Some(scan), None) if source_of(&scan).is_some() => {
+            (Some(scan), None) if scan_source(&scan).is_some() => {
                 Ok(Arc::new(Self::new(Arc::clone(&self.replaced), Arc::clone(&self.plan), scan)))
             }
             _ => internal_err!("an aggregation of Taut has one input, a scan"),
@@ -179,7 +175,7 @@ impl ExecutionPlan for TautAggregateExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let Some(source) = source_of(&self.scan) else { return internal_err!("an aggregation of Taut reads a scan") };
+        let Some(source) = scan_source(&self.scan) else { return internal_err!("an aggregation of Taut reads a scan") };
         let segments = self.queue.get_or_init(|| Arc::new(WorkQueue::blocks(source.table().stored())));
         let work = Work { segments: Arc::clone(segments), of_pages: self.of_pages(source)? };
         let metrics = (&self.metrics, partition);

@@ -22,7 +22,7 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
-use super::super::stream::{Conditions, Turn, block_error, open_block};
+use super::super::stream::{Conditions, Turn, block_error, join_keys, open_block};
 use super::super::work::{Morsel, Morsels, WorkQueue};
 use super::keys::{Failure, KeyPart, Keys, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
@@ -201,7 +201,7 @@ pub fn open(
         }
         let stored = Arc::clone(source.table().stored());
         let mut scan = ScanMetrics::new(&source.metrics, &stored, partition);
-        let mut conditions = Conditions::new(&source)?;
+        let mut conditions = Conditions::new(&source, join_keys(config))?;
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
         let mut current = None;
         let mut yielded = Instant::now();

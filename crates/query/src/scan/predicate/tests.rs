@@ -25,7 +25,7 @@ fn predicate(expression: Expr) -> Predicate {
     let context = SessionContext::new();
     let planned =
         context.create_physical_expr(expression, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
-    super::translate(&[planned], &schema, &arrow).unwrap()
+    super::translate(&[planned], &schema, &arrow, None).unwrap()
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn structs_in(columns: Vec<Expr>, fields: Vec<ArrayRef>, present: Option<Vec<boo
 
 fn translated(expression: impl PhysicalExpr) -> Predicate {
     let schema = schema();
-    super::translate(&[Arc::new(expression)], &schema, &schema.arrow()).unwrap()
+    super::translate(&[Arc::new(expression)], &schema, &schema.arrow(), None).unwrap()
 }
 
 #[test]
