@@ -2,8 +2,8 @@
 //!
 //! DataFusion joins tables in the order in which they are written. This rule takes every maximal region of inner
 //! joins as a graph of relations and conditions, and finds the cheapest tree by dynamic programming over connected
-//! sets of relations (bushy trees included), up to [`RELATIONS_MAX`] of them; larger regions stay as they are. A
-//! semi-join above a region, whose keys come from one relation and which leaves few of its rows, moves down to it
+//! sets of relations (bushy trees included), up to [`RELATIONS_MAX`] of them; larger regions stay as they are. What equals
+//! the same is joined too, where that is cheaper. A semi-join above a region, whose keys come from one relation and which leaves few of its rows, moves down to it
 //! first. A region with a relation that has no statistics is left alone.
 
 use std::sync::Arc;
@@ -88,21 +88,30 @@ struct Region {
     conditions: Vec<Expr>,
 }
 
+/// Expressions that are equal in every row of a region: `a.x = b.y AND b.y = c.z` also joins `a` with `c`.
+type Class = Vec<Expr>;
+
 impl Region {
-    /// Turns conditions that are equalities between relations into such: a join that was written with commas below a
-    /// subquery still has them among its filters.
+    /// Sorts out what is an equality of two relations: a join that was written with commas below a subquery has such among
+    /// its conditions. An equality of expressions over several relations is a condition like any other: it holds once all of
+    /// them are joined, whatever the order.
     fn find_equalities(&mut self) {
         let Self { leaves, equalities, conditions } = self;
+        let one_of = |expression: &Expr| relations_of(expression, leaves).filter(|set| set.count_ones() == 1);
+        let joins_two = |left: &Expr, right: &Expr| {
+            matches!((one_of(left), one_of(right)), (Some(first), Some(second)) if first != second)
+        };
+        let wider = equalities.extract_if(.., |(left, right)| !joins_two(left, right));
+        let wider: Vec<Expr> = wider.map(|(left, right)| left.eq(right)).collect();
         conditions.retain(|condition| {
             let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return true };
-            match (relations_of(left, leaves), relations_of(right, leaves)) {
-                (Some(first), Some(second)) if first & second == 0 => {
-                    equalities.push((left.as_ref().clone(), right.as_ref().clone()));
-                    false
-                }
-                _ => true,
+            if !joins_two(left, right) {
+                return true;
             }
+            equalities.push((left.as_ref().clone(), right.as_ref().clone()));
+            false
         });
+        conditions.extend(wider);
     }
 }
 
@@ -116,6 +125,41 @@ fn collect(plan: &LogicalPlan, region: &mut Region) {
         }
         leaf => region.leaves.push(leaf.clone()),
     }
+}
+
+/// Equalities as classes. A join of two sets of relations needs one equality of each class that has expressions on both of
+/// its sides, since those on one side are equal already. That holds where no relation has two of them; otherwise each
+/// equality is a class of its own.
+fn classes(region: &Region) -> Vec<Class> {
+    let mut merged: Vec<Vec<&(Expr, Expr)>> = Vec::new();
+    for equality in &region.equalities {
+        let (left, right) = equality;
+        let touches =
+            |(first, second): &(Expr, Expr)| [first, second].iter().any(|side| *side == left || *side == right);
+        let (joined, apart) = merged.into_iter().partition(|class: &Vec<_>| class.iter().any(|other| touches(other)));
+        merged = apart;
+        merged.push(std::iter::once(equality).chain(joined.into_iter().flatten()).collect());
+    }
+    let as_class = |equalities: &[&(Expr, Expr)]| {
+        let mut class = Class::new();
+        for expression in equalities.iter().flat_map(|(left, right)| [left, right]) {
+            if !class.contains(expression) {
+                class.push(expression.clone());
+            }
+        }
+        class
+    };
+    let is_sound = |class: &Class| {
+        let sets: Vec<Set> = class.iter().filter_map(|expression| relations_of(expression, &region.leaves)).collect();
+        sets.iter().enumerate().all(|(place, set)| sets[..place].iter().all(|other| other & set == 0))
+    };
+    merged
+        .iter()
+        .flat_map(|equalities| match as_class(equalities) {
+            class if is_sound(&class) => vec![class],
+            _ => equalities.iter().map(|equality| as_class(&[*equality])).collect(),
+        })
+        .collect()
 }
 
 /// A set of relations, one bit each.
@@ -149,7 +193,8 @@ fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     if !(2..=RELATIONS_MAX).contains(&count) {
         return Ok(None);
     }
-    let Some(graph) = Graph::new(&region) else { return Ok(None) };
+    let classes = classes(&region);
+    let Some(graph) = Graph::new(&region, &classes) else { return Ok(None) };
     let Some(trees) = search(&graph) else { return Ok(None) };
     // Joins below a leaf, such as in a derived table, are regions of their own.
     let leaves = region.leaves.iter().cloned().map(order_below).collect::<Result<Vec<_>>>()?;
@@ -163,49 +208,46 @@ fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
 }
 
 /// Which relations each condition joins.
-struct Graph {
+struct Graph<'a> {
     relations: Vec<Relation>,
-    equalities: Vec<Edge>,
+    classes: Vec<Vec<Side<'a>>>,
     conditions: Vec<Set>,
 }
 
-/// An equality: the relations that each side reads, and how many distinct values it has.
-struct Edge {
-    sides: (Set, Set),
-    distinct: (f64, f64),
+/// An expression that equals others: the relations that it reads, and how many distinct values it has.
+struct Side<'a> {
+    expression: &'a Expr,
+    relations: Set,
+    distinct: f64,
 }
 
-impl Graph {
-    fn new(region: &Region) -> Option<Self> {
+impl<'a> Graph<'a> {
+    fn new(region: &Region, classes: &'a [Class]) -> Option<Self> {
         let leaves = &region.leaves;
         let relations = leaves.iter().map(relation).collect::<Option<Vec<_>>>()?;
-        let distinct = |key: &Expr, set: Set| relations[set.trailing_zeros() as usize].distinct_of(key);
-        let edge = |(left, right): &(Expr, Expr)| {
-            let sides = (relations_of(left, leaves)?, relations_of(right, leaves)?);
-            Some(Edge { sides, distinct: (distinct(left, sides.0), distinct(right, sides.1)) })
+        let side = |expression: &'a Expr| {
+            let set = relations_of(expression, leaves)?;
+            let distinct = relations[set.trailing_zeros() as usize].distinct_of(expression);
+            Some(Side { expression, relations: set, distinct })
         };
-        let equalities = region.equalities.iter().map(edge).collect::<Option<Vec<_>>>()?;
+        let classes = classes.iter().map(|class| class.iter().map(side).collect()).collect::<Option<Vec<_>>>()?;
         let conditions = region.conditions.iter().map(|c| relations_of(c, leaves)).collect::<Option<Vec<_>>>()?;
-        Some(Self { relations, equalities, conditions })
+        Some(Self { relations, classes, conditions })
     }
 
-    /// The equalities between two disjoint sets by their place, and whether their first side reads `right`.
-    fn between(&self, left: Set, right: Set) -> impl Iterator<Item = (usize, bool)> {
-        let inside = |part: Set, whole: Set| part & !whole == 0;
-        self.equalities.iter().enumerate().filter_map(move |(place, Edge { sides: (first, second), .. })| {
-            if inside(*first, left) && inside(*second, right) {
-                Some((place, false))
-            } else if inside(*first, right) && inside(*second, left) {
-                Some((place, true))
-            } else {
-                None
-            }
-        })
+    /// The equalities by which two disjoint sets are joined: one of each class that has expressions of both, those with the
+    /// fewest distinct values.
+    fn between(&self, left: Set, right: Set) -> impl Iterator<Item = (&Side<'a>, &Side<'a>)> {
+        let fewest = |class: &'_ [Side<'a>], whole: Set| {
+            let inside = class.iter().enumerate().filter(|(_, side)| side.relations & !whole == 0);
+            inside.min_by(|(_, one), (_, other)| one.distinct.total_cmp(&other.distinct)).map(|(place, _)| place)
+        };
+        self.classes.iter().filter_map(move |class| Some((&class[fewest(class, left)?], &class[fewest(class, right)?])))
     }
 }
 
 /// The cheapest tree of every connected set, by size of the set; `None` when the relations are not all connected.
-fn search(graph: &Graph) -> Option<Vec<Option<Tree>>> {
+fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
     let count = graph.relations.len();
     let all: Set = (1 << count) - 1;
     let mut trees: Vec<Option<Tree>> = vec![None; 1 << count];
@@ -238,14 +280,8 @@ fn search(graph: &Graph) -> Option<Vec<Option<Tree>>> {
     trees[all as usize].is_some().then_some(trees)
 }
 
-fn join_trees((part, left): (Set, Tree), (rest, right): (Set, Tree), graph: &Graph) -> Tree {
-    let keys: Vec<_> = graph
-        .between(part, rest)
-        .map(|(place, turned)| match (graph.equalities[place].distinct, turned) {
-            (distinct, false) => distinct,
-            ((first, second), true) => (second, first),
-        })
-        .collect();
+fn join_trees((part, left): (Set, Tree), (rest, right): (Set, Tree), graph: &Graph<'_>) -> Tree {
+    let keys: Vec<_> = graph.between(part, rest).map(|(left, right)| (left.distinct, right.distinct)).collect();
     let mut size = left.size.joined(right.size, &keys);
     let whole = part | rest;
     for condition in &graph.conditions {
@@ -265,7 +301,7 @@ fn build(
     trees: &[Option<Tree>],
     leaves: &[LogicalPlan],
     region: &Region,
-    graph: &Graph,
+    graph: &Graph<'_>,
     used: &mut [bool],
 ) -> Result<LogicalPlan> {
     let halves = trees[set as usize].and_then(|tree| tree.halves);
@@ -278,13 +314,8 @@ fn build(
             filters.push(region.conditions[place].clone());
         }
     }
-    let on = graph
-        .between(left, right)
-        .map(|(place, turned)| match (region.equalities[place].clone(), turned) {
-            (pair, false) => pair,
-            ((first, second), true) => (second, first),
-        })
-        .collect();
+    let on =
+        graph.between(left, right).map(|(left, right)| (left.expression.clone(), right.expression.clone())).collect();
     Ok(LogicalPlan::Join(Join::try_new(
         Arc::new(left_plan),
         Arc::new(right_plan),
