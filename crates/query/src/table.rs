@@ -175,10 +175,10 @@ impl TautTable {
         Some(distinct + distinct / (statistics.rows as f64).max(1.0) * self.stored.delta.rows() as f64)
     }
 
-    /// The share of rows that pass a condition, about; not more than lie in partitions that it leaves.
-    pub fn selectivity(&self, condition: &Expr) -> f64 {
-        let share = selectivity(condition, &|column: &Column| self.statistics_of(column.name()));
-        self.admitted_share(condition).map_or(share, |admitted| share.min(admitted))
+    /// The share of rows that pass all conditions, about; not more than lie in partitions that these leave.
+    pub fn selectivity(&self, conditions: &[Expr]) -> f64 {
+        let share = selectivity(conditions, &|column: &Column| self.statistics_of(column.name()));
+        conditions.iter().filter_map(|condition| self.admitted_share(condition)).fold(share, f64::min)
     }
 
     /// A scan of columns of the stored table for rows that pass conditions on those that are to be seen.
@@ -196,7 +196,7 @@ impl TautTable {
             reads.scan(self.stored.id);
         }
         let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
-        let share = filters.iter().map(|filter| self.selectivity(filter)).reduce(|left, right| left * right);
+        let share = (!filters.is_empty()).then(|| self.selectivity(filters));
         let mut conditions = Vec::with_capacity(filters.len());
         if !filters.is_empty() {
             let schema = DFSchema::try_from(Arc::clone(&self.visible_arrow))?;
@@ -232,7 +232,7 @@ impl TautTable {
         let schema = DFSchema::try_from(self.arrow()).ok()?;
         let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
         let condition = create_physical_expr(&unqualified.ok()?.data, &schema, &properties, &planning).ok()?;
-        let predicate = translate(&[condition], &self.stored.schema, &self.arrow()).ok()?;
+        let predicate = translate(&[condition], &self.stored.schema, &self.arrow(), None).ok()?;
         let admitted = self.admitted_partitions(&predicate)?;
         let is_admitted = |place: usize| {
             let partition = self.stored.partition_of(place);

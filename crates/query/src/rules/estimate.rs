@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::{Column, JoinType, ScalarValue};
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use taut_types::{ColumnStatistics, Key, LogicalType, f32_from_key, f64_from_key};
 
@@ -19,6 +20,8 @@ const UNKNOWN: f64 = 0.25;
 const PATTERN: f64 = 0.05;
 /// Share of rows that pass an inequality of two columns.
 const INEQUALITY: f64 = 1.0 / 3.0;
+/// The least share of rows between two bounds.
+const RANGE_MIN: f64 = 0.001;
 /// Share of groups that pass a condition on an aggregate, which is usually written to find the exceptional.
 const HAVING: f64 = 0.05;
 
@@ -62,7 +65,7 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
             let provider = source_as_provider(&scan.source).ok()?;
             let table = provider.downcast_ref::<TautTable>()?;
             let rows = (table.rows() as f64).max(1.0);
-            let share = scan.filters.iter().map(|filter| table.selectivity(filter)).product::<f64>();
+            let share = table.selectivity(&scan.filters);
             // By name: a statement may see some columns of the table only.
             let count = |column: &Column| table.distinct_of(column.name());
             let columns = scan.projected_schema.columns().into_iter();
@@ -151,9 +154,9 @@ fn filter_share(predicate: &Expr, input: &LogicalPlan) -> f64 {
         && let Ok(provider) = source_as_provider(&scan.source)
         && let Some(table) = provider.downcast_ref::<TautTable>()
     {
-        return table.selectivity(predicate);
+        return table.selectivity(std::slice::from_ref(predicate));
     }
-    selectivity(predicate, &|_| None)
+    share_of(predicate, &|_| None)
 }
 
 /// Rows and base rows of a relation.
@@ -207,11 +210,44 @@ pub fn semi_share(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> f64
 /// A column as [`selectivity`] looks it up.
 pub type Known<'a> = (LogicalType, &'a ColumnStatistics);
 
-/// The share of rows for which a condition holds, from what is known of its columns.
-pub fn selectivity<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
+/// The share of rows for which all conditions hold, from what is known of their columns; 1 without any. Columns count as
+/// independent, but two bounds of one column make a range.
+pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
+    let mut share = 1.0;
+    let mut bounds: Vec<(&Column, bool, f64)> = Vec::new();
+    for condition in conditions.iter().flat_map(split_conjunction) {
+        let passing = share_of(condition, known);
+        let Some((column, is_upper)) = bound(condition) else {
+            share *= passing;
+            continue;
+        };
+        match bounds.iter().position(|(other, upper, _)| *other == column && *upper != is_upper) {
+            Some(place) => share *= (bounds.swap_remove(place).2 + passing - 1.0).max(RANGE_MIN),
+            None => bounds.push((column, is_upper, passing)),
+        }
+    }
+    share * bounds.iter().map(|(.., passing)| passing).product::<f64>()
+}
+
+/// The column that a condition bounds, and whether from above.
+fn bound(condition: &Expr) -> Option<(&Column, bool)> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return None };
+    let (column, is_upper) = match (column_of(left), column_of(right), op) {
+        (Some(column), None, Operator::Lt | Operator::LtEq) => (column, true),
+        (Some(column), None, Operator::Gt | Operator::GtEq) => (column, false),
+        (None, Some(column), Operator::Lt | Operator::LtEq) => (column, false),
+        (None, Some(column), Operator::Gt | Operator::GtEq) => (column, true),
+        _ => return None,
+    };
+    (literal_of(left).is_some() || literal_of(right).is_some()).then_some((column, is_upper))
+}
+
+/// The share of rows for which a condition holds.
+fn share_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
     match condition {
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => selectivity(std::slice::from_ref(condition), known),
         Expr::BinaryExpr(binary) => binary_share(binary, known),
-        Expr::Not(inner) => 1.0 - selectivity(inner, known),
+        Expr::Not(inner) => 1.0 - share_of(inner, known),
         Expr::IsNull(inner) => null_share(inner, known),
         Expr::IsNotNull(inner) => 1.0 - null_share(inner, known),
         Expr::Between(between) => {
@@ -245,13 +281,9 @@ pub fn selectivity<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<Known
 }
 
 fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
-    match binary.op {
-        Operator::And => return and_share(binary, known),
-        Operator::Or => {
-            let (left, right) = (selectivity(&binary.left, known), selectivity(&binary.right, known));
-            return left + right - left * right;
-        }
-        _ => {}
+    if binary.op == Operator::Or {
+        let (left, right) = (share_of(&binary.left, known), share_of(&binary.right, known));
+        return left + right - left * right;
     }
     let (column, operator, literal) = match (column_of(&binary.left), literal_of(&binary.right)) {
         (Some(column), Some(literal)) => (column, binary.op, literal),
@@ -269,25 +301,6 @@ fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<Known
         Operator::Gt | Operator::GtEq => 1.0 - below(column, literal),
         Operator::LikeMatch => PATTERN,
         _ => UNKNOWN,
-    }
-}
-
-/// A conjunction; two bounds on one column make a range, whose parts are anything but independent.
-fn and_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
-    let (left, right) = (selectivity(&binary.left, known), selectivity(&binary.right, known));
-    let bound = |expression: &Expr| match expression {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (column_of(left), literal_of(right), op) {
-            (Some(column), Some(_), Operator::Lt | Operator::LtEq) => Some((column.clone(), true)),
-            (Some(column), Some(_), Operator::Gt | Operator::GtEq) => Some((column.clone(), false)),
-            _ => None,
-        },
-        _ => None,
-    };
-    match (bound(&binary.left), bound(&binary.right)) {
-        (Some((first, upper)), Some((second, other_upper))) if first == second && upper != other_upper => {
-            (left + right - 1.0).max(0.001)
-        }
-        _ => left * right,
     }
 }
 
