@@ -15,7 +15,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
 use crate::memory::QueryMemory;
-use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, Subqueries};
+use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, NotIn, Subqueries};
 use crate::spill::SpillDirectory;
 use crate::workers::Workers;
 
@@ -151,9 +151,11 @@ fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send 
     rules
 }
 
-/// The engine's rules with ours last before the check of the whole.
+/// The engine's rules, with that on `NOT IN` before those that choose how to join, and that on aggregations last before the
+/// check of the whole.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
+    rules.insert(0, Arc::new(NotIn));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(before, Arc::new(AggregateInScan));
     rules

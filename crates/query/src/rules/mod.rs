@@ -1,5 +1,5 @@
 //! Planning rules: estimates from the catalog's statistics, the join order they give, joins that foreign keys make
-//! needless, how types meet, and which aggregations scans compute.
+//! needless, `NOT IN` without nulls, how types meet, and which aggregations scans compute.
 
 mod aggregate;
 mod estimate;
@@ -8,6 +8,7 @@ mod implicit_sort;
 mod join_elimination;
 mod join_order;
 mod lineage;
+mod not_in;
 mod subqueries;
 
 pub use aggregate::AggregateInScan;
@@ -16,4 +17,5 @@ pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
 pub use implicit_sort::implicit_sort;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
+pub use not_in::NotIn;
 pub use subqueries::Subqueries;
