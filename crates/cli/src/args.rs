@@ -127,7 +127,8 @@ pub struct SettingsArguments {
     /// Memory for queries; what needs more goes to temporary files, such as 4GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
-    /// Memory that keeps blocks between queries, such as 512MiB [default: a quarter of the machine's, at most 1GiB]
+    /// Memory that keeps blocks between queries, such as 512MiB [default: a quarter of --memory or
+    /// else of the machine's, at most 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<ByteSize>,
 }

@@ -20,7 +20,8 @@ use crate::{Error, ExternalTable, Session};
 pub struct Settings {
     /// Threads that a query uses; as many as there are processors.
     pub threads: usize,
-    /// Bytes of block sections kept in memory; where not given, a quarter of the machine's memory, at most 1 GiB.
+    /// Bytes of block sections kept in memory; where not given, a quarter of `memory_bytes`, or else of the machine's memory,
+    /// at most 1 GiB.
     pub cache_bytes: Option<usize>,
     /// Bytes that running queries may take together before they spill to disk; where not given, half of the machine's
     /// memory.
@@ -59,7 +60,7 @@ impl Settings {
         OpenOptions {
             create: self.create,
             read_only: self.read_only,
-            cache_bytes: self.cache_bytes,
+            cache_bytes: self.cache_bytes.or_else(|| self.memory_bytes.map(cache_beside)),
             ..OpenOptions::default()
         }
     }
@@ -68,6 +69,11 @@ impl Settings {
     fn spills(&self, path: &Path) -> SpillDirectory {
         SpillDirectory::new((!self.read_only).then_some(path))
     }
+}
+
+/// The bytes for the cache of a database whose queries may take so many.
+fn cache_beside(memory_bytes: usize) -> usize {
+    (memory_bytes / 4).min(taut_store::Cache::default_limit())
 }
 
 /// An open database. Clones are the same database; it closes with the last of them, of their sessions and of rows that are

@@ -46,7 +46,8 @@ def connect(
     threads: how many a query uses; by default all processors.
     memory: what queries may take before they spill to disk, in bytes or as a text such as ``'2GiB'``; by default half of
         the machine's.
-    cache: what is kept of the files, in bytes or as a text; by default a quarter of the machine's memory, at most 1 GiB.
+    cache: what is kept of the files, in bytes or as a text; by default a quarter of `memory`, or else of
+        the machine's, at most 1 GiB.
     create: whether a database that does not exist is created; with `read_only` it never is.
     read_only: whether it is only read, also while another process writes it, or on a file system that cannot be written. It
         is shown as it was when it was opened or last refreshed: see `Connection.refresh`. Read-only connections of one
