@@ -312,7 +312,9 @@ impl From<ParserError> for QueryError {
     fn from(error: ParserError) -> Self {
         let message = match error {
             ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
-            ParserError::RecursionLimitExceeded => "the statement is nested too deeply".to_owned(),
+            ParserError::RecursionLimitExceeded => {
+                "more than 1000 levels of parentheses, CASE, functions or subqueries".to_owned()
+            }
         };
         let position = position_in(&message);
         Self::Syntax { message, position }

@@ -9,10 +9,10 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, Expr, visit_expressions_mut};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
 use crate::error::{QueryError, Result};
+use crate::statement::Grammar;
 
 /// A value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,7 +206,7 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
         return Cow::Borrowed(sql);
     }
     // What is no token, the parser says better.
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else {
+    let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else {
         return Cow::Borrowed(sql);
     };
     let mut marks = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));

@@ -15,7 +15,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
 use crate::memory::QueryMemory;
-use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, NotIn, Subqueries};
+use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries};
 use crate::spill::SpillDirectory;
 use crate::workers::Workers;
 
@@ -132,10 +132,11 @@ impl Engine {
     }
 }
 
-/// The engine's rules, with ours on types before its coercion, and on subqueries behind it.
+/// The engine's rules, with ours on long expressions and on types before its coercion, and that on subqueries behind it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
-    rules.insert(0, Arc::new(FloatingPoint));
+    rules.insert(0, Arc::new(LongExpressions));
+    rules.insert(1, Arc::new(FloatingPoint));
     rules.push(Arc::new(Subqueries));
     rules
 }

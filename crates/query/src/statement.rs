@@ -7,10 +7,12 @@ mod backup;
 mod chain;
 mod constraints;
 mod ddl;
+mod dialect;
 mod forms;
 mod long_unions;
 mod mutation;
 mod names;
+mod nesting;
 mod prepare;
 mod row_values;
 mod transaction;
@@ -25,7 +27,6 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectType, Query, Statement as Ast, UnaryOperator, Value,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -39,6 +40,7 @@ use crate::parameters::{self, Parameters};
 
 pub use chain::is_long;
 pub use constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+pub(crate) use dialect::Grammar;
 pub use mutation::{
     ACTION, Action, Conflict, ConflictTarget, Listed, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
     TargetColumn, WRITTEN,
@@ -299,8 +301,11 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     };
     let sql = &*crate::parameters::numbered(sql);
     chain::check(sql)?;
-    let dialect = PostgreSqlDialect {};
-    let mut parser = DFParserBuilder::new(sql).with_dialect(&dialect).build().map_err(engine_error)?;
+    let mut parser = DFParserBuilder::new(sql)
+        .with_dialect(&Grammar)
+        .with_recursion_limit(nesting::LEVELS_MAX)
+        .build()
+        .map_err(engine_error)?;
     if let Some(tokens) = mutation::with_nothing(sql) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
@@ -329,6 +334,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         } else {
             parser.parse_statement().map_err(engine_error)?
         };
+        nesting::check(&parsed)?;
         forms::replace(&mut parsed);
         check_end(&parser.parser)?;
         let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);

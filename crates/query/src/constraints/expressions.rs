@@ -15,7 +15,6 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Volatility, cast};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use taut_types::{LogicalType, Schema};
 
@@ -23,6 +22,7 @@ use crate::error::{QueryError, Result};
 use crate::rules::floating_point_meets;
 use crate::settings::Engine;
 use crate::spill::SpillDirectory;
+use crate::statement::Grammar;
 
 /// Nothing is run in it.
 static STATE: LazyLock<datafusion::common::Result<SessionState>> =
@@ -115,7 +115,7 @@ impl DefaultValues {
 /// # Errors
 /// When it is no expression.
 pub fn default_syntax(sql: &str) -> Result<ast::Expr> {
-    Ok(Parser::new(&PostgreSqlDialect {}).try_with_sql(sql)?.parse_expr()?)
+    Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
 }
 
 fn planned(sql: &str, schema: &DFSchema) -> Result<Expr> {

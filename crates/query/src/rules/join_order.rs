@@ -98,9 +98,7 @@ impl Region {
     fn find_equalities(&mut self) {
         let Self { leaves, equalities, conditions } = self;
         let one_of = |expression: &Expr| relations_of(expression, leaves).filter(|set| set.count_ones() == 1);
-        let joins_two = |left: &Expr, right: &Expr| {
-            matches!((one_of(left), one_of(right)), (Some(first), Some(second)) if first != second)
-        };
+        let joins_two = |left: &Expr, right: &Expr| matches!((one_of(left), one_of(right)), (Some(first), Some(second)) if first != second);
         let wider = equalities.extract_if(.., |(left, right)| !joins_two(left, right));
         let wider: Vec<Expr> = wider.map(|(left, right)| left.eq(right)).collect();
         conditions.retain(|condition| {

@@ -8,6 +8,7 @@ mod implicit_sort;
 mod join_elimination;
 mod join_order;
 mod lineage;
+mod long_expressions;
 mod not_in;
 mod subqueries;
 
@@ -17,5 +18,6 @@ pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
 pub use implicit_sort::implicit_sort;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
+pub use long_expressions::LongExpressions;
 pub use not_in::NotIn;
 pub use subqueries::Subqueries;

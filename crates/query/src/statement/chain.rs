@@ -1,12 +1,13 @@
-//! How long a chain of operators may be.
+//! How long a chain of operators may be, and how deep statements may be nested.
 //!
 //! `1 + 1 + 1 + ...` becomes a tree as deep as it is long, and planning, running and dropping it takes a stack frame for
-//! each level. The parser bounds nesting by parentheses, but not this; so it is bounded here, before there is a tree.
+//! each level. So both are bounded here, before there is a tree. The parser bounds nesting too, but where it does, it may say
+//! that something else was expected.
 
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use super::dialect::Grammar;
 use crate::error::{QueryError, Result};
 
 /// Bytes from which a text is long.
@@ -21,7 +22,10 @@ pub fn is_long(sql: &str) -> bool {
 /// Operators that may follow each other in one expression. The threads of a database have a stack for that.
 pub(super) const OPERATORS_MAX: usize = 2_000;
 
-/// Refuses a text in which more operators follow each other than [`OPERATORS_MAX`].
+/// Levels of parentheses, brackets and CASE, and NOTs that may follow each other.
+const LEVELS_MAX: usize = 1_000;
+
+/// Refuses a text in which more operators follow each other than [`OPERATORS_MAX`], or that nests deeper than [`LEVELS_MAX`].
 ///
 /// Commas part expressions, and so do the words of a CASE; those inside a parenthesis or a CASE count together with what
 /// it stands in.
@@ -29,14 +33,22 @@ pub(super) const OPERATORS_MAX: usize = 2_000;
 /// # Errors
 /// At the first operator too many.
 pub(super) fn check(sql: &str) -> Result<()> {
-    // Each operator and its operand take two bytes at least.
-    if sql.len() < 2 * OPERATORS_MAX {
+    // Each operator and its operand take two bytes at least, and so do both ends of a level.
+    if sql.len() < 2 * LEVELS_MAX.min(OPERATORS_MAX) {
         return Ok(());
     }
     // What is no token, the parser says better.
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return Ok(()) };
-    let (mut chains, mut length) = (vec![0_usize], 0);
+    let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else { return Ok(()) };
+    let (mut chains, mut length, mut negations) = (vec![0_usize], 0, 0);
     for token in tokens {
+        match &token.token {
+            Token::Whitespace(_) => continue,
+            token if is_word(token, &[Keyword::NOT]) => negations += 1,
+            _ => negations = 0,
+        }
+        if chains.len() > LEVELS_MAX + 1 || negations > LEVELS_MAX {
+            return Err(refused(&token, &format!("more than {LEVELS_MAX} levels of parentheses, CASE or NOT"), ""));
+        }
         match &token.token {
             Token::SemiColon => (chains, length) = (vec![0], 0),
             token if opens(token) => chains.push(0),
@@ -55,18 +67,20 @@ pub(super) fn check(sql: &str) -> Result<()> {
             _ => {}
         }
         if length > OPERATORS_MAX {
-            let start = token.span.start;
-            return Err(QueryError::Syntax {
-                message: format!(
-                    "more than {OPERATORS_MAX} operators follow each other at Line: {}, Column: {}; IN (...) or a join \
-                     with VALUES (...), (...) takes any number of values",
-                    start.line, start.column
-                ),
-                position: Some((start.line, start.column)),
-            });
+            let advice = "; IN (...) or a join with VALUES (...), (...) takes any number of values";
+            return Err(refused(&token, &format!("more than {OPERATORS_MAX} operators follow each other"), advice));
         }
     }
     Ok(())
+}
+
+/// A syntax error at a token, with what to do.
+fn refused(token: &TokenWithSpan, what: &str, advice: &str) -> QueryError {
+    let start = token.span.start;
+    QueryError::Syntax {
+        message: format!("{what} at Line: {}, Column: {}{advice}", start.line, start.column),
+        position: Some((start.line, start.column)),
+    }
 }
 
 fn is_word(token: &Token, keywords: &[Keyword]) -> bool {

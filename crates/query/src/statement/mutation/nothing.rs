@@ -1,9 +1,10 @@
 //! `WHEN ... THEN DO NOTHING` in `MERGE`, which the parser does not know.
 
 use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, MergeAction, ObjectName};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::statement::Grammar;
 
 /// The column that a clause writes in place of doing nothing.
 const NOTHING: &str = "taut nothing";
@@ -16,7 +17,7 @@ pub fn with_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
         return None;
     }
     // What is no token, the parser says better.
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location().ok()?;
+    let tokens = Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()?;
     let mut words = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
     let mut found = false;
     let mut written: Vec<TokenWithSpan> = Vec::new();
@@ -67,7 +68,7 @@ fn stand_in(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
         true => format!("INSERT (\"{NOTHING}\") VALUES (NULL)"),
         false => format!("UPDATE SET \"{NOTHING}\" = NULL"),
     };
-    Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize().ok()
+    Tokenizer::new(&Grammar, &text).tokenize().ok()
 }
 
 fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {

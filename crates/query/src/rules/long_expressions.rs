@@ -1,0 +1,130 @@
+//! Long chains of operators, whose types are found in steps.
+//!
+//! To find the type of `a + b + c + ...` the engine finds that of everything in front of the last operator, and it does so for
+//! each operator: the time grows with the square of the length. A cast says a type without a look at what is cast. So every
+//! few levels the value is cast to the type that it has:
+//!
+//! ```text
+//!   (((a + b) + c) + d) + e        CAST((a + b) + c AS int) + d) + e
+//! ```
+//!
+//! The physical plan has no such casts any more.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Levels between two casts.
+const STEP: usize = 32;
+
+/// The rule; it comes before all that ask for types.
+#[derive(Debug, Default)]
+pub struct LongExpressions;
+
+impl AnalyzerRule for LongExpressions {
+    fn name(&self) -> &str {
+        "taut_long_expressions"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| {
+            let mut is_long = false;
+            node.apply_expressions(|expression| {
+                is_long |= expression.exists(|part| Ok(is_long_chain(part)))?;
+                Ok(if is_long { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })?;
+            if !is_long {
+                return Ok(Transformed::no(node));
+            }
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                Ok(Transformed::yes(name.restore(in_steps(expression, &schema)?)))
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Whether more operators than are between two casts follow each other from an expression on, each the first or the last
+/// operand of the one before.
+fn is_long_chain(expression: &Expr) -> bool {
+    has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
+}
+
+fn has_levels(expression: &Expr, side: fn(&BinaryExpr) -> &Expr) -> bool {
+    let mut level = expression;
+    for _ in 0..STEP {
+        level = match level {
+            Expr::BinaryExpr(binary) if computes(level) => side(binary),
+            Expr::Negative(inner) => inner,
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// Whether an operator makes a value of others. Conditions are taken apart by other rules, and have the same type always.
+fn computes(expression: &Expr) -> bool {
+    let operator = match expression {
+        Expr::Negative(_) => return true,
+        Expr::BinaryExpr(binary) => binary.op,
+        _ => return false,
+    };
+    operator.is_numerical_operators()
+        || matches!(
+            operator,
+            Operator::StringConcat
+                | Operator::BitwiseAnd
+                | Operator::BitwiseOr
+                | Operator::BitwiseXor
+                | Operator::BitwiseShiftLeft
+                | Operator::BitwiseShiftRight
+        )
+}
+
+/// What is known of an expression when those above it are visited.
+#[derive(Clone, Copy, Default)]
+struct Below {
+    /// Levels down to the next cast.
+    levels: usize,
+    /// Whether the type depends on a parameter of which none is known.
+    is_open: bool,
+}
+
+/// An expression with a cast every few levels.
+fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let mut visited: Vec<Below> = Vec::new();
+    let cast = expression.transform_up(|part| {
+        let mut children = 0;
+        part.apply_children(|_| {
+            children += 1;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let mut below = Below::default();
+        for child in visited.drain(visited.len().saturating_sub(children)..) {
+            below = Below { levels: below.levels.max(child.levels), is_open: below.is_open || child.is_open };
+        }
+        below.levels += 1;
+        below.is_open |= matches!(&part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
+        let is_due = below.levels >= STEP && !below.is_open;
+        if is_due
+            && computes(&part)
+            && let Ok(data_type) = part.get_type(schema)
+            && data_type != DataType::Null
+        {
+            visited.push(Below::default());
+            return Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(part), data_type))));
+        }
+        visited.push(below);
+        Ok(Transformed::no(part))
+    })?;
+    Ok(cast.data)
+}
