@@ -8,6 +8,7 @@
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
 #   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; ROWS=100000 BENCH="--seconds 0.5"
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
+#   make bench-tpch-memory  memory and time of TPC-H's queries with --memory 1GiB
 #   make bench-kernels  tests on columns by the loop: per width, in cache and beside the speed of memory; a file for each
 #                       best set of instructions
 
@@ -30,7 +31,7 @@ BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
 
 .PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check rooms venv wheel \
-	dev-wheel release-wheel bench bench-tpch bench-lookup bench-width bench-python bench-transactions bench-kernels clean
+	dev-wheel release-wheel bench bench-tpch bench-tpch-memory bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -132,6 +133,9 @@ $(BENCH_VENV)/.installed: bench/requirements.txt bench/selection/requirements.tx
 
 bench-tpch: build generator venv
 	$(PYTHON) bench/tpch/compare.py --scale $(SCALE) $(BENCH)
+
+bench-tpch-memory: build generator venv
+	$(PYTHON) bench/tpch/memory.py --scale $(SCALE) $(BENCH)
 
 bench-lookup: build generator venv
 	$(PYTHON) bench/lookup.py --scale $(SCALE) $(BENCH)

@@ -15,7 +15,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::JoinType;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
@@ -55,6 +55,10 @@ impl PhysicalOptimizerRule for NotIn {
 
 /// Whether an expression over the rows of a plan is null for none of them. `false` where that is not known.
 fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) -> bool {
+    if let Some(cast) = expression.downcast_ref::<CastExpr>() {
+        // What cannot be cast is an error then, not null.
+        return !cast.cast_options().safe && is_full(plan, cast.expr());
+    }
     let Some(column) = expression.downcast_ref::<Column>() else { return false };
     if !plan.schema().field(column.index()).is_nullable() {
         return true;
