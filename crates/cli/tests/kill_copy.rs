@@ -1,0 +1,94 @@
+//! `taut sql` sorts what does not fit in memory and copies it over a file, and is ended in the midst of it by each signal:
+//! the file is one whole copy, no spill file is left, and the database opens.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
+
+mod common;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use common::{command, csv, scratch, taut};
+
+/// Rounds for each signal; more with `KILL_ROUNDS`.
+const ROUNDS: u64 = 2;
+/// Rows of a copy.
+const ROWS: usize = 200_000;
+/// Copies that a process is given.
+const COPIES: u64 = 20;
+/// How long a process runs at most once it spills.
+const LIFE_MILLISECONDS: u64 = 400;
+/// How often it is looked whether a process spills: for at most half a minute.
+const LOOKED_EVERY: Duration = Duration::from_millis(2);
+const LOOKS_MAX: usize = 15_000;
+
+/// Whether a process has a file open that lies in a directory, with or without a name.
+fn has_open(process: u32, directory: &Path) -> bool {
+    let Ok(files) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target.starts_with(directory)))
+}
+
+/// The version of a copy that is whole.
+fn version_of(copied: &str) -> u64 {
+    let mut lines = copied.lines();
+    assert_eq!(lines.next(), Some("version,i,t"));
+    let versions: Vec<&str> = lines.map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(versions.len(), ROWS, "rows of a copy");
+    assert!(versions.iter().all(|version| *version == versions[0]), "rows of two copies");
+    versions[0].parse().unwrap()
+}
+
+#[test]
+fn copies_are_whole_and_no_spill_file_is_left_after_a_signal() {
+    let (directory, database) = scratch();
+    let rows =
+        format!("SELECT i, 'text of row number ' || i * 7919 % 100003 AS t FROM generate_series(1, {ROWS}) AS g(i)");
+    csv(&database, &format!("CREATE TABLE big AS {rows}"));
+    let spills = directory.path().join("spills");
+    std::fs::create_dir(&spills).unwrap();
+    let target = directory.path().join("copy.csv");
+    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let rounds = 4 * std::env::var("KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let (mut last, mut spilled) = (None, 0);
+    for round in 0..rounds {
+        let signal = ["KILL", "TERM", "HUP", "INT"][(round % 4) as usize];
+        let context = format!("seed {seed}, round {round}, {signal}");
+        let mut script = format!("SET temp_directory = '{}';\n", spills.display());
+        for copy in 0..COPIES {
+            let version = round * COPIES + copy;
+            script += &format!(
+                "COPY (SELECT {version} AS version, i, t FROM big ORDER BY t, i) TO '{}' (FORMAT csv, HEADER);\n",
+                target.display()
+            );
+        }
+        let mut child = command(&["sql", &database, "--threads", "2", "--memory", "24MiB"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || input.write_all(script.as_bytes()).is_ok());
+        let spills_now = (0..LOOKS_MAX).any(|_| {
+            std::thread::sleep(LOOKED_EVERY);
+            has_open(child.id(), &spills) || child.try_wait().unwrap().is_some()
+        });
+        spilled += u64::from(spills_now && child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis((seed ^ round.wrapping_mul(7919)) % LIFE_MILLISECONDS));
+        let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        child.wait().unwrap();
+        writer.join().unwrap();
+        assert!(sent.success() || child.try_wait().unwrap().is_some(), "{context}");
+        let left: Vec<_> = std::fs::read_dir(&spills).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert!(left.is_empty(), "{context}: {left:?}");
+        let version = target.exists().then(|| version_of(&std::fs::read_to_string(&target).unwrap()));
+        assert!(version >= last, "{context}: {version:?} behind {last:?}");
+        last = version;
+        taut(&["verify", &database]).succeeds();
+    }
+    assert!(spilled > rounds / 2, "only {spilled} of {rounds} processes were seen to spill");
+    assert_eq!(csv(&database, "SELECT count(*) FROM big"), format!("count(*)\n{ROWS}\n"));
+}
