@@ -40,7 +40,7 @@ const SHARED_BUILD_ROWS: usize = 32_000_000;
 
 /// Up to so many values that a join looks for are told to the scan of its other side as a list, which indexes, zone maps
 /// and Bloom filters know what to do with; an index never searches for more.
-const JOIN_VALUES_MAX: usize = 2048;
+pub(crate) const JOIN_VALUES_MAX: usize = 2048;
 /// Bytes of such a list. A batch of few rows counts as one of 8,192, for which its columns have room: this is three columns of
 /// eight bytes, or one of them beside short text, with their null masks. What a list is made of are rows, not distinct ones, so
 /// that more of them take longer than they save.

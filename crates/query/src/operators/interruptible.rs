@@ -85,32 +85,44 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
         }
+        let mut collector = None;
         let node = match node.downcast_ref::<HashJoinExec>() {
             Some(join) => {
                 interrupt.has_hash_join.store(true, Ordering::Relaxed);
-                with_collected_keys(&node, join, interrupt)?
+                collector = Collector::of(join, interrupt.join_keys())?;
+                with_collected_keys(&node, join, collector.as_ref(), interrupt)?
             }
             None => node,
         };
         let node = with_checked_filter(node, interrupt)?;
-        Ok(Transformed::yes(Arc::new(InterruptibleExec::around(node, interrupt)) as _))
+        let wrapped =
+            InterruptibleExec { keys: collector.map(Keys::Held), ..InterruptibleExec::around(node, interrupt) };
+        Ok(Transformed::yes(Arc::new(wrapped) as _))
     })?;
     Ok(plan.data)
 }
 
-/// A join whose build side collects its keys for the scans that the join hands its dynamic filter to, if there are any.
+/// A join whose build side has a collector of its keys.
 fn with_collected_keys(
     node: &Arc<dyn ExecutionPlan>,
     join: &HashJoinExec,
+    collector: Option<&Arc<Collector>>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(collector) = Collector::of(join, interrupt.join_keys())? else { return Ok(Arc::clone(node)) };
-    let build = InterruptibleExec {
-        collector: Some(collector),
-        ..InterruptibleExec::around(Arc::clone(join.left()), interrupt)
-    };
+    let Some(collector) = collector else { return Ok(Arc::clone(node)) };
+    let keys = Some(Keys::Collected(Arc::clone(collector)));
+    let build = InterruptibleExec { keys, ..InterruptibleExec::around(Arc::clone(join.left()), interrupt) };
     let children = vec![Arc::new(build) as _, Arc::clone(join.right())];
     Arc::clone(node).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// What an operator has to do with the keys of a join.
+#[derive(Clone, Debug)]
+enum Keys {
+    /// It is the build side.
+    Collected(Arc<Collector>),
+    /// It is the join: scans use its keys until its rows are read.
+    Held(Arc<Collector>),
 }
 
 /// An operator that looks before each batch whether its statement was cancelled.
@@ -118,17 +130,16 @@ fn with_collected_keys(
 struct InterruptibleExec {
     inner: Arc<dyn ExecutionPlan>,
     interrupt: Interrupt,
-    /// Of the build side of a join.
-    collector: Option<Arc<Collector>>,
+    keys: Option<Keys>,
 }
 
 impl InterruptibleExec {
     fn around(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
-        Self { inner, interrupt: interrupt.clone(), collector: None }
+        Self { inner, interrupt: interrupt.clone(), keys: None }
     }
 
     fn around_other(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self { inner, interrupt: self.interrupt.clone(), collector: self.collector.clone() })
+        Arc::new(Self { inner, interrupt: self.interrupt.clone(), keys: self.keys.clone() })
     }
 
     /// Whether batches of the operator refer to the strings of many batches of its inputs.
@@ -217,15 +228,17 @@ impl ExecutionPlan for InterruptibleExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let pool = Arc::clone(context.memory_pool());
         let inner = self.inner.execute(partition, context)?;
-        let inner = match &self.collector {
-            Some(collector) => collector.collecting(inner, &pool),
-            None => inner,
+        let (inner, held) = match &self.keys {
+            Some(Keys::Collected(collector)) => (collector.collecting(inner, &pool), None),
+            Some(Keys::Held(collector)) => (inner, Some(Arc::clone(collector))),
+            None => (inner, None),
         };
         let stream = InterruptibleStream {
             inner,
             interrupt: self.interrupt.clone(),
             gathers_rows: self.gathers_rows(),
             is_over: false,
+            _held: held,
         };
         Ok(Box::pin(stream))
     }
@@ -268,6 +281,7 @@ struct InterruptibleStream {
     interrupt: Interrupt,
     gathers_rows: bool,
     is_over: bool,
+    _held: Option<Arc<Collector>>,
 }
 
 impl Stream for InterruptibleStream {

@@ -8,19 +8,18 @@
 //!                                           0 0 0 1 1 0 0 0 0 1
 //! ```
 //!
-//! and scans look at one bit in place of the lookup. A key of several columns has a bitmap for each of its columns; what
+//! and scans look at one bit in place of the lookup, unless the keys are few for their range. A key of several columns has a bitmap for each of its columns; what
 //! passes them is looked up.
 //!
 //! A bitmap belongs to its join by the identifier of the dynamic filter.
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::compute::{max, min};
 use datafusion::arrow::datatypes::{DataType, Date32Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -34,8 +33,12 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 
+use crate::settings::JOIN_VALUES_MAX;
+
 /// The widest bitmap, in bits: 128 MiB.
 const BITS_MAX: u64 = 1 << 30;
+/// As many bits for each key; a bitmap of fewer keys than that takes more memory than their hash table.
+const BITS_PER_KEY: u64 = 256;
 
 /// Integers, one bit each from the least on.
 #[derive(Debug, Default)]
@@ -43,31 +46,37 @@ pub struct KeySet {
     /// The integer of the first bit.
     base: i64,
     words: Vec<u64>,
-    reserved: Option<MemoryReservation>,
-    density: OnceLock<f64>,
+    /// The share of the integers between the least and the greatest that the set has.
+    density: f64,
+    _reserved: Option<MemoryReservation>,
 }
 
 impl KeySet {
-    /// An empty set, whose memory is taken from a pool.
-    fn new(pool: &Arc<dyn MemoryPool>) -> Self {
+    /// The set of some integers, whose memory is taken from a pool. `None` where they are few for their range, or there is no
+    /// memory for them.
+    fn of(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
+        let all = || keys.iter().flatten().copied();
+        let (least, greatest) = (all().min()?, all().max()?);
+        let count: usize = keys.iter().map(Vec::len).sum();
+        let range = u64::try_from(i128::from(greatest) - i128::from(least)).ok()?;
+        if range >= BITS_MAX.min(BITS_PER_KEY.saturating_mul(count as u64)) {
+            return None;
+        }
+        let words = (range / 64 + 1) as usize;
         let reserved = MemoryConsumer::new("HashJoinKeys").register(pool);
-        Self { reserved: Some(reserved), ..Self::default() }
-    }
-
-    /// The share of the integers between the least and the greatest that the set has; 1 for an empty set. It is counted
-    /// when it is first asked for.
-    pub fn density(&self) -> f64 {
-        *self.density.get_or_init(|| self.counted_density())
-    }
-
-    fn counted_density(&self) -> f64 {
-        let first = self.words.iter().position(|word| *word != 0);
-        let last = self.words.iter().rposition(|word| *word != 0);
-        let (Some(first), Some(last)) = (first, last) else { return 1.0 };
-        let words = &self.words[first..=last];
-        let unused = words[0].trailing_zeros() + words[words.len() - 1].leading_zeros();
+        reserved.try_grow(8 * words).ok()?;
+        let mut words = vec![0_u64; words];
+        for key in all() {
+            let bit = key.wrapping_sub(least) as u64;
+            words[(bit / 64) as usize] |= 1 << (bit % 64);
+        }
         let held: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        held as f64 / (64 * words.len() as u64 - u64::from(unused)) as f64
+        Some(Self { base: least, words, density: held as f64 / (range + 1) as f64, _reserved: Some(reserved) })
+    }
+
+    /// The share of the integers between the least and the greatest that the set has.
+    pub fn density(&self) -> f64 {
+        self.density
     }
 
     /// For each value of an array of integers whether it is in the set; null where the value is. `None` for another type.
@@ -91,103 +100,43 @@ impl KeySet {
             words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
         })
     }
+}
 
-    /// Adds the values of an array. `false` where they are no integers, lie too far apart, or there is no memory for them.
-    fn add(&mut self, values: &ArrayRef) -> bool {
-        match values.data_type() {
-            DataType::Int16 => self.add_integers::<Int16Type>(values),
-            DataType::Int32 => self.add_integers::<Int32Type>(values),
-            DataType::Int64 => self.add_integers::<Int64Type>(values),
-            DataType::Date32 => self.add_integers::<Date32Type>(values),
-            _ => false,
-        }
-    }
-
-    fn add_integers<T>(&mut self, values: &ArrayRef) -> bool
-    where
-        T: ArrowPrimitiveType<Native: Into<i64>> + datafusion::arrow::datatypes::ArrowNumericType,
-    {
+/// Adds the values of an array of integers that are not null. `false` for another type.
+fn add_integers(values: &ArrayRef, keys: &mut Vec<i64>) -> bool {
+    fn add<T: ArrowPrimitiveType<Native: Into<i64>>>(values: &ArrayRef, keys: &mut Vec<i64>) {
         let values = values.as_primitive::<T>();
-        let (Some(least), Some(greatest)) = (min(values), max(values)) else { return true };
-        if !self.make_room(least.into(), greatest.into()) {
-            return false;
-        }
-        let (words, base) = (&mut self.words, self.base);
-        let mut set = |value: T::Native| {
-            let bit = value.into().wrapping_sub(base) as u64;
-            words[(bit / 64) as usize] |= 1 << (bit % 64);
-        };
         match values.null_count() {
-            0 => values.values().iter().for_each(|value| set(*value)),
-            _ => values.iter().flatten().for_each(set),
+            0 => keys.extend(values.values().iter().map(|value| (*value).into())),
+            _ => keys.extend(values.iter().flatten().map(Into::<i64>::into)),
         }
-        true
     }
-
-    /// Adds what another set has. `false` as for [`KeySet::add`].
-    fn unite(&mut self, other: &Self) -> bool {
-        let Some(last) = other.words.len().checked_sub(1) else { return true };
-        let greatest = i128::from(other.base) + 64 * last as i128 + 63;
-        if !self.make_room(other.base, greatest.min(i128::from(i64::MAX)) as i64) {
-            return false;
-        }
-        // Both begin with a multiple of 64.
-        let first = (other.base.wrapping_sub(self.base) as u64 / 64) as usize;
-        self.words[first..].iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
-        true
+    match values.data_type() {
+        DataType::Int16 => add::<Int16Type>(values, keys),
+        DataType::Int32 => add::<Int32Type>(values, keys),
+        DataType::Int64 => add::<Int64Type>(values, keys),
+        DataType::Date32 => add::<Date32Type>(values, keys),
+        _ => return false,
     }
-
-    /// Makes bits for all integers from `least` to `greatest`.
-    fn make_room(&mut self, least: i64, greatest: i64) -> bool {
-        // The words of both ends, as multiples of 64.
-        let (mut first, mut last) = (least.div_euclid(64), greatest.div_euclid(64));
-        if !self.words.is_empty() {
-            let base = self.base.div_euclid(64);
-            let end = base + self.words.len() as i64 - 1;
-            if first >= base && last <= end {
-                return true;
-            }
-            // Keys that descend or ascend would have all bits copied for each batch.
-            let spare = self.words.len() as i64 / 2;
-            first = if first < base { first.saturating_sub(spare).max(i64::MIN.div_euclid(64)) } else { base };
-            last = if last > end { last.saturating_add(spare).min(i64::MAX.div_euclid(64)) } else { end };
-        }
-        let wide = (last.wrapping_sub(first) as u64).saturating_add(1);
-        if wide > BITS_MAX / 64 {
-            return false;
-        }
-        // At most 2^24 words.
-        let count = wide as usize;
-        if let Some(reserved) = &self.reserved
-            && reserved.try_resize(8 * count).is_err()
-        {
-            return false;
-        }
-        let mut words = vec![0; count];
-        if !self.words.is_empty() {
-            let at = (self.base.div_euclid(64) - first) as usize;
-            words[at..at + self.words.len()].copy_from_slice(&self.words);
-        }
-        (self.base, self.words) = (first * 64, words);
-        true
-    }
+    true
 }
 
 /// The keys of a build side, by the columns of the key; `None` for a column that has no set.
 pub type BuildKeys = Vec<Option<Arc<KeySet>>>;
 
-/// The build sides of a statement's joins that have been read to their ends, by the identifiers of the dynamic filters.
+/// The build sides of a statement's joins that have been read to their ends, by the identifiers of the dynamic filters. Their
+/// keys live as long as the rows of the joins are read.
 #[derive(Debug, Default)]
-pub struct JoinKeys(Mutex<HashMap<u64, Arc<BuildKeys>>>);
+pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
 
 impl JoinKeys {
     /// The keys of the join that has filled a dynamic filter.
     pub fn of(&self, filter: &dyn PhysicalExpr) -> Option<Arc<BuildKeys>> {
-        self.0.lock().get(&filter.expression_id()?).cloned()
+        self.0.lock().get(&filter.expression_id()?)?.upgrade()
     }
 }
 
-/// Collects the keys of one join.
+/// Collects the keys of one join, and holds them.
 #[derive(Debug)]
 pub(super) struct Collector {
     filter: u64,
@@ -195,13 +144,36 @@ pub(super) struct Collector {
     columns: Vec<usize>,
     joins: Arc<JoinKeys>,
     collected: Mutex<Collected>,
+    keys: OnceLock<Arc<BuildKeys>>,
 }
 
 #[derive(Debug)]
 struct Collected {
     /// Partitions that are not read to their end.
     partitions: usize,
-    keys: Vec<Option<KeySet>>,
+    /// By the columns of the key, what each partition has; `None` for a column that has no set.
+    keys: Vec<Option<Vec<Vec<i64>>>>,
+    reserved: Vec<MemoryReservation>,
+}
+
+/// What a partition of a build side has.
+struct PartitionKeys {
+    keys: Vec<Option<Vec<i64>>>,
+    reserved: MemoryReservation,
+}
+
+impl PartitionKeys {
+    fn add(&mut self, batch: &RecordBatch, columns: &[usize]) {
+        for (keys, column) in self.keys.iter_mut().zip(columns) {
+            let is_kept = keys.as_mut().is_some_and(|keys| {
+                let has_room = self.reserved.try_grow(8 * batch.num_rows()).is_ok();
+                has_room && add_integers(batch.column(*column), keys)
+            });
+            if !is_kept {
+                *keys = None;
+            }
+        }
+    }
 }
 
 impl Collector {
@@ -223,8 +195,9 @@ impl Collector {
             return Ok(None);
         }
         let partitions = join.left().output_partitioning().partition_count();
-        let collected = Mutex::new(Collected { partitions, keys: Vec::new() });
-        Ok(Some(Arc::new(Self { filter, columns, joins: Arc::clone(joins), collected })))
+        let keys = columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
+        let collected = Mutex::new(Collected { partitions, keys, reserved: Vec::new() });
+        Ok(Some(Arc::new(Self { filter, columns, joins: Arc::clone(joins), collected, keys: OnceLock::new() })))
     }
 
     /// A partition of the build side that collects its keys while it is read.
@@ -233,34 +206,37 @@ impl Collector {
         rows: SendableRecordBatchStream,
         pool: &Arc<dyn MemoryPool>,
     ) -> SendableRecordBatchStream {
+        let reserved = MemoryConsumer::new("HashJoinKeys").register(pool);
         let schema = rows.schema();
-        let set = |column: &usize| is_integer(&schema, *column).then(|| KeySet::new(pool));
-        let keys = self.columns.iter().map(set).collect();
-        Box::pin(Collecting { rows, keys, collector: Arc::clone(self), is_over: false })
+        let keys = self.columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
+        let keys = Some(PartitionKeys { keys, reserved });
+        Box::pin(Collecting { rows, keys, collector: Arc::clone(self), pool: Arc::clone(pool) })
     }
 
     /// Takes the keys of a partition that has been read to its end.
-    fn take(&self, keys: Vec<Option<KeySet>>) {
+    fn take(&self, partition: PartitionKeys, pool: &Arc<dyn MemoryPool>) {
         let mut collected = self.collected.lock();
         let Some(partitions) = collected.partitions.checked_sub(1) else { return };
         collected.partitions = partitions;
-        if collected.keys.is_empty() {
-            collected.keys = keys;
-        } else {
-            for (all, keys) in collected.keys.iter_mut().zip(keys) {
-                let is_whole = match (all.as_mut(), keys) {
-                    (Some(all), Some(keys)) => all.unite(&keys),
-                    _ => false,
-                };
-                if !is_whole {
-                    *all = None;
-                }
+        for (all, keys) in collected.keys.iter_mut().zip(partition.keys) {
+            match (all.as_mut(), keys) {
+                (Some(all), Some(keys)) => all.push(keys),
+                _ => *all = None,
             }
         }
-        if partitions == 0 {
-            let keys = std::mem::take(&mut collected.keys).into_iter().map(|set| set.map(Arc::new)).collect();
-            self.joins.0.lock().insert(self.filter, Arc::new(keys));
+        collected.reserved.push(partition.reserved);
+        if partitions > 0 {
+            return;
         }
+        let columns = std::mem::take(&mut collected.keys);
+        let set = |keys: Option<Vec<Vec<i64>>>| {
+            // Of so few values the join hands on a list.
+            let keys = keys.filter(|keys| keys.iter().map(Vec::len).sum::<usize>() > JOIN_VALUES_MAX)?;
+            KeySet::of(&keys, pool).map(Arc::new)
+        };
+        let keys = self.keys.get_or_init(|| Arc::new(columns.into_iter().map(set).collect()));
+        collected.reserved.clear();
+        self.joins.0.lock().insert(self.filter, Arc::downgrade(keys));
     }
 }
 
@@ -282,9 +258,10 @@ fn is_integer(schema: &Schema, column: usize) -> bool {
 
 struct Collecting {
     rows: SendableRecordBatchStream,
-    keys: Vec<Option<KeySet>>,
+    /// Until the last row.
+    keys: Option<PartitionKeys>,
     collector: Arc<Collector>,
-    is_over: bool,
+    pool: Arc<dyn MemoryPool>,
 }
 
 impl Stream for Collecting {
@@ -292,20 +269,19 @@ impl Stream for Collecting {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = self.rows.poll_next_unpin(context);
-        let Self { keys, collector, is_over, .. } = &mut *self;
+        let Self { keys, collector, pool, .. } = &mut *self;
         match &next {
             Poll::Ready(Some(Ok(batch))) => {
-                for (keys, column) in keys.iter_mut().zip(&collector.columns) {
-                    if keys.as_mut().is_some_and(|keys| !keys.add(batch.column(*column))) {
-                        *keys = None;
-                    }
+                if let Some(keys) = keys {
+                    keys.add(batch, &collector.columns);
                 }
             }
-            Poll::Ready(None) if !*is_over => {
-                *is_over = true;
-                collector.take(std::mem::take(keys));
+            Poll::Ready(None) => {
+                if let Some(keys) = keys.take() {
+                    collector.take(keys, pool);
+                }
             }
-            Poll::Ready(_) | Poll::Pending => {}
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
         next
     }
@@ -326,13 +302,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use datafusion::arrow::array::{Int32Array, Int64Array, StringViewArray};
-    use datafusion::execution::memory_pool::UnboundedMemoryPool;
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
 
     use super::*;
 
-    fn set() -> KeySet {
+    fn set(keys: &[Vec<i64>]) -> Option<KeySet> {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-        KeySet::new(&pool)
+        KeySet::of(keys, &pool)
     }
 
     fn has(set: &KeySet, values: &[i64]) -> Vec<bool> {
@@ -341,55 +317,40 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_what_was_added_in_any_order() {
-        let batches: [&[i64]; 6] = [&[100, 130], &[-70], &[5000, 4999, 5000], &[-64, -1, 0], &[], &[-3000]];
-        for turn in 0..batches.len() {
-            let (mut whole, mut halves) = (set(), (set(), set()));
-            let mut expected = BTreeSet::new();
-            for (place, batch) in batches.iter().cycle().skip(turn).take(batches.len()).enumerate() {
-                let array: ArrayRef = Arc::new(Int64Array::from(batch.to_vec()));
-                assert!(whole.add(&array));
-                assert!(if place < 3 { halves.0.add(&array) } else { halves.1.add(&array) });
-                expected.extend(batch.iter().copied());
-            }
-            assert!(halves.0.unite(&halves.1));
-            let asked: Vec<i64> = (-3100..5200).chain([i64::MIN, i64::MAX]).collect();
-            for set in [&whole, &halves.0] {
-                let found: Vec<bool> = asked.iter().map(|value| expected.contains(value)).collect();
-                assert_eq!(has(set, &asked), found);
-                let share = expected.len() as f64 / 8001.0;
-                assert!((set.density() - share).abs() < 1e-9, "{}", set.density());
-            }
-        }
+    fn a_set_has_its_keys_and_no_others() {
+        let keys: Vec<Vec<i64>> =
+            vec![vec![100, 130, -70], vec![], (400..440).collect(), vec![-64, -1, 0, 100, 63, 64]];
+        let set = set(&keys).unwrap_or_default();
+        let expected: BTreeSet<i64> = keys.iter().flatten().copied().collect();
+        let asked: Vec<i64> = (-300..700).chain([i64::MIN, i64::MAX]).collect();
+        assert_eq!(has(&set, &asked), asked.iter().map(|value| expected.contains(value)).collect::<Vec<_>>());
+        assert!((set.density() - expected.len() as f64 / 510.0).abs() < 1e-9, "{}", set.density());
     }
 
     #[test]
     fn the_ends_of_64_bits_have_their_places() {
         for ends in [[i64::MAX - 3, i64::MAX], [i64::MIN, i64::MIN + 3]] {
-            let mut set = set();
-            for end in ends {
-                let array: ArrayRef = Arc::new(Int64Array::from(vec![end]));
-                assert!(set.add(&array));
-            }
+            let set = set(&[ends.to_vec()]).unwrap_or_default();
             assert_eq!(has(&set, &[ends[0], ends[0] + 1, ends[1], 0, i64::MIN / 2]), [true, false, true, false, false]);
         }
     }
 
     #[test]
-    fn integers_too_far_apart_and_other_types_have_no_set() {
-        let mut wide = set();
-        let both: ArrayRef = Arc::new(Int64Array::from(vec![0, 1 << 31]));
-        let ends: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]));
-        let text: ArrayRef = Arc::new(StringViewArray::from(vec!["a"]));
-        assert!(!wide.add(&both) && !wide.add(&ends) && !wide.add(&text));
-        assert!(wide.contains(&text).is_none());
+    fn keys_too_far_apart_have_no_set() {
+        assert!(set(&[vec![i64::MIN, i64::MAX]]).is_none());
+        assert!(set(&[vec![0, 512]]).is_none() && set(&[vec![0, 511]]).is_some());
+        assert!(set(&[]).is_none() && set(&[vec![]]).is_none());
+        let little: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(7));
+        assert!(KeySet::of(&[vec![1, 2]], &little).is_none());
     }
 
     #[test]
-    fn nulls_are_not_in_a_set_and_stay_null() {
-        let mut set = set();
-        let keys: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None]));
-        assert!(set.add(&keys));
+    fn nulls_and_other_types_are_not_collected() {
+        let mut keys = vec![];
+        assert!(add_integers(&(Arc::new(Int32Array::from(vec![Some(7), None])) as ArrayRef), &mut keys));
+        assert!(!add_integers(&(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef), &mut keys));
+        assert_eq!(keys, [7]);
+        let set = set(&[keys]).unwrap_or_default();
         let asked: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(0)]));
         let found = set.contains(&asked).map(|found| found.iter().collect::<Vec<_>>());
         assert_eq!(found, Some(vec![Some(true), None, Some(false)]));

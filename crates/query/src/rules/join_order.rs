@@ -126,11 +126,13 @@ fn collect(plan: &LogicalPlan, region: &mut Region) {
 }
 
 /// Equalities as classes. A join of two sets of relations needs one equality of each class that has expressions on both of
-/// its sides, since those on one side are equal already. That holds where no relation has two of them; otherwise each
-/// equality is a class of its own.
+/// its sides, since those on one side are equal already. That holds where no relation has two of them, and of expressions
+/// that give the same value each time; any other equality is a class of its own.
 fn classes(region: &Region) -> Vec<Class> {
+    let is_volatile = |(left, right): &&(Expr, Expr)| left.is_volatile() || right.is_volatile();
+    let (alone, stable): (Vec<_>, Vec<_>) = region.equalities.iter().partition(is_volatile);
     let mut merged: Vec<Vec<&(Expr, Expr)>> = Vec::new();
-    for equality in &region.equalities {
+    for equality in stable {
         let (left, right) = equality;
         let touches =
             |(first, second): &(Expr, Expr)| [first, second].iter().any(|side| *side == left || *side == right);
@@ -151,9 +153,11 @@ fn classes(region: &Region) -> Vec<Class> {
         let sets: Vec<Set> = class.iter().filter_map(|expression| relations_of(expression, &region.leaves)).collect();
         sets.iter().enumerate().all(|(place, set)| sets[..place].iter().all(|other| other & set == 0))
     };
+    let alone = alone.into_iter().map(|equality| vec![equality]);
     merged
-        .iter()
-        .flat_map(|equalities| match as_class(equalities) {
+        .into_iter()
+        .chain(alone)
+        .flat_map(|equalities| match as_class(&equalities) {
             class if is_sound(&class) => vec![class],
             _ => equalities.iter().map(|equality| as_class(&[*equality])).collect(),
         })
