@@ -32,7 +32,7 @@ fn rows(session: &Session, sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// `before` and `after` so many times around a text.
+/// A text with `before` in front and `after` behind it, each `levels` times.
 fn around(before: &str, inner: &str, after: &str, levels: usize) -> String {
     format!("{}{inner}{}", before.repeat(levels), after.repeat(levels))
 }

@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// The bytes for the cache of a database whose queries may take so many.
+/// The default size of the cache, in bytes, where `memory_bytes` is given for queries.
 fn cache_beside(memory_bytes: usize) -> usize {
     (memory_bytes / 4).min(taut_store::Cache::default_limit())
 }

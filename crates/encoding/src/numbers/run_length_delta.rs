@@ -34,7 +34,7 @@ const RUN_BITS_MAX: usize = 16;
 /// Numbers written at once, of which those past the end of a run are written over by the next.
 const STRIDE: usize = 8;
 
-/// Where one of so many rows or more is read, filling all runs takes less time than finding the run of each row.
+/// If at least one row in this many is read, decoding all of them is faster than finding the run of each.
 const DENSE_MIN: usize = 4;
 
 /// Runs of equal numbers, by steps.

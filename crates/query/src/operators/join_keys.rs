@@ -1,15 +1,15 @@
 //! The integer keys on the build side of a hash join, which scans of its probe side test.
 //!
-//! A hash join hands these scans a dynamic filter: bounds of its keys, and a lookup in its hash table. A lookup hashes a
-//! key and misses the cache. So the build side of each join also collects its integer keys in a bitmap
+//! A hash join gives these scans a dynamic filter: the bounds of its keys, and a lookup in its hash table. A lookup hashes
+//! the key and misses the cache. So the build side of a join also collects its integer keys in a bitmap:
 //!
 //! ```text
 //!   keys 3, 4, 9 of a build side       bit  0 1 2 3 4 5 6 7 8 9      of 64 from `base` on
 //!                                           0 0 0 1 1 0 0 0 0 1
 //! ```
 //!
-//! and scans look at one bit in place of the lookup, unless the keys are few for their range. A key of several columns has a bitmap for each of its columns; what
-//! passes them is looked up.
+//! Scans test one bit in place of the lookup. There is no bitmap where the keys are too sparse. A key of several columns has a
+//! bitmap for each of its columns; rows that pass these are still looked up.
 //!
 //! A bitmap belongs to its join by the identifier of the dynamic filter.
 
@@ -37,7 +37,7 @@ use crate::settings::JOIN_VALUES_MAX;
 
 /// The widest bitmap, in bits: 128 MiB.
 const BITS_MAX: u64 = 1 << 30;
-/// As many bits for each key; a bitmap of fewer keys than that takes more memory than their hash table.
+/// The most bits of a bitmap for each key. With more, it takes more memory than the join's hash table.
 const BITS_PER_KEY: u64 = 256;
 
 /// Integers, one bit each from the least on.
@@ -52,8 +52,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// The set of some integers, whose memory is taken from a pool. `None` where they are few for their range, or there is no
-    /// memory for them.
+    /// The set of these integers, with memory from a pool. `None` where they are too sparse, or the pool has no memory left.
     fn of(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
         let all = || keys.iter().flatten().copied();
         let (least, greatest) = (all().min()?, all().max()?);
@@ -177,7 +176,7 @@ impl PartitionKeys {
 }
 
 impl Collector {
-    /// The collector of a join that hands a filter to scans, if its keys are integers.
+    /// The collector of a join whose dynamic filter a scan uses, if its keys are integers.
     ///
     /// # Errors
     /// When the expressions of the probe side cannot be visited.
@@ -230,7 +229,7 @@ impl Collector {
         }
         let columns = std::mem::take(&mut collected.keys);
         let set = |keys: Option<Vec<Vec<i64>>>| {
-            // Of so few values the join hands on a list.
+            // The filter of a join with so few keys is a list of them.
             let keys = keys.filter(|keys| keys.iter().map(Vec::len).sum::<usize>() > JOIN_VALUES_MAX)?;
             KeySet::of(&keys, pool).map(Arc::new)
         };

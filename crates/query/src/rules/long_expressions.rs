@@ -1,11 +1,11 @@
 //! Long chains of operators, whose types are found in steps.
 //!
 //! To find the type of `a + b + c + ...` the engine finds that of everything in front of the last operator, and it does so for
-//! each operator: the time grows with the square of the length. A cast says a type without a look at what is cast. So every
-//! few levels the value is cast to the type that it has:
+//! each operator: the time grows with the square of the length. The type of a cast is known without a look at its operand. So
+//! every few levels the value is cast to the type that it has:
 //!
 //! ```text
-//!   (((a + b) + c) + d) + e        CAST((a + b) + c AS int) + d) + e
+//!   (((a + b) + c) + d) + e        (CAST((a + b) + c AS int) + d) + e
 //! ```
 //!
 //! The physical plan has no such casts any more.
@@ -95,7 +95,7 @@ fn computes(expression: &Expr) -> bool {
 struct Below {
     /// Levels down to the next cast.
     levels: usize,
-    /// Whether the type depends on a parameter of which none is known.
+    /// Whether the type depends on a parameter whose type is not known yet.
     is_open: bool,
 }
 

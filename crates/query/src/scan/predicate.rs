@@ -6,7 +6,7 @@
 //! arms of a partitioned join filter, the structs of a join on several columns), these are added as a further test, so that
 //! indexes, zone maps and partitions can use them.
 //!
-//! What a join hands down is a hint: it looks at the rows again. Where its keys are integers, scans test a bitmap of them in
+//! The filter of a join is a hint: the join looks at the rows again. Where its keys are integers, scans test a bitmap of them in
 //! place of its hash table. The engine compares floating point bit by bit in it, where the
 //! two zeros are one number in SQL, so what such a hint says of floating point is taken as far as it becomes column tests. What
 //! a sort hands down is in its own order, of bits too.
@@ -157,7 +157,8 @@ impl Translation<'_> {
     }
 }
 
-/// A bitmap with this share of the integers in its bounds is not worth a look: the bounds are tested anyway.
+/// A bitmap with at least this share of the integers between its bounds is not tested: it rules out few rows that the bounds
+/// do not.
 const FULL: f64 = 0.95;
 
 /// Whether a column has one of the keys of a join's build side.

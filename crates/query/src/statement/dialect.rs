@@ -6,10 +6,11 @@ use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
-/// The grammar of PostgreSQL, but that the name of an argument is a name: in `f(x => 1)` it is, and `f('x' : 1)` is not taken.
+/// PostgreSQL's grammar, except that the name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)`
+/// is not.
 ///
-/// Where it may be an expression, the parser reads each argument of a function twice: first as a name that an operator
-/// would follow, then as a value. Of `abs(abs(abs(...)))` the time doubles with each level.
+/// If the name may be any expression, the parser reads each argument of a function twice, first as a name and then as a value,
+/// so that the time for `abs(abs(abs(...)))` doubles with each level.
 #[derive(Debug)]
 pub(crate) struct Grammar;
 
