@@ -97,3 +97,59 @@ fn a_copy_keeps_links_and_permissions() {
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_copy_removes_what_a_killed_process_left_and_nothing_else() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let staging = |name: &str| {
+        let staging = directory.path().join(name);
+        fs::create_dir(&staging).unwrap();
+        fs::write(staging.join("rows.csv"), "half").unwrap();
+        staging
+    };
+    staging(".taut-copy-4711-0");
+    let held = staging(".taut-copy-4712-0");
+    staging(".taut-copy-backup");
+    staging(".taut-copy-1-2-3");
+    let lock = fs::File::open(&held).unwrap();
+    lock.lock().unwrap();
+    let path = directory.path().join("rows.csv");
+    run(&session, &format!("COPY (SELECT 1 AS a) TO '{}'", path.display())).unwrap();
+    assert_eq!(files(directory.path()), [".taut-copy-1-2-3", ".taut-copy-4712-0", ".taut-copy-backup", "rows.csv"]);
+    assert_eq!(fs::read_to_string(held.join("rows.csv")).unwrap(), "half");
+}
+
+#[test]
+fn no_character_of_a_path_means_anything_else() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a b.csv", "50%.csv", "c#.csv", "[x]*?.csv", "%20.csv", "ä\u{1F980}.csv"] {
+        let path = directory.path().join(name);
+        for expected in [1, 2] {
+            run(&session, &format!("COPY (SELECT {expected} AS a) TO '{}'", path.display())).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("a\n{expected}\n"), "{name}");
+        }
+        fs::remove_file(path).unwrap();
+    }
+    let path = directory.path().join("rows.csv");
+    for url in [format!("file://{}", path.display()), format!("file:{}", path.display())] {
+        fs::write(&path, "precious").unwrap();
+        run(&session, &format!("COPY (SELECT 10 / (i - 150000) FROM t) TO '{url}'")).unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "{url}");
+        run(&session, &format!("COPY (SELECT 1 AS a) TO '{url}'")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a\n1\n", "{url}");
+    }
+    assert_eq!(files(directory.path()), ["rows.csv"]);
+}
+
+#[test]
+fn a_copy_creates_the_directory_of_its_file() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("2026").join("november").join("rows.csv");
+    run(&session, &format!("COPY (SELECT 1 AS a) TO '{}'", path.display())).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a\n1\n");
+    assert_eq!(files(path.parent().unwrap()), ["rows.csv"]);
+}

@@ -31,6 +31,12 @@ fn has_open(process: u32, directory: &Path) -> bool {
     files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target.starts_with(directory)))
 }
 
+/// Names of the hidden directories in which copies are written.
+fn staging_directories(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(".taut-copy-")).collect()
+}
+
 /// The version of a copy that is whole.
 fn version_of(copied: &str) -> u64 {
     let mut lines = copied.lines();
@@ -87,8 +93,12 @@ fn copies_are_whole_and_no_spill_file_is_left_after_a_signal() {
         let version = target.exists().then(|| version_of(&std::fs::read_to_string(&target).unwrap()));
         assert!(version >= last, "{context}: {version:?} behind {last:?}");
         last = version;
+        let staged = staging_directories(directory.path());
+        assert!(staged.len() <= 1, "{context}: {staged:?}");
         taut(&["verify", &database]).succeeds();
     }
+    csv(&database, &format!("COPY (SELECT 1 AS one) TO '{}'", directory.path().join("one.csv").display()));
+    assert_eq!(staging_directories(directory.path()), [""; 0], "a copy removes what a killed process left");
     assert!(spilled > rounds / 2, "only {spilled} of {rounds} processes were seen to spill");
     assert_eq!(csv(&database, "SELECT count(*) FROM big"), format!("count(*)\n{ROWS}\n"));
 }

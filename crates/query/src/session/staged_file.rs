@@ -1,20 +1,36 @@
 //! The file that `COPY ... TO` writes.
 //!
-//! Rows go to a new file in the directory of the target. It takes the target's name only when it is complete, so that a
-//! statement that fails or is cancelled leaves the file that was there as it was.
+//! Rows go to a new file, in a hidden directory beside the target. The file is renamed to the target only when it is
+//! complete, so a statement that fails or is cancelled leaves the file that was there as it was.
+//!
+//! ```text
+//!   sales.csv                       the target
+//!   .taut-copy-4711-0/              locked while process 4711 writes to it
+//!   .taut-copy-4711-0/sales.csv     the new file
+//! ```
+//!
+//! A process that is killed leaves its hidden directory behind, unlocked. The next `COPY ... TO` beside it removes it.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::logical_expr::LogicalPlan;
+use parking_lot::Mutex;
+use url::Url;
 
 use crate::error::{QueryError, Result};
+
+/// How the name of a hidden directory starts.
+const PREFIX: &str = ".taut-copy-";
 
 /// A file that is written beside its target. Dropping it removes it, unless it was published.
 pub(super) struct StagedFile {
     staged: PathBuf,
     target: PathBuf,
+    _directory: StagingDirectory,
 }
 
 impl StagedFile {
@@ -37,13 +53,18 @@ impl StagedFile {
             _ => return Ok(None),
         };
         let Some(staged) = Self::beside(&copy.output_url)? else { return Ok(None) };
-        let Some(url) = staged.staged.to_str().map(str::to_owned) else { return Ok(None) };
-        copy.output_url = url;
+        // As a URL, so that no character of the path means anything else.
+        let url =
+            std::path::absolute(&staged.staged).map_err(|error| staged.failed("find the absolute path", &error))?;
+        let Ok(url) = Url::from_file_path(url) else { return Ok(None) };
+        copy.output_url = url.into();
         Ok(Some(staged))
     }
 
     fn beside(target: &str) -> Result<Option<Self>> {
-        static STAGED: AtomicU64 = AtomicU64::new(0);
+        let file_url = Url::parse(target).ok().filter(|url| url.scheme() == "file");
+        let path = file_url.and_then(|url| url.to_file_path().ok());
+        let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
         // A name without an extension is a directory for the writer, and so is one that ends with a slash.
         if target.contains("://") || target.ends_with('/') || Path::new(target).extension().is_none() {
             return Ok(None);
@@ -58,11 +79,11 @@ impl StagedFile {
         if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
             return Ok(None);
         }
-        let Some(name) = target.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
-        let number = STAGED.fetch_add(1, Ordering::Relaxed);
-        // The extensions stay at the end: they name the format and the compression.
-        let staged = target.with_file_name(format!(".taut-{}-{number}-{name}", std::process::id()));
-        Ok(Some(Self { staged, target }))
+        let Some(name) = target.file_name() else { return Ok(None) };
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = StagingDirectory::create_in(parent)
+            .map_err(|error| file_error(&target, "create a temporary directory beside it", &error))?;
+        Ok(Some(Self { staged: directory.path.join(name), target, _directory: directory }))
     }
 
     /// Gives the complete file its name and the permissions of the file that it replaces.
@@ -74,7 +95,7 @@ impl StagedFile {
             let outcome = fs::set_permissions(&self.staged, replaced.permissions());
             outcome.map_err(|error| self.failed("set permissions", &error))?;
         }
-        let outcome = fs::File::open(&self.staged).and_then(|file| file.sync_all());
+        let outcome = File::open(&self.staged).and_then(|file| file.sync_all());
         outcome.map_err(|error| self.failed("sync", &error))?;
         fs::rename(&self.staged, &self.target).map_err(|error| self.failed("rename", &error))
     }
@@ -84,10 +105,98 @@ impl StagedFile {
     }
 }
 
-impl Drop for StagedFile {
+/// A hidden directory for one staged file, locked while its process lives. Dropping it removes it.
+struct StagingDirectory {
+    path: PathBuf,
+    _lock: Option<File>,
+}
+
+impl StagingDirectory {
+    /// Creates one. The first time that this process creates one in `parent`, it removes those that killed processes left.
+    fn create_in(parent: &Path) -> io::Result<Self> {
+        static CREATED: AtomicU64 = AtomicU64::new(0);
+        static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        fs::create_dir_all(parent)?;
+        if CLEANED.lock().insert(std::path::absolute(parent)?) {
+            Self::remove_abandoned(parent);
+        }
+        loop {
+            let number = CREATED.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            match create_private(&path) {
+                // A killed process had the same id.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                created => created?,
+            }
+            // Another process may find it before it is locked, and take it for abandoned.
+            match lock(&path) {
+                Locked::ByUs(lock) if path.is_dir() => return Ok(Self { path, _lock: Some(lock) }),
+                Locked::Unsupported => return Ok(Self { path, _lock: None }),
+                Locked::ByUs(_) | Locked::ByOther => {}
+            }
+        }
+    }
+
+    /// Removes the directories of processes that were killed. One that cannot be removed is left.
+    fn remove_abandoned(parent: &Path) {
+        let Ok(entries) = fs::read_dir(parent) else { return };
+        for entry in entries.flatten() {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_directory
+                && entry.file_name().to_str().is_some_and(is_staging_name)
+                && let Locked::ByUs(_lock) = lock(&entry.path())
+            {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        // Absent if it was published, or if nothing was written.
-        let _ = fs::remove_file(&self.staged);
+        // What remains is removed by the next statement.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(unix)]
+fn create_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+#[cfg(not(unix))]
+fn create_private(path: &Path) -> io::Result<()> {
+    fs::create_dir(path)
+}
+
+/// Whether a name is one that [`StagingDirectory::create_in`] gives: the prefix, a process id and a number.
+fn is_staging_name(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = name.strip_prefix(PREFIX).and_then(|numbers| numbers.split_once('-'));
+    numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
+}
+
+/// Who holds the lock of a directory.
+enum Locked {
+    /// This process, until the file is dropped.
+    ByUs(File),
+    /// Another process, or one that has removed the directory.
+    ByOther,
+    /// Nobody: the system cannot lock directories.
+    Unsupported,
+}
+
+fn lock(directory: &Path) -> Locked {
+    let file = match File::open(directory) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Locked::ByOther,
+        Err(_) => return Locked::Unsupported,
+    };
+    match file.try_lock() {
+        Ok(()) => Locked::ByUs(file),
+        Err(TryLockError::WouldBlock) => Locked::ByOther,
+        Err(TryLockError::Error(_)) => Locked::Unsupported,
     }
 }
 
