@@ -11,7 +11,12 @@ create_exception!(taut, Error, PyException, "What every error of Taut is; `sqlst
 create_exception!(taut, InterfaceError, Error, "This package was used in a way it cannot serve.");
 create_exception!(taut, DatabaseError, Error, "The database refused or failed.");
 create_exception!(taut, DataError, DatabaseError, "A value is not what it has to be.");
-create_exception!(taut, OperationalError, DatabaseError, "The machine, the files, another process, or an interrupt.");
+create_exception!(
+    taut,
+    OperationalError,
+    DatabaseError,
+    "The machine, the files, another process, an interrupt or a time limit."
+);
 create_exception!(taut, IntegrityError, DatabaseError, "A constraint of a table.");
 create_exception!(taut, InternalError, DatabaseError, "A fault of Taut, or damage to a database.");
 create_exception!(taut, ProgrammingError, DatabaseError, "A statement that is wrong.");

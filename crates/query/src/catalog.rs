@@ -14,6 +14,7 @@ use taut_store::{Catalog, Store};
 use crate::mover::Shared;
 use crate::operators::Interrupt;
 use crate::reads::StatementReads;
+use crate::rules::set_interrupt;
 use crate::statement::{self, Names, Statement};
 use crate::system_tables::SystemSchema;
 use crate::table::TautTable;
@@ -61,6 +62,7 @@ impl StatementCatalog {
     /// A session's state with the names of this catalog.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
+        set_interrupt(&mut session, self.interrupt.clone());
         if self.prefers_merge_joins {
             session.config_mut().options_mut().optimizer.prefer_hash_join = false;
         }

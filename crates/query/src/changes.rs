@@ -11,11 +11,15 @@ use taut_store::{
 };
 use taut_types::{ColumnIndex, TableDesign};
 
+use crate::operators::Interrupt;
+
 /// What a statement reads, and changes.
 #[derive(Clone, Debug)]
 pub struct Changes {
     store: Arc<Store>,
     transaction: Option<Arc<Transaction>>,
+    /// Of a statement whose one change is all that it does.
+    interrupt: Option<Interrupt>,
     /// The columns that the statement may give other values; `None` for all.
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
     written: Arc<Mutex<Vec<Written>>>,
@@ -46,12 +50,18 @@ pub enum WrittenRows {
 impl Changes {
     /// Each change is a commit.
     pub fn at_once(store: Arc<Store>) -> Self {
-        Self { store, transaction: None, assigned: None, written: Arc::default() }
+        Self { store, transaction: None, interrupt: None, assigned: None, written: Arc::default() }
     }
 
     /// All changes happen when the transaction commits.
     pub fn of(store: Arc<Store>, transaction: Arc<Transaction>) -> Self {
         Self { transaction: Some(transaction), ..Self::at_once(store) }
+    }
+
+    /// The same, for a statement that is no longer cancelled when its change is made.
+    #[must_use]
+    pub fn settling(self, interrupt: Interrupt) -> Self {
+        Self { interrupt: Some(interrupt), ..self }
     }
 
     /// The same, where a statement gives no other columns new values; `None` for any.
@@ -110,7 +120,18 @@ impl Changes {
     ) -> Result<T, E> {
         match &self.transaction {
             Some(transaction) => transaction.change(change),
-            None => self.store.commit(change),
+            None => match &self.interrupt {
+                Some(interrupt) => interrupt.settle(|| self.store.commit(change)),
+                None => self.store.commit(change),
+            },
+        }
+    }
+
+    /// Runs work that the outcome of the statement does not depend on, until the statement is cancelled.
+    pub async fn run_leftover(&self, work: impl Future) {
+        match &self.interrupt {
+            Some(interrupt) => interrupt.run_leftover(work).await,
+            None => drop(work.await),
         }
     }
 

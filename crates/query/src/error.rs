@@ -143,9 +143,12 @@ pub enum QueryError {
     /// Two transactions wait for each other.
     #[error("two transactions wait for each other; this one was ended, and can be run again")]
     Deadlock,
-    /// The statement was cancelled.
-    #[error("cancelled")]
+    /// The statement was cancelled by its user.
+    #[error("canceling statement due to user request")]
     Cancelled,
+    /// The statement ran longer than `statement_timeout`.
+    #[error("canceling statement due to statement timeout")]
+    Timeout,
 }
 
 /// How rows break a constraint.

@@ -330,8 +330,11 @@ impl ExecutionPlan for InsertExec {
             // The rows are in, whatever comes of this. What is left over answers as well, shows in `taut.partitions` and
             // `taut.indexes`, and is taken up by the next load, or by CREATE INDEX IF NOT EXISTS.
             if changes.transaction().is_none() {
-                let _ = complete_partitions(&changes, table, threads).await;
-                let _ = complete_indexes(&changes, &target, threads).await;
+                let leftover = async {
+                    let _ = complete_partitions(&changes, table, threads).await;
+                    let _ = complete_indexes(&changes, &target, threads).await;
+                };
+                changes.run_leftover(leftover).await;
             }
             count_batch(rows)
         };

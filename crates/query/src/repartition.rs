@@ -30,7 +30,7 @@ pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) ->
     let (logical, rows) = (table.schema.column(design.column).logical_type, table.rows());
     let table = Arc::clone(table);
     let sample = SpawnedTask::spawn_blocking(move || sample_of(&table, design.column));
-    let sample = sample.join().await.map_err(|_| QueryError::Cancelled)??;
+    let sample = sample.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
     let chosen = Partitioning::of_sample(design, logical, sample);
     Ok(chosen.filter(|chosen| settles(chosen, rows)).map(Arc::new))
 }
@@ -216,6 +216,6 @@ async fn divided(
             progress.add(rows);
         }
     }
-    reading.join().await.map_err(|_| QueryError::Cancelled)??;
+    reading.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
     Ok(divider.finish().await?)
 }

@@ -131,7 +131,7 @@ async fn run_steps(
     }
     let mut rows = 0;
     for task in tasks {
-        rows += task.join().await.map_err(|_| QueryError::Cancelled)??;
+        rows += task.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
     }
     Ok(rows)
 }

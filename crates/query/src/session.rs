@@ -19,6 +19,8 @@ mod written;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
@@ -116,6 +118,8 @@ pub struct QuerySession {
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
     running: Mutex<Running>,
+    /// Time limit of each statement.
+    statement_timeout: Mutex<Option<Duration>>,
 }
 
 impl QuerySession {
@@ -142,12 +146,14 @@ impl QuerySession {
             defines_long: Mutex::default(),
             transactions: Mutex::default(),
             running: Mutex::default(),
+            statement_timeout: Mutex::default(),
         }
     }
 
-    /// Says what ends the statements that are run from now on: each of their operators looks whether it is cancelled.
-    pub fn interrupt_by(&self, token: CancellationToken) {
-        *self.running.lock() = Running { interrupt: Interrupt::new(token), prefers_merge_joins: false };
+    /// Ends the statements that are run from now on when `token` is cancelled. `is_settled` becomes true when a statement
+    /// begins to commit: from then on it must be waited for, since its changes may be there.
+    pub fn interrupt_by(&self, token: CancellationToken, is_settled: Arc<AtomicBool>) {
+        *self.running.lock() = Running { interrupt: Interrupt::new(token, is_settled), prefers_merge_joins: false };
     }
 
     fn interrupt(&self) -> Interrupt {
@@ -224,7 +230,7 @@ impl QuerySession {
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         if let Some(done) = self.control(statement)? {
             if matches!(statement, Statement::Commit) {
-                self.tend().await;
+                self.interrupt().run_leftover(self.tend()).await;
             }
             return Ok(done);
         }
@@ -241,7 +247,7 @@ impl QuerySession {
         unfinished.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
         if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {
-            self.tend().await;
+            self.interrupt().run_leftover(self.tend()).await;
         }
         Ok(outcome)
     }
@@ -254,7 +260,7 @@ impl QuerySession {
         let outcome = self.run_in_memory(statement, parameters).await?;
         self.control(&Statement::Commit)?;
         drop(alone);
-        self.tend().await;
+        self.interrupt().run_leftover(self.tend()).await;
         Ok(outcome)
     }
 
@@ -347,6 +353,8 @@ impl QuerySession {
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
             Statement::SetTempDirectory(directory) => self.set_temp_directory(directory.as_deref()),
             Statement::ShowTempDirectory => self.show_temp_directory(),
+            Statement::SetStatementTimeout(limit) => Ok(self.set_statement_timeout(*limit)),
+            Statement::ShowStatementTimeout => self.show_statement_timeout(),
             Statement::SetSynchronous(synchronous) => Ok(self.set_synchronous(*synchronous)),
             Statement::ShowSynchronous => self.show_synchronous(),
             Statement::SetMover(is_on) => Ok(self.set_mover(*is_on)),
@@ -429,7 +437,7 @@ impl QuerySession {
     /// the tables.
     fn state_on(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> SessionState {
         let mut state = self.catalog(snapshot, names).state(self.context.state());
-        state.config_mut().set_extension(Arc::new(self.changes()));
+        state.config_mut().set_extension(Arc::new(self.changes().settling(self.interrupt())));
         state
     }
 

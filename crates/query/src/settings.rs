@@ -15,7 +15,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::catalog::{CATALOG, PUBLIC};
 use crate::memory::QueryMemory;
-use crate::rules::{AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries};
+use crate::rules::{
+    self, AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries,
+};
 use crate::spill::SpillDirectory;
 use crate::workers::Workers;
 
@@ -122,9 +124,9 @@ impl Engine {
             .with_default_features()
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
-            .with_analyzer_rules(analyzer_rules())
-            .with_optimizer_rules(optimizer_rules())
-            .with_physical_optimizer_rules(physical_rules())
+            .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
+            .with_optimizer_rules(rules::optimizer_rules(optimizer_rules()))
+            .with_physical_optimizer_rules(rules::physical_rules(physical_rules()))
             .build();
         let context = SessionContext::new_with_state(state);
         crate::assign::register(&context);

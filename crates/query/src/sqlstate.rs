@@ -52,7 +52,7 @@ impl QueryError {
             Self::Cast { .. } => "22003",
             Self::Parameters { .. } => "08P01",
             Self::Engine(error) => engine_state(error),
-            Self::Cancelled => "57014",
+            Self::Cancelled | Self::Timeout => "57014",
         }
     }
 }

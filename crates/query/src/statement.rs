@@ -15,10 +15,12 @@ mod names;
 mod nesting;
 mod prepare;
 mod row_values;
+mod timeout;
 mod transaction;
 mod upkeep;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::common::TableReference;
 use datafusion::common::format::ExplainStatementOptions;
@@ -46,6 +48,7 @@ pub use mutation::{
     TargetColumn, WRITTEN,
 };
 pub use names::Names;
+pub(crate) use timeout::format_timeout;
 pub use transaction::IsolationLevel;
 pub(crate) use upkeep::DEFAULT_TRANSACTION_READ_ONLY;
 
@@ -135,6 +138,10 @@ pub enum Statement {
     SetTempDirectory(Option<String>),
     /// `SHOW temp_directory`.
     ShowTempDirectory,
+    /// `SET statement_timeout`; `None` is without a limit.
+    SetStatementTimeout(Option<Duration>),
+    /// `SHOW statement_timeout`.
+    ShowStatementTimeout,
     /// `SET synchronous`.
     SetSynchronous(Synchronous),
     /// `SHOW synchronous`.

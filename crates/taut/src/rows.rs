@@ -1,7 +1,9 @@
 //! The rows of a query, as they are computed.
 
 use std::fmt::{self, Debug, Formatter};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -48,11 +50,33 @@ pub(crate) struct Watch {
     wait: Option<WaitCallback>,
     /// When the callback is asked next. Short waits that follow each other count together.
     asked_next: Instant,
+    /// Time that the statement may still take. Only the time in which this thread waits for it counts, so that a slow reader
+    /// of its rows is not cancelled.
+    time_left: Option<Duration>,
+    /// When `time_left` is over, while this thread waits.
+    deadline: Option<Instant>,
+    is_late: bool,
+    /// Whether the statement has begun to commit. It is then waited for, because its changes may be there.
+    is_settled: Arc<AtomicBool>,
 }
 
 impl Watch {
-    pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>) -> Self {
-        Self { token: handle.statement(), wait, asked_next: Instant::now() + ASKED_EVERY }
+    pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>, limit: Option<Duration>) -> Self {
+        let asked_next = Instant::now() + ASKED_EVERY;
+        Self {
+            token: handle.statement(),
+            wait,
+            asked_next,
+            time_left: limit,
+            deadline: None,
+            is_late: false,
+            is_settled: Arc::default(),
+        }
+    }
+
+    /// Becomes true when the statement begins to commit.
+    pub fn is_settled(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_settled)
     }
 
     /// What the operators of the statement look at.
@@ -60,23 +84,50 @@ impl Watch {
         self.token.clone()
     }
 
+    fn resume(&mut self) {
+        self.deadline = self.time_left.map(|left| Instant::now() + left);
+    }
+
+    fn pause(&mut self) {
+        if let Some(deadline) = self.deadline.take() {
+            self.time_left = Some(deadline.saturating_duration_since(Instant::now()));
+        }
+    }
+
     /// What who waits for the statement is to do.
     fn next(&mut self) -> Next {
         if self.token.is_cancelled() {
             return Next::Stop;
         }
-        let Some(goes_on) = &self.wait else { return Next::Wait(None) };
-        if Instant::now() >= self.asked_next {
+        if self.wait.is_none() && self.deadline.is_none() {
+            return Next::Wait(None);
+        }
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.is_late = true;
+            return Next::Stop;
+        }
+        let Some(goes_on) = &self.wait else { return Next::Wait(self.deadline) };
+        if now >= self.asked_next {
             if !goes_on() {
                 return Next::Stop;
             }
             self.asked_next = Instant::now() + ASKED_EVERY;
         }
-        Next::Wait(Some(self.asked_next))
+        let asked_next = self.asked_next;
+        Next::Wait(Some(self.deadline.map_or(asked_next, |deadline| deadline.min(asked_next))))
+    }
+
+    /// What a thread is to do that waits for a cancelled statement.
+    fn next_if_settled(&self) -> Next {
+        match self.is_settled.load(Ordering::SeqCst) {
+            true => Next::Wait(Some(Instant::now() + ASKED_EVERY)),
+            false => Next::Stop,
+        }
     }
 }
 
-/// Runs to the end of a future, or to the cancellation of its session.
+/// Runs to the end of a future, to the cancellation of its session, or to the end of its time.
 ///
 /// # Errors
 /// When this thread waits for another already, and runs this one by a callback of that.
@@ -86,21 +137,36 @@ pub(crate) fn unless_cancelled<T>(
     future: impl Future<Output = T>,
 ) -> Result<Result<T, QueryError>, Error> {
     let token = watch.token();
-    // Polled for its wakes: who waits looks at the token itself.
-    let cancelled = token.clone().cancelled_owned();
-    let both = async {
-        tokio::select! {
-            biased;
-            () = cancelled => None,
-            result = future => Some(result),
+    let mut future = pin!(future);
+    watch.resume();
+    let result = match watch.next() {
+        // The future may never have to wait.
+        Next::Stop => Ok(None),
+        Next::Wait(_) => {
+            // Polled for its wakes: who waits looks at the token itself.
+            let cancelled = token.clone().cancelled_owned();
+            let both = async {
+                tokio::select! {
+                    biased;
+                    () = cancelled => None,
+                    result = &mut future => Some(result),
+                }
+            };
+            runtime.wait(both, || watch.next())
         }
     };
-    let result = runtime.wait(both, || watch.next())?.flatten();
-    Ok(result.ok_or_else(|| {
-        // What the statement computes on other threads ends too.
-        token.cancel();
-        QueryError::Cancelled
-    }))
+    watch.pause();
+    if let Some(result) = result?.flatten() {
+        return Ok(Ok(result));
+    }
+    // What the statement computes on other threads ends too.
+    token.cancel();
+    if watch.is_settled.load(Ordering::SeqCst)
+        && let Some(result) = runtime.wait(future, || watch.next_if_settled())?
+    {
+        return Ok(Ok(result));
+    }
+    Ok(Err(if watch.is_late { QueryError::Timeout } else { QueryError::Cancelled }))
 }
 
 /// The rows of a query, batch by batch. Dropping it ends the query.

@@ -102,7 +102,7 @@ impl Session {
     /// # Errors
     /// When it fails, or has other parameters.
     pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
-        let mut watch = self.begin()?;
+        let mut watch = self.begin_limited(self.query.time_limit(statement))?;
         if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
             return Ok(Outcome::Rows(Rows::ready(schema, batches)));
         }
@@ -121,7 +121,11 @@ impl Session {
 
     /// Begins a statement, when one that was cancelled before has ended.
     fn begin(&self) -> Result<Watch, Error> {
-        let mut watch = self.watch();
+        self.begin_limited(self.query.statement_timeout())
+    }
+
+    fn begin_limited(&self, limit: Option<Duration>) -> Result<Watch, Error> {
+        let mut watch = Watch::new(&self.cancel, self.wait.clone(), limit);
         let cancelled = self.cancelled.lock().take();
         if let Some(mut task) = cancelled
             && let Err(error) = unless_cancelled(&self.runtime, &mut watch, &mut task)?
@@ -129,7 +133,7 @@ impl Session {
             *self.cancelled.lock() = Some(task);
             return Err(error.into());
         }
-        self.query.interrupt_by(watch.token());
+        self.query.interrupt_by(watch.token(), watch.is_settled());
         Ok(watch)
     }
 
@@ -154,8 +158,11 @@ impl Session {
                 // Nearly always it ends now: whoever looks at the session then finds that it has.
                 let until = Instant::now() + CANCEL_WAIT;
                 let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
-                if self.runtime.wait(&mut task, next)?.is_none() {
-                    *self.cancelled.lock() = Some(task);
+                match self.runtime.wait(&mut task, next)? {
+                    // It was done when it was cancelled.
+                    Some(Ok(Ok(done @ taut_query::Outcome::Done(_)))) => return Ok(done),
+                    Some(_) => {}
+                    None => *self.cancelled.lock() = Some(task),
                 }
                 Err(cancelled.into())
             }
@@ -273,10 +280,6 @@ impl Session {
     /// What cancels the statements of this session.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
-    }
-
-    fn watch(&self) -> Watch {
-        Watch::new(&self.cancel, self.wait.clone())
     }
 
     fn block_on<T>(

@@ -43,19 +43,38 @@ use crate::error::QueryError;
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     token: CancellationToken,
+    is_settled: Arc<AtomicBool>,
     has_hash_join: Arc<AtomicBool>,
     join_keys: Arc<JoinKeys>,
 }
 
 impl Interrupt {
-    /// One that ends a statement when `token` is cancelled.
-    pub fn new(token: CancellationToken) -> Self {
-        Self { token, ..Self::default() }
+    /// Ends a statement when `token` is cancelled. `is_settled` becomes true when the statement begins to commit.
+    pub fn new(token: CancellationToken, is_settled: Arc<AtomicBool>) -> Self {
+        Self { token, is_settled, ..Self::default() }
     }
 
-    /// Whether the statement is to end.
-    pub fn is_set(&self) -> bool {
-        self.token.is_cancelled()
+    /// Commits by `commit`. While it runs and after it succeeded, the statement is no longer cancelled: its user has to be
+    /// told that the changes are there.
+    ///
+    /// # Errors
+    /// If `commit` fails.
+    pub fn settle<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.is_settled.store(true, Ordering::SeqCst);
+        let result = commit();
+        if result.is_err() {
+            self.is_settled.store(false, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// Runs work that the outcome of the statement does not depend on, until the statement is cancelled.
+    pub async fn run_leftover(&self, work: impl Future) {
+        tokio::select! {
+            biased;
+            () = self.token.cancelled() => {}
+            _ = work => {}
+        }
     }
 
     /// Whether a plan of the statement had a join by hash table.
@@ -69,9 +88,12 @@ impl Interrupt {
     }
 
     /// # Errors
-    /// When the statement is to end.
+    /// If the statement was cancelled before it began to commit.
     pub fn check(&self) -> Result<()> {
-        if self.is_set() { Err(DataFusionError::External(Box::new(QueryError::Cancelled))) } else { Ok(()) }
+        match self.token.is_cancelled() && !self.is_settled.load(Ordering::SeqCst) {
+            true => Err(DataFusionError::External(Box::new(QueryError::Cancelled))),
+            false => Ok(()),
+        }
     }
 }
 

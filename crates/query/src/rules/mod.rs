@@ -1,7 +1,9 @@
 //! Planning rules: estimates from the catalog's statistics, the join order they give, joins that foreign keys make
-//! needless, `NOT IN` without nulls, how types meet, and which aggregations scans compute.
+//! needless, `NOT IN` without nulls, how types meet, and which aggregations scans compute. All rules end when their
+//! statement is cancelled.
 
 mod aggregate;
+mod cancellable;
 mod estimate;
 mod floating_point;
 mod implicit_sort;
@@ -13,6 +15,7 @@ mod not_in;
 mod subqueries;
 
 pub use aggregate::AggregateInScan;
+pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
 pub use estimate::selectivity;
 pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
 pub use implicit_sort::implicit_sort;

@@ -181,11 +181,14 @@ impl QuerySession {
             return;
         }
         let changes = Changes::at_once(Arc::clone(&self.store));
-        let _ = complete_partitions(&changes, table.id, self.threads).await;
-        let newest = self.store.snapshot().table_of(table.id).map(|newest| newest.design.indexes.clone());
-        if let Some(indexes) = newest.filter(|indexes| *indexes != table.design.indexes) {
-            let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
-        }
+        let leftover = async {
+            let _ = complete_partitions(&changes, table.id, self.threads).await;
+            let newest = self.store.snapshot().table_of(table.id).map(|newest| newest.design.indexes.clone());
+            if let Some(indexes) = newest.filter(|indexes| *indexes != table.design.indexes) {
+                let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
+            }
+        };
+        self.interrupt().run_leftover(leftover).await;
     }
 
     pub(super) async fn load(

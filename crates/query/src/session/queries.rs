@@ -356,7 +356,7 @@ impl QuerySession {
             }
             plan => self.run_redirected(state, plan).await?,
         };
-        file.publish()?;
+        self.interrupt().settle(|| file.publish())?;
         Ok(outcome)
     }
 

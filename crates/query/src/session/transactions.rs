@@ -72,7 +72,7 @@ impl QuerySession {
                 None => done.notices.push("there is no transaction in progress".to_owned()),
                 Some(current) if current.has_failed => done = Done::of("ROLLBACK"),
                 Some(current) => {
-                    current.transaction.commit(state.synchronous)?;
+                    self.interrupt().settle(|| current.transaction.commit(state.synchronous))?;
                 }
             },
             Statement::Rollback { savepoint: None } => {
@@ -207,7 +207,7 @@ impl QuerySession {
             Ok(value) if is_own => {
                 undo.mark = None;
                 let synchronous = self.transactions.lock().synchronous;
-                transaction.commit(synchronous)?;
+                self.interrupt().settle(|| transaction.commit(synchronous))?;
                 Ok(value)
             }
             Ok(value) => {

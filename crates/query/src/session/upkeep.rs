@@ -10,6 +10,7 @@ use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
 use crate::mover::policy::{Piece, Work, next, renewal};
 use crate::mover::{MoverOptions, Thoroughness, Turn, Worker, is_conflict};
+use crate::statement::{Statement, format_timeout};
 
 /// How often rows are moved again that others change meanwhile.
 const ATTEMPTS_MAX: usize = 10;
@@ -146,6 +147,43 @@ impl QuerySession {
     pub(super) fn show_temp_directory(&self) -> Result<Outcome> {
         let directory = self.mover.engine().spills().path();
         ddl::rows(&[("temp_directory", vec![directory.display().to_string()])])
+    }
+
+    /// Time limit of each statement of this session. `None` is without a limit.
+    pub fn statement_timeout(&self) -> Option<Duration> {
+        *self.statement_timeout.lock()
+    }
+
+    /// Time limit of a statement. Statements that set or show a setting of Taut have none, nor have those that begin a
+    /// transaction or roll it back: whoever has set too short a limit can still change it.
+    pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
+        let is_limited = !matches!(
+            statement,
+            Statement::SetStatementTimeout(_)
+                | Statement::ShowStatementTimeout
+                | Statement::SetTempDirectory(_)
+                | Statement::ShowTempDirectory
+                | Statement::SetSynchronous(_)
+                | Statement::ShowSynchronous
+                | Statement::SetMover(_)
+                | Statement::ShowMover
+                | Statement::ShowReadOnly { .. }
+                | Statement::SetTransaction { .. }
+                | Statement::Begin { .. }
+                | Statement::Savepoint { .. }
+                | Statement::Release { .. }
+                | Statement::Rollback { .. }
+        );
+        self.statement_timeout().filter(|_| is_limited)
+    }
+
+    pub(super) fn set_statement_timeout(&self, limit: Option<Duration>) -> Outcome {
+        *self.statement_timeout.lock() = limit;
+        Outcome::Done(Done::of("SET"))
+    }
+
+    pub(super) fn show_statement_timeout(&self) -> Result<Outcome> {
+        ddl::rows(&[("statement_timeout", vec![format_timeout(self.statement_timeout())])])
     }
 
     /// Says what is certain of a commit of this session when it returns.

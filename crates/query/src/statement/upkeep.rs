@@ -5,19 +5,21 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use taut_store::Synchronous;
 
+use super::timeout::parse_timeout;
 use super::{Statement, local_name, normalize};
 use crate::error::{QueryError, Result};
 
 const SYNCHRONOUS: &str = "synchronous";
 const MOVER: &str = "mover";
 const TEMP_DIRECTORY: &str = "temp_directory";
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
 /// Whether the transaction in progress may only read, or the next one.
 const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
 /// Whether transactions may only read that do not say.
 pub(crate) const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
 
 /// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous`,
-/// `mover` and `temp_directory`, and `SHOW` of `transaction_read_only` and `default_transaction_read_only`;
+/// `mover`, `temp_directory` and `statement_timeout`, and `SHOW` of `transaction_read_only` and `default_transaction_read_only`;
 /// `None` for all others, of which no token is taken.
 ///
 /// # Errors
@@ -54,10 +56,11 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let sets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SET)?;
         let _ = parser.parse_keyword(Keyword::SESSION);
-        let name = [SYNCHRONOUS, MOVER, TEMP_DIRECTORY].into_iter().find(|name| takes_word(parser, name));
+        let name =
+            [SYNCHRONOUS, MOVER, TEMP_DIRECTORY, STATEMENT_TIMEOUT].into_iter().find(|name| takes_word(parser, name));
         match name.filter(|_| parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO)) {
             Some(name) => Ok((name, parser.next_token().token)),
-            None => parser.expected_ref("synchronous =, mover = or temp_directory =", parser.peek_token_ref()),
+            None => parser.expected_ref("a setting of Taut", parser.peek_token_ref()),
         }
     })?;
     if let Some((name, value)) = sets {
@@ -69,9 +72,10 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
             SYNCHRONOUS => Ok(Statement::ShowSynchronous),
             MOVER => Ok(Statement::ShowMover),
             TEMP_DIRECTORY => Ok(Statement::ShowTempDirectory),
+            STATEMENT_TIMEOUT => Ok(Statement::ShowStatementTimeout),
             TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: TRANSACTION_READ_ONLY }),
             DEFAULT_TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: DEFAULT_TRANSACTION_READ_ONLY }),
-            _ => parser.expected_ref("synchronous, mover or temp_directory", parser.peek_token_ref()),
+            _ => parser.expected_ref("a setting of Taut", parser.peek_token_ref()),
         }
     })?;
     Ok(shows)
@@ -87,6 +91,9 @@ fn setting(name: &str, value: Token) -> Result<Statement> {
                 "a directory in quotes and DEFAULT are, as in SET temp_directory = '/var/tmp'",
             )),
         };
+    }
+    if name == STATEMENT_TIMEOUT {
+        return parse_timeout(&value).map(Statement::SetStatementTimeout);
     }
     let value = match value {
         Token::SingleQuotedString(text) => text,
