@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::common::{DataFusionError, JoinSide, Result, Statistics};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{OrderingRequirements, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
@@ -34,6 +34,7 @@ use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use super::checked_filter::with_checked_filter;
+use super::distinct_keys::DistinctKeys;
 use super::join_keys::{Collector, JoinKeys};
 use super::string_views;
 use crate::error::QueryError;
@@ -112,7 +113,7 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
             Some(join) => {
                 interrupt.has_hash_join.store(true, Ordering::Relaxed);
                 collector = Collector::of(join, interrupt.join_keys())?;
-                with_collected_keys(&node, join, collector.as_ref(), interrupt)?
+                with_wrapped_sides(&node, join, collector.as_ref(), interrupt)?
             }
             None => node,
         };
@@ -124,17 +125,28 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
     Ok(plan.data)
 }
 
-/// A join whose build side has a collector of its keys.
-fn with_collected_keys(
+/// A join whose build side collects its keys, and whose inner side drops duplicates of them.
+fn with_wrapped_sides(
     node: &Arc<dyn ExecutionPlan>,
     join: &HashJoinExec,
     collector: Option<&Arc<Collector>>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(collector) = collector else { return Ok(Arc::clone(node)) };
-    let keys = Some(Keys::Collected(Arc::clone(collector)));
-    let build = InterruptibleExec { keys, ..InterruptibleExec::around(Arc::clone(join.left()), interrupt) };
-    let children = vec![Arc::new(build) as _, Arc::clone(join.right())];
+    let distinct = DistinctKeys::of(join);
+    if collector.is_none() && distinct.is_none() {
+        return Ok(Arc::clone(node));
+    }
+    let (distinct_side, distinct_keys) = distinct.unzip();
+    let wrapped = |input: &Arc<dyn ExecutionPlan>, side: JoinSide| {
+        let keys = collector.filter(|_| side == JoinSide::Left).map(|collector| Keys::Collected(Arc::clone(collector)));
+        let distinct_keys = distinct_keys.clone().filter(|_| distinct_side == Some(side));
+        if keys.is_none() && distinct_keys.is_none() {
+            return Arc::clone(input);
+        }
+        let around = InterruptibleExec::around(Arc::clone(input), interrupt);
+        Arc::new(InterruptibleExec { keys, distinct_keys, ..around }) as _
+    };
+    let children = vec![wrapped(join.left(), JoinSide::Left), wrapped(join.right(), JoinSide::Right)];
     Arc::clone(node).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
@@ -153,15 +165,18 @@ struct InterruptibleExec {
     inner: Arc<dyn ExecutionPlan>,
     interrupt: Interrupt,
     keys: Option<Keys>,
+    /// Of the inner side of a join.
+    distinct_keys: Option<Arc<DistinctKeys>>,
 }
 
 impl InterruptibleExec {
     fn around(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
-        Self { inner, interrupt: interrupt.clone(), keys: None }
+        Self { inner, interrupt: interrupt.clone(), keys: None, distinct_keys: None }
     }
 
     fn around_other(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self { inner, interrupt: self.interrupt.clone(), keys: self.keys.clone() })
+        let (keys, distinct_keys) = (self.keys.clone(), self.distinct_keys.clone());
+        Arc::new(Self { inner, interrupt: self.interrupt.clone(), keys, distinct_keys })
     }
 
     /// Whether batches of the operator refer to the strings of many batches of its inputs.
@@ -249,7 +264,10 @@ impl ExecutionPlan for InterruptibleExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let pool = Arc::clone(context.memory_pool());
-        let inner = self.inner.execute(partition, context)?;
+        let mut inner = self.inner.execute(partition, context)?;
+        if let Some(keys) = &self.distinct_keys {
+            inner = keys.without_duplicates(inner, &pool);
+        }
         let (inner, held) = match &self.keys {
             Some(Keys::Collected(collector)) => (collector.collecting(inner, &pool), None),
             Some(Keys::Held(collector)) => (inner, Some(Arc::clone(collector))),

@@ -1,0 +1,310 @@
+//! Drops duplicate keys from the side of a semi, anti or mark join that the join does not return.
+//!
+//! Such a join only asks whether a key occurs, but the engine's hash join visits every pair of rows with equal keys. With
+//! ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side there is at most
+//! one pair for each row of the other.
+//!
+//! The keys that were seen are held in a set of bounded size. A full set is emptied, so a key may pass again. If few rows of
+//! a sample are duplicates, the next batches pass unchecked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{JoinSide, JoinType, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use datafusion::physical_plan::joins::HashJoinExec;
+use futures::{Stream, StreamExt};
+
+/// Keys in the set before it is emptied.
+const KEYS_MAX: usize = 1 << 17;
+/// Bytes of the set before it is emptied.
+const SET_BYTES_MAX: usize = 8 << 20;
+/// Rows of a sample.
+const SAMPLE_ROWS: usize = 1 << 16;
+/// One of this many rows of a sample must be a duplicate, or the next batches pass unchecked.
+const ROWS_PER_DUPLICATE: usize = 8;
+/// Batches that pass unchecked after the first sample with few duplicates. The number doubles with each such sample.
+const UNCHECKED_MIN: usize = 64;
+const UNCHECKED_MAX: usize = 1_024;
+
+/// The key expressions on the inner side of a join, the side that it does not return.
+#[derive(Debug)]
+pub(super) struct DistinctKeys {
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+    /// One column for each expression.
+    schema: SchemaRef,
+}
+
+impl DistinctKeys {
+    /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins, for joins with a condition
+    /// on pairs of rows, and for types whose equality in joins and in groups may differ.
+    pub fn of(join: &HashJoinExec) -> Option<(JoinSide, Arc<Self>)> {
+        let side = inner_side(*join.join_type()).filter(|_| join.filter().is_none())?;
+        let (input, keys): (_, Vec<_>) = match side {
+            JoinSide::Left => (join.left(), join.on().iter().map(|(left, _)| Arc::clone(left)).collect()),
+            _ => (join.right(), join.on().iter().map(|(_, right)| Arc::clone(right)).collect()),
+        };
+        let schema = input.schema();
+        let fields = keys.iter().map(|key| {
+            let data_type = key.data_type(&schema).ok().filter(is_exact)?;
+            Some(Field::new("key", data_type, true))
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Option<Vec<_>>>()?));
+        Some((side, Arc::new(Self { expressions: keys, schema })))
+    }
+
+    /// The rows of one partition of the inner side without most duplicates.
+    pub fn without_duplicates(
+        self: &Arc<Self>,
+        rows: SendableRecordBatchStream,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> SendableRecordBatchStream {
+        let reservation = MemoryConsumer::new("DistinctJoinKeys").register(pool);
+        Box::pin(DistinctStream {
+            rows,
+            filter: Filter {
+                keys: Arc::clone(self),
+                seen: None,
+                groups: Vec::new(),
+                sample: Sample::default(),
+                unchecked: 0,
+                unchecked_next: UNCHECKED_MIN,
+                reservation,
+            },
+        })
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        self.expressions.iter().map(|key| key.evaluate(batch)?.into_array(batch.num_rows())).collect()
+    }
+}
+
+/// The side of a join whose rows are only looked for.
+fn inner_side(join_type: JoinType) -> Option<JoinSide> {
+    match join_type {
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => Some(JoinSide::Right),
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => Some(JoinSide::Left),
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => None,
+    }
+}
+
+/// Whether a join and a set of groups agree on which values of a type are equal. For floating-point numbers they may not,
+/// since 0 equals -0.
+fn is_exact(data_type: &DataType) -> bool {
+    data_type.is_integer()
+        || data_type.is_temporal()
+        || data_type.is_decimal()
+        || matches!(
+            data_type,
+            DataType::Boolean
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+                | DataType::Binary
+                | DataType::LargeBinary
+                | DataType::BinaryView
+        )
+}
+
+#[derive(Default)]
+struct Sample {
+    rows: usize,
+    duplicates: usize,
+}
+
+/// Which rows of the batches of a partition have a key that was not seen before.
+struct Filter {
+    keys: Arc<DistinctKeys>,
+    seen: Option<Box<dyn GroupValues>>,
+    /// For each row of a batch, the number of its key in `seen`.
+    groups: Vec<usize>,
+    sample: Sample,
+    /// Batches that still pass unchecked.
+    unchecked: usize,
+    unchecked_next: usize,
+    reservation: MemoryReservation,
+}
+
+impl Filter {
+    fn apply(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        if self.unchecked > 0 {
+            self.unchecked -= 1;
+            return Ok(batch);
+        }
+        let keys = self.keys.evaluate(&batch)?;
+        let seen = match &mut self.seen {
+            Some(seen) => seen,
+            None => self.seen.insert(new_group_values(Arc::clone(&self.keys.schema), &GroupOrdering::None)?),
+        };
+        let known = seen.len();
+        seen.intern(&keys, &mut self.groups)?;
+        let (new, bytes) = (seen.len() - known, seen.size());
+        self.sample.rows += batch.num_rows();
+        self.sample.duplicates += batch.num_rows() - new;
+        // New keys have the numbers from `known` on, in any order.
+        let mut is_found = vec![false; new];
+        let is_first = |group: &usize| {
+            let found = group.checked_sub(known).and_then(|number| is_found.get_mut(number));
+            found.is_some_and(|found| !std::mem::replace(found, true))
+        };
+        let batch = match new == batch.num_rows() {
+            true => batch,
+            false => {
+                let is_first: BooleanBuffer = self.groups.iter().map(is_first).collect();
+                filter_record_batch(&batch, &BooleanArray::new(is_first, None))?
+            }
+        };
+        if self.reservation.try_resize(bytes).is_err() || known + new >= KEYS_MAX || bytes >= SET_BYTES_MAX {
+            self.forget();
+        }
+        if self.sample.rows >= SAMPLE_ROWS {
+            let sample = std::mem::take(&mut self.sample);
+            if sample.duplicates < sample.rows / ROWS_PER_DUPLICATE {
+                self.forget();
+                self.unchecked = self.unchecked_next;
+                self.unchecked_next = (2 * self.unchecked_next).min(UNCHECKED_MAX);
+            } else {
+                self.unchecked_next = UNCHECKED_MIN;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn forget(&mut self) {
+        self.seen = None;
+        self.reservation.free();
+    }
+}
+
+struct DistinctStream {
+    rows: SendableRecordBatchStream,
+    filter: Filter,
+}
+
+impl Stream for DistinctStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let Some(batch) = ready!(self.rows.poll_next_unpin(context)) else { return Poll::Ready(None) };
+            match batch.and_then(|batch| self.filter.apply(batch)) {
+                Ok(batch) if batch.num_rows() == 0 => {}
+                other => return Poll::Ready(Some(other)),
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, self.rows.size_hint().1)
+    }
+}
+
+impl RecordBatchStream for DistinctStream {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use datafusion::arrow::array::{AsArray, Int64Array, StringViewArray};
+    use datafusion::arrow::datatypes::Int64Type;
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
+    use datafusion::physical_expr::expressions::Column;
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use futures::TryStreamExt;
+    use futures::executor::block_on;
+
+    use super::*;
+
+    fn distinct(arrays: Vec<ArrayRef>, pool: Arc<dyn MemoryPool>) -> Vec<RecordBatch> {
+        let schema = Arc::new(Schema::new(vec![Field::new("k", arrays[0].data_type().clone(), true)]));
+        let batches: Vec<_> = arrays
+            .into_iter()
+            .map(|array| Ok(RecordBatch::try_new(Arc::clone(&schema), vec![array]).unwrap()))
+            .collect();
+        let rows = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter(batches));
+        let keys = DistinctKeys { expressions: vec![Arc::new(Column::new("k", 0))], schema };
+        block_on(Arc::new(keys).without_duplicates(Box::pin(rows), &pool).try_collect()).unwrap()
+    }
+
+    fn integers(batches: &[RecordBatch]) -> Vec<Option<i64>> {
+        batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().iter()).collect()
+    }
+
+    fn unbounded() -> Arc<dyn MemoryPool> {
+        Arc::new(UnboundedMemoryPool::default())
+    }
+
+    #[test]
+    fn each_key_passes_once_and_so_does_null() {
+        let first: ArrayRef = Arc::new(Int64Array::from(vec![Some(3), None, Some(3), Some(1), None]));
+        let second: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), Some(3), None]));
+        let third: ArrayRef = Arc::new(Int64Array::from(vec![Some(2), Some(1)]));
+        let batches = distinct(vec![first, second, third], unbounded());
+        assert_eq!(integers(&batches), [Some(3), None, Some(1), Some(2)]);
+        assert_eq!(batches.len(), 2, "no empty batch");
+        let texts: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "a text of more than twelve bytes", "a"]));
+        let batches = distinct(vec![Arc::clone(&texts), texts], unbounded());
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 2);
+    }
+
+    #[test]
+    fn keys_of_several_columns_whose_hashes_are_equal_all_pass() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("a", DataType::Int64, true),
+            Field::new("b", DataType::Int64, true),
+            Field::new("c", DataType::Int64, true),
+        ]));
+        let column = |values: [Option<i64>; 5]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
+        // A null leaves the hash of a row as it is, so the first two rows collide.
+        let columns = vec![
+            column([Some(1), Some(1), Some(2), Some(2), Some(1)]),
+            column([Some(5), None, Some(2), Some(2), None]),
+            column([None, Some(5), Some(2), Some(2), Some(5)]),
+        ];
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+        let keys = ["a", "b", "c"].iter().enumerate().map(|(index, name)| Arc::new(Column::new(name, index)) as _);
+        let keys = Arc::new(DistinctKeys { expressions: keys.collect(), schema: Arc::clone(&schema) });
+        let rows = RecordBatchStreamAdapter::new(schema, futures::stream::iter([Ok(batch)]));
+        let found: Vec<_> = block_on(keys.without_duplicates(Box::pin(rows), &unbounded()).try_collect()).unwrap();
+        let found = found.iter().map(|batch: &RecordBatch| batch.num_rows()).collect::<Vec<_>>();
+        assert_eq!(found, [3]);
+    }
+
+    #[test]
+    fn no_key_is_lost_when_the_set_is_full_or_memory_is_short() {
+        let distinct_keys = 3 * KEYS_MAX as i64;
+        let batches = |from: i64| {
+            let batch = |start: i64| Arc::new(Int64Array::from_iter_values((start..start + 8_192).map(|k| k / 2))) as _;
+            (from..2 * distinct_keys).step_by(8_192).map(batch).collect::<Vec<ArrayRef>>()
+        };
+        for pool in [unbounded(), Arc::new(GreedyMemoryPool::new(1_000)) as _] {
+            let mut found: Vec<_> = integers(&distinct(batches(0), pool)).into_iter().flatten().collect();
+            assert!(found.len() <= distinct_keys as usize * 3 / 2, "{}", found.len());
+            found.dedup();
+            assert_eq!(found, (0..distinct_keys).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn keys_that_are_all_distinct_pass_mostly_unchecked() {
+        let batch = |start: i64| Arc::new(Int64Array::from_iter_values(start..start + 8_192)) as ArrayRef;
+        let mut batches: Vec<_> = (0..64).map(|number| batch(number * 8_192)).collect();
+        // Behind the sample: the same keys again.
+        batches.push(batch(63 * 8_192));
+        let rows: usize = distinct(batches, unbounded()).iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(rows, 65 * 8_192);
+    }
+}
