@@ -22,7 +22,7 @@ use datafusion::common::{DataFusionError, JoinSide, Result, Statistics};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{OrderingRequirements, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -178,14 +178,6 @@ impl InterruptibleExec {
         let (keys, distinct_keys) = (self.keys.clone(), self.distinct_keys.clone());
         Arc::new(Self { inner, interrupt: self.interrupt.clone(), keys, distinct_keys })
     }
-
-    /// Whether batches of the operator refer to the strings of many batches of its inputs.
-    fn gathers_rows(&self) -> bool {
-        self.inner.is::<HashJoinExec>()
-            || self.inner.is::<NestedLoopJoinExec>()
-            || self.inner.is::<SortMergeJoinExec>()
-            || self.inner.is::<CrossJoinExec>()
-    }
 }
 
 impl DisplayAs for InterruptibleExec {
@@ -273,13 +265,7 @@ impl ExecutionPlan for InterruptibleExec {
             Some(Keys::Held(collector)) => (inner, Some(Arc::clone(collector))),
             None => (inner, None),
         };
-        let stream = InterruptibleStream {
-            inner,
-            interrupt: self.interrupt.clone(),
-            gathers_rows: self.gathers_rows(),
-            is_over: false,
-            _held: held,
-        };
+        let stream = InterruptibleStream { inner, interrupt: self.interrupt.clone(), is_over: false, _held: held };
         Ok(Box::pin(stream))
     }
 
@@ -319,7 +305,6 @@ impl ExecutionPlan for InterruptibleExec {
 struct InterruptibleStream {
     inner: SendableRecordBatchStream,
     interrupt: Interrupt,
-    gathers_rows: bool,
     is_over: bool,
     _held: Option<Arc<Collector>>,
 }
@@ -341,7 +326,7 @@ impl Stream for InterruptibleStream {
             turn.made_progress();
         }
         match next {
-            Poll::Ready(Some(Ok(batch))) if self.gathers_rows => Poll::Ready(Some(string_views::compact(batch))),
+            Poll::Ready(Some(Ok(batch))) => Poll::Ready(Some(string_views::compact(batch))),
             other => other,
         }
     }

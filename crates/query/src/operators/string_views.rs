@@ -52,11 +52,16 @@ fn is_scattered(column: &ArrayRef) -> bool {
 
 fn refers_to_much<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> bool {
     let buffers = views.data_buffers();
-    if buffers.len() > BUFFERS_MAX {
-        return true;
-    }
     let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    bytes > BYTES_MAX && bytes / BYTES_PER_BYTE > views.total_buffer_bytes_used()
+    if buffers.len() <= BUFFERS_MAX && bytes <= BYTES_MAX {
+        return false;
+    }
+    // Counts a string as often as a view refers to it, as many views of a dictionary's page do: each would get a copy.
+    let needed = views.total_buffer_bytes_used();
+    match buffers.len() > BUFFERS_MAX {
+        true => needed <= bytes.max(BYTES_MAX),
+        false => needed < bytes / BYTES_PER_BYTE,
+    }
 }
 
 fn gathered(column: &ArrayRef) -> ArrayRef {
@@ -104,6 +109,16 @@ mod tests {
         let found = compacted.column(0).as_string_view();
         assert_eq!(found.iter().collect::<Vec<_>>(), [Some(&*long(7))]);
         assert!(found.get_buffer_memory_size() < 1000, "{}", found.get_buffer_memory_size());
+    }
+
+    #[test]
+    fn long_strings_that_many_rows_share_are_not_copied() {
+        let parts: Vec<_> = (0..10).map(|_| StringViewArray::from_iter_values(["x".repeat(10_000)])).collect();
+        let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
+        let rows = Int64Array::from_iter_values((0..8_192).map(|row| row % 10));
+        let shared = take(&concat(&parts).unwrap(), &rows, None).unwrap();
+        let compacted = compact(batch(shared)).unwrap();
+        assert_eq!(compacted.column(0).as_string_view().data_buffers().len(), 10);
     }
 
     #[test]
