@@ -1,7 +1,5 @@
 //! A column by itself: one chunk of `taut_encoding`. A group of one column is one section of it; a level of a group of
 //! rows is a part of their head.
-//!
-//! Zones of a group are of 8,192 rows, eight vectors of the codecs.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
@@ -9,14 +7,11 @@ use taut_encoding::{ArrayBuilder, Bitmap, Choice, Chunk, encode};
 use taut_index::RowRanges;
 use taut_types::{ColumnTest, Encoding, LevelColumns, LogicalType};
 
-use super::levels::{encode_level, pays};
+use super::pages::ZONE_ROWS;
 use crate::error::Corrupt;
 use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError};
-
-/// Rows of a zone.
-pub(crate) const ZONE_ROWS: u32 = 8192;
 
 /// The section of a piece, and the rows at which its zones end.
 pub(crate) fn build(
@@ -40,6 +35,19 @@ pub(crate) fn build(
     // A segment has at most 65,536 rows.
     let rows = values.rows() as u32;
     Ok((vec![chunk], (1..=rows.div_ceil(ZONE_ROWS)).map(|zone| (zone * ZONE_ROWS).min(rows)).collect()))
+}
+
+/// Encodes a column by its order: in runs or by steps, whichever is smallest, unless the design forces an encoding.
+pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) -> Result<Vec<u8>, BuildError> {
+    let choice = if matches!(choice, Choice::Forced(_)) { choice } else { Choice::Ordered };
+    encode(&values.array, values.logical, choice)
+        .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
+}
+
+/// Whether a level of so many bytes is worth its while. A quarter must be saved: a single row of a level is found more slowly
+/// than a field, or a number that is packed.
+pub(crate) fn pays(level_bytes: usize, bytes: usize) -> bool {
+    level_bytes <= bytes - bytes / 4
 }
 
 /// A column by itself, ready to be read.

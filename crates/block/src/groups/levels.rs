@@ -20,10 +20,10 @@
 //! ```
 
 use arrow_buffer::Buffer;
-use taut_encoding::{Choice, Chunk, encode};
+use taut_encoding::{Choice, Chunk};
 use taut_types::{GroupKind, LevelColumns, LogicalType};
 
-use super::column::ColumnPiece;
+use super::column::{ColumnPiece, encode_level, pays};
 use super::output::wrong;
 use super::packed;
 use super::pages::{HEAD_BYTES, LEVELS_AT, u32_at};
@@ -40,19 +40,6 @@ pub(crate) struct Level {
     /// Its place in the group.
     pub place: usize,
     chunk: Vec<u8>,
-}
-
-/// Encodes a column by its order: in runs or by steps, whichever is smallest, unless the design forces an encoding.
-pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) -> Result<Vec<u8>, BuildError> {
-    let choice = if matches!(choice, Choice::Forced(_)) { choice } else { Choice::Ordered };
-    encode(&values.array, values.logical, choice)
-        .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
-}
-
-/// Whether a level of so many bytes is worth its while. A quarter must be saved: a single row of a level is found more slowly
-/// than a field, or a number that is packed.
-pub(crate) fn pays(level_bytes: usize, bytes: usize) -> bool {
-    level_bytes <= bytes - bytes / 4
 }
 
 /// The levels of a piece of rows: those that the design forces, or those that pay.

@@ -33,6 +33,8 @@ use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 pub(crate) const HEAD_BYTES: usize = 32;
 /// Where the head tells of levels.
 pub(crate) const LEVELS_AT: usize = 24;
+/// Rows of a zone: eight vectors of the codecs.
+pub(crate) const ZONE_ROWS: u32 = 8192;
 /// Values longer than this leave their page.
 pub(crate) const INLINE_BYTES_MAX: usize = 8 << 10;
 /// Bytes of a reference to a value in an overflow section.
@@ -144,8 +146,8 @@ pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
     let (mut ends, mut start) = (vec![], 0);
     for zone in page_ends.chunks(pages) {
         let end = zone[zone.len() - 1];
-        while end - start > super::column::ZONE_ROWS {
-            start += super::column::ZONE_ROWS;
+        while end - start > ZONE_ROWS {
+            start += ZONE_ROWS;
             ends.push(start);
         }
         ends.push(end);

@@ -22,6 +22,7 @@
 //! `tuple_bits` is rounded up to whole bytes where that costs at most 1/32 of a tuple and its inline values, because then
 //! every load of a field has the same shift.
 
+mod arrangement;
 mod bits;
 mod build;
 mod dictionary;

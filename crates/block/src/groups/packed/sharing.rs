@@ -11,8 +11,8 @@ use std::sync::Arc;
 use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
+use super::arrangement::{Arrangement, Heap, Shape, arrange};
 use super::bits::{PADDING, width_of};
-use super::build::{Heap, Shape, arrange};
 use super::field::{Kind, PLAIN};
 use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
@@ -32,12 +32,6 @@ const PAGE_RECORD_BYTES: usize = 64;
 const ZONE_BYTES: usize = 24;
 /// Columns of which a page has a zone, at most.
 const ZONES_MAX: usize = 16;
-
-/// Where the tuples of a piece lie.
-pub(super) struct Arrangement {
-    pub shape: Shape,
-    pub page_ends: Vec<u32>,
-}
 
 /// Columns whose codes refer to the same dictionary in each page.
 pub(super) struct Set {

@@ -1,0 +1,161 @@
+//! Where the tuples of a packed piece lie: the fields in a tuple, the tuples in pages, and the bytes of inline values.
+
+use std::ops::Range;
+
+use arrow_array::{Array, BinaryViewArray};
+
+use super::PAGE_HEAD_BYTES;
+use super::bits::{PADDING, width_of};
+use super::field::LENGTHS;
+use super::lengths::Anchors;
+use super::plan::FieldPlan;
+use crate::groups::pages::{INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
+use crate::{BuildError, PAGE_BYTES};
+
+/// Pages with room for fewer tuples than this are longer, up to a length: what each page has beside tuples would otherwise
+/// take a five-hundredth of a block.
+const PAGE_ROWS_WANTED: usize = 512;
+const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
+
+/// The stored bytes of an inline column, value behind value, and where each ends.
+pub(super) struct Heap {
+    pub bytes: Vec<u8>,
+    pub ends: Vec<usize>,
+    /// Rows whose bytes are a reference.
+    pub referred: Vec<u32>,
+    /// With values in overflow sections.
+    pub stored_bytes: u64,
+}
+
+impl Heap {
+    pub fn of(
+        views: &BinaryViewArray,
+        compressor: Option<&fsst::Compressor>,
+        nullable: bool,
+        overflow: &mut Overflow,
+    ) -> Result<Self, BuildError> {
+        let mut heap = Self { bytes: vec![], ends: Vec::with_capacity(views.len()), referred: vec![], stored_bytes: 0 };
+        for row in 0..views.len() {
+            if !nullable || !views.is_null(row) {
+                let value = views.value(row);
+                if value.len() > INLINE_BYTES_MAX {
+                    heap.bytes.extend_from_slice(&overflow.push(value)?);
+                    heap.referred.push(row as u32);
+                    heap.stored_bytes += value.len() as u64;
+                } else if let Some(compressor) = compressor {
+                    heap.bytes.extend_from_slice(&compressor.compress(value));
+                } else {
+                    heap.bytes.extend_from_slice(value);
+                }
+            }
+            heap.ends.push(heap.bytes.len());
+        }
+        heap.stored_bytes += heap.bytes.len() as u64;
+        Ok(heap)
+    }
+
+    /// Where the bytes of a row begin.
+    pub fn start(&self, row: usize) -> usize {
+        if row == 0 { 0 } else { self.ends[row - 1] }
+    }
+
+    /// Bytes of a row.
+    pub fn length(&self, row: usize) -> usize {
+        self.ends[row] - self.start(row)
+    }
+
+    /// From the least length of some rows to the greatest.
+    fn lengths(&self, rows: usize) -> Range<usize> {
+        let lengths = (0..rows).map(|row| self.length(row));
+        lengths.clone().min().unwrap_or(0)..lengths.max().unwrap_or(0)
+    }
+}
+
+/// The size of pages, and what is in them.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub page_bytes: usize,
+    pub tuple_bits: usize,
+    /// Where inline values are found by lengths.
+    pub anchors: Option<Anchors>,
+}
+
+impl Shape {
+    /// Bytes of some tuples in a page, without the values in its heap.
+    pub fn bytes_of(self, rows: usize) -> usize {
+        (rows * self.tuple_bits).div_ceil(8) + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows))
+    }
+}
+
+/// Where the tuples of a piece lie.
+pub(super) struct Arrangement {
+    pub shape: Shape,
+    pub page_ends: Vec<u32>,
+}
+
+/// Gives each field its place in the tuple.
+pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> Shape {
+    let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
+    let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
+    let lengths: Vec<Range<usize>> = heaps.iter().flatten().map(|heap| heap.lengths(rows)).collect();
+    // Of a tuple, in the mean.
+    let heap_bits = heaps.iter().flatten().map(|heap| 8 * heap.bytes.len()).sum::<usize>() / rows.max(1);
+    let mut page_bytes = PAGE_BYTES;
+    loop {
+        // An end in the heap is less than the size of a page, a power of two.
+        let end_bits = page_bytes.trailing_zeros();
+        let anchors = Anchors::of(lengths.len(), page_bytes).filter(|anchors| {
+            let bits = lengths.iter().map(|lengths| width_of(lengths.len() as u128)).sum::<u32>();
+            bits + (anchors.bits() as u32) < end_bits * lengths.len() as u32
+        });
+        let mut lengths = lengths.iter();
+        let mut bit = 0_u32;
+        for plan in &mut *plans {
+            if plan.record.is_inline() {
+                plan.record.flags &= !LENGTHS;
+                (plan.record.width, plan.record.base) = (end_bits, 0);
+                if let (Some(_), Some(lengths)) = (anchors, lengths.next()) {
+                    plan.record.flags |= LENGTHS;
+                    (plan.record.width, plan.record.base) = (width_of(lengths.len() as u128), lengths.start as i128);
+                }
+            }
+            plan.record.bit = bit;
+            // At most 16,384 fields of 130 bits.
+            bit += plan.record.bits() as u32;
+        }
+        let bits = bit as usize;
+        let whole = bits.next_multiple_of(8);
+        let tuple_bits = if (whole - bits) * 32 <= bits + heap_bits { whole } else { bits };
+        let shape = Shape { page_bytes, tuple_bits, anchors };
+        let needed = PAGE_HEAD_BYTES
+            + PADDING
+            + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest)
+            + anchors.map_or(0, |anchors| anchors.bytes_of(PAGE_ROWS_MIN));
+        let is_long = page_bytes >= LONG_PAGE_BYTES || PAGE_ROWS_WANTED * tuple_bits <= page_bytes * 8;
+        if needed <= page_bytes && is_long {
+            return shape;
+        }
+        page_bytes *= 2;
+    }
+}
+
+/// The rows at which pages end: each takes as many as fit.
+pub(super) fn cut(shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
+    let room = shape.page_bytes - PAGE_HEAD_BYTES - PADDING;
+    let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
+    if heaps.is_empty() {
+        let per_page = (room * 8).checked_div(shape.tuple_bits).unwrap_or(rows).min(rows);
+        return (1..=rows.div_ceil(per_page)).map(|page| (page * per_page).min(rows) as u32).collect();
+    }
+    let (mut ends, mut first, mut heap_bytes) = (vec![], 0, 0);
+    for row in 0..rows {
+        let more: usize = heaps.iter().map(|heap| heap.length(row)).sum();
+        if shape.bytes_of(row - first + 1) + heap_bytes + more > room {
+            ends.push(row as u32);
+            (first, heap_bytes) = (row, 0);
+        }
+        heap_bytes += more;
+    }
+    ends.push(rows as u32);
+    ends
+}
