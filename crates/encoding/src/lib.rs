@@ -23,6 +23,7 @@
 mod arrays;
 mod bitmap;
 mod bytes;
+mod choice;
 mod chunk;
 mod codes;
 mod distinct;
@@ -39,8 +40,9 @@ mod search;
 
 pub use arrays::ArrayBuilder;
 pub use bitmap::Bitmap;
+pub use choice::{Choice, EncodeError};
 pub use chunk::{Chunk, NullableNumbers};
-pub use encode::{Choice, EncodeError, encode};
+pub use encode::encode;
 pub use hashes::Hashes;
 pub use head::CorruptChunk;
 pub use kernels::{Instructions, LINE_BYTES, prefetch};

@@ -7,8 +7,8 @@ use taut_types::Encoding;
 use crate::VECTOR_ROWS;
 use crate::bytes::front_coded::{Lengths, RESTART_ROWS};
 use crate::bytes::fsst as symbols;
+use crate::choice::EncodeError;
 use crate::distinct::{self, Distinct};
-use crate::encode::EncodeError;
 
 /// Rows whose distinct values are counted before a dictionary is tried on all.
 const SAMPLE_ROWS: usize = 4096;

@@ -17,8 +17,8 @@ use arrow_array::{Array, BinaryViewArray};
 use taut_types::{Encoding, Test};
 
 use crate::Bitmap;
+use crate::choice::{Choice, EncodeError};
 use crate::codes::Codes;
-use crate::encode::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 

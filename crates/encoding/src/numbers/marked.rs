@@ -16,7 +16,7 @@ use std::ops::Range;
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::{Encoding, Test};
 
-use crate::encode::{Choice, EncodeError};
+use crate::choice::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::{MASK_WORDS, deposit};
 use crate::native::Native;

@@ -26,8 +26,8 @@ use std::ops::Range;
 use arrow_buffer::Buffer;
 use taut_types::{Encoding, Test};
 
+use crate::choice::{Choice, EncodeError};
 use crate::codes::Codes;
-use crate::encode::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::{Instructions, compress};
 use crate::lane_test::LaneTest;
