@@ -20,16 +20,7 @@ use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement as Ast};
 use taut_types::LogicalType;
 
 use crate::conform::exact_cast;
-
-/// The function that makes a value one of an integer type; `None` for other types.
-pub fn function_of(logical: LogicalType) -> Option<&'static str> {
-    Some(match logical {
-        LogicalType::SmallInt => "taut_assign_smallint",
-        LogicalType::Integer => "taut_assign_integer",
-        LogicalType::BigInt => "taut_assign_bigint",
-        _ => return None,
-    })
-}
+use crate::statement::assignment_function;
 
 /// Whether a call is of such a function.
 pub fn is_assignment(call: &ScalarFunction) -> bool {
@@ -55,7 +46,7 @@ struct Assign {
 
 impl Assign {
     fn to(target: &DataType) -> Option<Self> {
-        let name = function_of(LogicalType::from_arrow(target)?)?;
+        let name = assignment_function(LogicalType::from_arrow(target)?)?;
         Some(Self { target: target.clone(), name, signature: Signature::any(1, Volatility::Immutable) })
     }
 }

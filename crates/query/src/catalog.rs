@@ -15,14 +15,10 @@ use crate::mover::Shared;
 use crate::operators::Interrupt;
 use crate::reads::StatementReads;
 use crate::rules::set_interrupt;
-use crate::statement::{self, Names, Statement};
+use crate::statement::{self, CATALOG, Names, PUBLIC, Statement};
 use crate::system_tables::SystemSchema;
 use crate::table::TautTable;
 
-/// The catalog's name.
-pub const CATALOG: &str = "taut";
-/// The schema of the user's tables and views.
-pub const PUBLIC: &str = "public";
 /// The schema of the system tables.
 pub const SYSTEM: &str = "taut";
 

@@ -25,57 +25,10 @@ use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-
-/// What `COPY` options there are, for messages.
-pub(crate) const OPTIONS_ALLOWED: &str =
-    "COPY takes FORMAT parquet, csv or json, and for csv HEADER, DELIMITER, QUOTE, ESCAPE and NULL";
+use crate::statement::{FileFormat, OPTIONS_ALLOWED};
 
 /// Records from which the types of a CSV or JSON file are inferred.
 const INFERENCE_RECORDS: usize = 100_000;
-
-/// The format of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileFormat {
-    /// Apache Parquet.
-    Parquet,
-    /// Comma-separated values, or another delimiter.
-    Csv,
-    /// One JSON object a line.
-    Json,
-}
-
-impl FileFormat {
-    /// The format of a name such as `csv`.
-    ///
-    /// # Errors
-    /// When there is no such format.
-    pub fn from_name(name: &str) -> Result<Self> {
-        match name.to_ascii_lowercase().as_str() {
-            "parquet" => Ok(Self::Parquet),
-            "csv" | "tsv" => Ok(Self::Csv),
-            "json" | "ndjson" | "jsonl" => Ok(Self::Json),
-            _ => Err(QueryError::unsupported(format!("format {name:?}"), "formats are parquet, csv and json")),
-        }
-    }
-
-    /// The format that a file's name tells, before an ending such as `.gz`.
-    ///
-    /// # Errors
-    /// When the name tells none.
-    pub fn of_path(path: &Path) -> Result<Self> {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
-        let stem = [".gz", ".zst", ".bz2", ".xz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-        match stem.rsplit_once('.').map(|(_, end)| end) {
-            Some("parquet" | "pq" | "parq") => Ok(Self::Parquet),
-            Some("csv" | "tsv" | "tbl" | "txt") => Ok(Self::Csv),
-            Some("json" | "ndjson" | "jsonl") => Ok(Self::Json),
-            _ => Err(QueryError::unsupported(
-                format!("the format of {}", path.display()),
-                "name it as parquet, csv or json where the file's ending does not tell it",
-            )),
-        }
-    }
-}
 
 /// How text files are read.
 #[derive(Clone, Debug)]
@@ -167,34 +120,6 @@ fn one_byte(option: &str, value: &str) -> Result<u8> {
         [byte] if byte.is_ascii() => Ok(*byte),
         _ => Err(QueryError::unsupported(format!("COPY option {option} {value:?}"), "it is one ASCII character")),
     }
-}
-
-/// What `COPY ... TO` options mean for the engine: its format, and its own options.
-///
-/// # Errors
-/// When the format or an option is not known.
-pub(crate) fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, Vec<(String, String)>)> {
-    let mut format = None;
-    let mut options = Vec::new();
-    for (name, value) in pairs {
-        match name.as_str() {
-            "format" => format = Some(FileFormat::from_name(&value)?),
-            "header" => options.push(("format.has_header".to_owned(), value)),
-            "delimiter" | "quote" | "escape" => options.push((format!("format.{name}"), value)),
-            "null" => options.push(("format.null_value".to_owned(), value)),
-            _ => return Err(QueryError::unsupported(format!("COPY option {name}"), OPTIONS_ALLOWED)),
-        }
-    }
-    let format = format.map_or_else(|| FileFormat::of_path(Path::new(file)), Ok)?;
-    if format != FileFormat::Csv && !options.is_empty() {
-        return Err(QueryError::unsupported(format!("COPY option {} for this format", options[0].0), OPTIONS_ALLOWED));
-    }
-    let name = match format {
-        FileFormat::Parquet => "PARQUET",
-        FileFormat::Csv => "CSV",
-        FileFormat::Json => "JSON",
-    };
-    Ok((name.to_owned(), options))
 }
 
 /// The rows of files, with their columns by place (`csv`) or name (`parquet`, `json`).

@@ -5,7 +5,6 @@ mod assign;
 mod batches;
 mod catalog;
 mod changes;
-mod columns;
 mod conform;
 mod constraints;
 mod error;
@@ -35,17 +34,16 @@ mod table;
 mod workers;
 
 pub use batches::Batches;
-pub use columns::type_name;
 pub use error::{QueryError, Result, Violation, with_causes};
-pub use files::{FileFormat, ReadOptions};
+pub use files::ReadOptions;
 pub use mover::{Mover, MoverOptions};
-pub use parameters::{Parameters, Value};
 pub use progress::{Progress, ProgressCallback};
 pub use session::{Done, Outcome, QuerySession};
 pub use settings::Engine;
 pub use spill::SpillDirectory;
 pub use statement::{
-    ACTION, Action, Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Outputs, ROW,
-    Statement, TARGET, TableSource, TargetColumn, WRITTEN, is_long, parse,
+    ACTION, Action, Attachment, Conflict, ConflictTarget, FileFormat, IsolationLevel, Mutation, MutationKind,
+    MutationQuery, Outputs, Parameters, ROW, Statement, TARGET, TableSource, TargetColumn, Value, WRITTEN, is_long,
+    parse, type_name,
 };
 pub use workers::Workers;

@@ -1,148 +1,34 @@
-//! Values for the parameters of a statement: `$1`, `$2` and so on, or `?` for the next, by place; `$name` by name.
-
-use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
-use std::ops::ControlFlow;
+//! The values of parameters in plans.
 
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{self, Expr, visit_expressions_mut};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
-use crate::error::{QueryError, Result};
-use crate::statement::Grammar;
+use crate::error::Result;
+use crate::statement::{Parameters, Value};
 
-/// A value of a parameter.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// Null, of any type.
-    Null,
-    /// `boolean`
-    Boolean(bool),
-    /// `bigint`
-    Integer(i64),
-    /// `decimal(precision, scale)`, in units of its last digit.
-    Decimal {
-        /// The number times ten to the power of the scale.
-        unscaled: i128,
-        /// All digits, 1 to 38.
-        precision: u8,
-        /// Digits behind the point.
-        scale: i8,
-    },
-    /// `double precision`
-    Double(f64),
-    /// `varchar`
-    Text(String),
-    /// `bytea`
-    Bytes(Vec<u8>),
-    /// `date`, in days since 1970-01-01.
-    Date(i32),
-    /// `timestamp`, in microseconds since 1970-01-01.
-    Timestamp(i64),
-    /// `timestamptz`, in microseconds since 1970-01-01 UTC.
-    TimestampTz(i64),
-}
-
-/// The values of a statement's parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Parameters {
-    /// For `$1`, `$2` and so on.
-    Positional(Vec<Value>),
-    /// For `$name`.
-    Named(HashMap<String, Value>),
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self::Positional(Vec::new())
-    }
-}
-
-impl Parameters {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Positional(values) => values.len(),
-            Self::Named(values) => values.len(),
-        }
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// A statement whose parameters have numbers instead of names, and their values by place. The planner knows no names
-    /// in the rows of an INSERT.
-    ///
-    /// # Errors
-    /// When the statement has other parameters.
-    pub(crate) fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
-        // Of EXPLAIN and COPY the planner knows the names.
-        let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
-        self.check(&names_in(statement))?;
-        Ok(self.numbered_part(statement))
-    }
-
-    /// As [`Parameters::numbered`], for a part of a statement, which need not have all of its parameters.
-    pub(crate) fn numbered_part(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
-        let Self::Named(named) = self else { return None };
-        let EngineStatement::Statement(ast) = statement else { return None };
-        let mut ast = ast.clone();
-        let mut names: Vec<String> = Vec::new();
-        each_name(&mut ast, |name| {
-            let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
-                names.push(name.clone());
-                names.len() - 1
-            });
-            *name = format!("${}", place + 1);
-        });
-        let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned().unwrap_or(Value::Null);
-        let values = names.iter().map(value).collect();
-        Some((EngineStatement::Statement(ast), Self::Positional(values)))
-    }
-
-    /// Whether these are the parameters of a statement that is run in parts.
-    ///
-    /// # Errors
-    /// When the parts have others.
-    pub(crate) fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
-        self.check(&parts.iter().flat_map(|part| names_in(part)).collect())
-    }
-
-    fn check(&self, wanted: &BTreeSet<String>) -> Result<()> {
-        let given = |parameter: &&String| {
-            let name = parameter.strip_prefix('$').unwrap_or(parameter);
-            match self {
-                Self::Positional(values) => name.parse().is_ok_and(|place| (1..=values.len()).contains(&place)),
-                Self::Named(values) => values.contains_key(name),
-            }
-        };
-        let missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
-        if !missing.is_empty() || wanted.len() != self.len() {
-            let missing = missing.join(", ");
-            return Err(QueryError::Parameters { wanted: wanted.len(), given: self.len(), missing });
-        }
-        Ok(())
-    }
-
+/// Values that can be put into a plan.
+pub(crate) trait BindParameters {
     /// Puts the values into a plan.
     ///
     /// # Errors
     /// When the plan has other parameters.
-    pub(crate) fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+    fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan>;
+
+    /// As [`BindParameters::bind`], into the plan of a part of a statement.
+    ///
+    /// # Errors
+    /// When the plan has a parameter without a value.
+    fn bind_part(&self, plan: LogicalPlan) -> Result<LogicalPlan>;
+}
+
+impl BindParameters for Parameters {
+    fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         self.check(&plan.get_parameter_names()?.into_iter().collect())?;
         self.bind_part(plan)
     }
 
-    /// As [`Parameters::bind`], into the plan of a part of a statement.
-    ///
-    /// # Errors
-    /// When the plan has a parameter without a value.
-    pub(crate) fn bind_part(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+    fn bind_part(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         if self.is_empty() {
             return Ok(plan);
         }
@@ -155,33 +41,6 @@ impl Parameters {
         };
         Ok(plan.replace_params_with_values(&values)?)
     }
-}
-
-/// The names of the parameters of a statement, with their signs.
-fn names_in(statement: &EngineStatement) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    if let EngineStatement::Statement(ast) = statement {
-        each_name(&mut ast.clone(), |name| {
-            names.insert(name.clone());
-        });
-    }
-    names
-}
-
-fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
-    let _: ControlFlow<()> = visit_expressions_mut(ast, |expression| {
-        if let Expr::Value(value) = expression
-            && let ast::Value::Placeholder(name) = &mut value.value
-        {
-            visit(name);
-        }
-        ControlFlow::Continue(())
-    });
-}
-
-/// The place of a parameter, by its name in a statement or plan: 0 of `$1`.
-pub(crate) fn place_of(name: &str) -> Option<usize> {
-    name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
 /// A value as the engine has it.
@@ -197,60 +56,5 @@ pub(crate) fn scalar_of(value: &Value) -> ScalarValue {
         Value::Date(value) => ScalarValue::Date32(Some(*value)),
         Value::Timestamp(value) => ScalarValue::TimestampMicrosecond(Some(*value), None),
         Value::TimestampTz(value) => ScalarValue::TimestampMicrosecond(Some(*value), Some("+00:00".into())),
-    }
-}
-
-/// A text in which each `?` that stands for a parameter is the next of `$1`, `$2` and so on, in each statement anew.
-pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
-    if !sql.contains('?') {
-        return Cow::Borrowed(sql);
-    }
-    // What is no token, the parser says better.
-    let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else {
-        return Cow::Borrowed(sql);
-    };
-    let mut marks = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));
-    let mut next = marks.next();
-    let (mut place, mut number) = (Location { line: 1, column: 1 }, 0);
-    let mut text = String::with_capacity(sql.len() + 8);
-    for character in sql.chars() {
-        match next.filter(|mark| mark.span.start == place).map(|mark| &mark.token) {
-            Some(Token::Question) => {
-                number += 1;
-                text.push_str(&format!("${number}"));
-                next = marks.next();
-            }
-            Some(_) => {
-                number = 0;
-                text.push(character);
-                next = marks.next();
-            }
-            None => text.push(character),
-        }
-        match character {
-            '\n' => place = Location { line: place.line + 1, column: 1 },
-            _ => place.column += 1,
-        }
-    }
-    Cow::Owned(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::numbered;
-
-    #[test]
-    fn question_marks_are_numbered_where_they_are_parameters() {
-        let cases = [
-            ("SELECT 1", "SELECT 1"),
-            ("SELECT ?", "SELECT $1"),
-            ("SELECT ?, '?',\n  \"é?\", ? -- ?\n + ?", "SELECT $1, '?',\n  \"é?\", $2 -- ?\n + $3"),
-            ("VALUES (?,?)", "VALUES ($1,$2)"),
-            ("SELECT ?, ?; SELECT ';', ?", "SELECT $1, $2; SELECT ';', $1"),
-            ("SELECT '?", "SELECT '?"),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(numbered(text), expected);
-        }
     }
 }

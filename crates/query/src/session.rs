@@ -39,23 +39,22 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{CATALOG, PUBLIC, StatementCatalog};
+use crate::catalog::StatementCatalog;
 use crate::error::{QueryError, Result};
 use crate::files::ReadOptions;
 use crate::kept::Texts;
 use crate::mover::Mover;
 use crate::operators::Interrupt;
-use crate::parameters::Parameters;
 use crate::prepared::PreparedStatements;
 use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::reads::create_physical_plan;
-use crate::statement::{Names, Statement, TableSource};
+use crate::statement::{CATALOG, Names, PUBLIC, Parameters, Statement, TableSource, inserts_values, lists_values};
 use crate::table::TautTable;
 
 use self::insert_values::InsertTargets;
@@ -297,11 +296,12 @@ impl QuerySession {
         }
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
-                let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan };
+                let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() };
                 self.run_engine(&run, parameters).await
             }
             Statement::Mutation { mutation, names, plan, explain, .. } => {
                 let analyze = explain.as_ref().filter(|options| options.analyze);
+                let plan = plan.get_or_default();
                 let mutate = Mutate { mutation, names: names.as_ref(), parameters, plan, analyze };
                 match explain {
                     Some(options) if !options.analyze => Box::pin(self.explain_mutation(&mutate, options)).await,
@@ -497,19 +497,6 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
         return Ok(resolve_table_references(&query, true)?.0);
     }
     Ok(resolve_table_references(statement, true)?.0)
-}
-
-/// Whether a statement inserts literals and parameters.
-fn inserts_values(statement: &EngineStatement) -> bool {
-    let EngineStatement::Statement(ast) = statement else { return false };
-    matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
-}
-
-/// Whether a query is a list of literals and parameters, which read no table.
-pub(crate) fn lists_values(query: &Query) -> bool {
-    let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
-    let SetExpr::Values(values) = query.body.as_ref() else { return false };
-    query.with.is_none() && values.rows.iter().flat_map(|row| &row.content).all(is_value)
 }
 
 /// Says that a statement failed that has not ended: also one that nobody waits for any more.

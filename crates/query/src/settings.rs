@@ -13,12 +13,12 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-use crate::catalog::{CATALOG, PUBLIC};
 use crate::memory::QueryMemory;
 use crate::rules::{
     self, AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries,
 };
 use crate::spill::SpillDirectory;
+use crate::statement::{CATALOG, PUBLIC};
 use crate::workers::Workers;
 
 extensions_options! {

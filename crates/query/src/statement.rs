@@ -3,18 +3,24 @@
 //! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
 //! handed on as it was parsed.
 
+mod attachment;
 mod backup;
 mod chain;
+mod columns;
 mod constraints;
+mod copy_options;
 mod ddl;
 mod dialect;
 mod forms;
+mod listed_values;
 mod long_unions;
 mod mutation;
 mod names;
 mod nesting;
+mod parameters;
 mod prepare;
 mod row_values;
+mod table_name;
 mod timeout;
 mod transaction;
 mod upkeep;
@@ -26,9 +32,7 @@ use datafusion::common::TableReference;
 use datafusion::common::format::ExplainStatementOptions;
 use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::planner::object_name_to_table_reference;
-use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, ObjectType, Query, Statement as Ast, UnaryOperator, Value,
-};
+use datafusion::sql::sqlparser::ast::{Ident, ObjectType, Query, Statement as Ast};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -37,17 +41,24 @@ use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::error::{QueryError, Result};
-use crate::kept::{KeptChange, Slot};
-use crate::parameters::{self, Parameters};
 
+pub use attachment::Attachment;
 pub use chain::is_long;
+pub use columns::type_name;
 pub use constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+pub use copy_options::FileFormat;
+pub(crate) use copy_options::OPTIONS_ALLOWED;
 pub(crate) use dialect::Grammar;
+pub(crate) use listed_values::{inserts_values, lists_values};
 pub use mutation::{
     ACTION, Action, Conflict, ConflictTarget, Listed, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
-    TargetColumn, WRITTEN,
+    TargetColumn, WRITTEN, assignment_function,
 };
 pub use names::Names;
+pub use parameters::{Parameters, Value};
+pub(crate) use parameters::{literal, parameter, place_of};
+pub(crate) use table_name::local_name;
+pub use table_name::{CATALOG, PUBLIC};
 pub(crate) use timeout::format_timeout;
 pub use transaction::IsolationLevel;
 pub(crate) use upkeep::DEFAULT_TRANSACTION_READ_ONLY;
@@ -173,7 +184,7 @@ pub enum Statement {
         /// Whether it comes from a long text, see [`is_long`].
         is_long: bool,
         /// Where what is kept of it is.
-        plan: Slot<KeptChange>,
+        plan: Attachment,
     },
     /// `PREPARE` of such a statement.
     Prepare {
@@ -229,7 +240,7 @@ pub enum Statement {
         /// Whether it comes from a long text, see [`is_long`].
         is_long: bool,
         /// Where its plan is kept.
-        plan: Slot,
+        plan: Attachment,
     },
     /// `EXECUTE` with literals.
     Execute {
@@ -306,7 +317,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         datafusion::error::DataFusionError::SQL(error, _) => QueryError::from(*error),
         other => QueryError::Engine(other),
     };
-    let sql = &*crate::parameters::numbered(sql);
+    let sql = &*parameters::numbered(sql);
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql)
         .with_dialect(&Grammar)
@@ -377,8 +388,9 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         },
         other => other,
     };
-    let engine =
-        |statement| Ok(Statement::Engine { statement: Arc::new(statement), names, is_long, plan: Slot::default() });
+    let engine = |statement| {
+        Ok(Statement::Engine { statement: Arc::new(statement), names, is_long, plan: Attachment::default() })
+    };
     let ast = match statement {
         EngineStatement::Statement(ast) => *ast,
         EngineStatement::CreateExternalTable(_) => {
@@ -460,47 +472,13 @@ fn mutation(
     names: Option<Arc<Names>>,
     is_long: bool,
 ) -> Result<Statement> {
-    Ok(Statement::Mutation { mutation: Arc::new(Mutation::of(ast)?), explain, names, is_long, plan: Slot::default() })
-}
-
-/// The value of a literal, where it is a plain one.
-pub(crate) fn literal(expression: &Expr) -> Option<parameters::Value> {
-    match expression {
-        Expr::Value(value) => match &value.value {
-            Value::Number(number, _) => number_of(number),
-            Value::SingleQuotedString(text) => Some(parameters::Value::Text(text.clone())),
-            Value::Boolean(value) => Some(parameters::Value::Boolean(*value)),
-            Value::Null => Some(parameters::Value::Null),
-            _ => None,
-        },
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr)? {
-            parameters::Value::Integer(number) => Some(parameters::Value::Integer(-number)),
-            parameters::Value::Decimal { unscaled, precision, scale } => {
-                Some(parameters::Value::Decimal { unscaled: -unscaled, precision, scale })
-            }
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// A number without an exponent.
-fn number_of(text: &str) -> Option<parameters::Value> {
-    let Some((whole, fraction)) = text.split_once('.') else {
-        return Some(parameters::Value::Integer(text.parse().ok()?));
-    };
-    let digits = format!("{whole}{fraction}");
-    let digits = digits.trim_start_matches('0');
-    let precision = u8::try_from(digits.len().max(fraction.len()).max(1)).ok().filter(|precision| *precision <= 38)?;
-    let unscaled = if digits.is_empty() { 0 } else { digits.parse().ok()? };
-    Some(parameters::Value::Decimal { unscaled, precision, scale: i8::try_from(fraction.len()).ok()? })
-}
-
-/// The place of a parameter, where an expression is one.
-pub(crate) fn parameter(expression: &Expr) -> Option<usize> {
-    let Expr::Value(value) = expression else { return None };
-    let Value::Placeholder(name) = &value.value else { return None };
-    parameters::place_of(name)
+    Ok(Statement::Mutation {
+        mutation: Arc::new(Mutation::of(ast)?),
+        explain,
+        names,
+        is_long,
+        plan: Attachment::default(),
+    })
 }
 
 /// An identifier as PostgreSQL reads it: in lower case unless quoted.
@@ -508,23 +486,6 @@ pub(crate) fn normalize(identifier: &Ident) -> String {
     match identifier.quote_style {
         Some(_) => identifier.value.clone(),
         None => identifier.value.to_lowercase(),
-    }
-}
-
-/// The name of a table or view of this database, which may be qualified by its schema, `public`.
-pub(crate) fn local_name(name: &ObjectName) -> Result<String> {
-    match object_name_to_table_reference(name.clone(), true)? {
-        TableReference::Bare { table } => Ok(table.to_string()),
-        TableReference::Partial { schema, table } if &*schema == crate::catalog::PUBLIC => Ok(table.to_string()),
-        TableReference::Full { catalog, schema, table }
-            if &*schema == crate::catalog::PUBLIC && &*catalog == crate::catalog::CATALOG =>
-        {
-            Ok(table.to_string())
-        }
-        other => Err(QueryError::unsupported(
-            format!("{other} as a table that can be changed"),
-            "tables live in schema public; taut and information_schema are read-only",
-        )),
     }
 }
 

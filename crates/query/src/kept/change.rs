@@ -32,8 +32,9 @@ use super::returning::Returning;
 use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, relies_on_keys, without_rows};
 use crate::assign::is_assignment;
 use crate::conform::Conform;
-use crate::parameters::{self, Value, scalar_of};
+use crate::parameters::scalar_of;
 use crate::statement::Outputs;
+use crate::statement::{self, Value};
 
 /// An `UPDATE` or `DELETE` whose rows are looked up.
 #[derive(Debug)]
@@ -318,7 +319,7 @@ fn parameter_name(place: usize) -> String {
 
 /// The place of a parameter, by its name in a plan.
 fn place_of(id: &str) -> Result<usize> {
-    parameters::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
+    statement::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
 }
 
 impl Typed {

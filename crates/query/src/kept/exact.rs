@@ -3,7 +3,8 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 
-use crate::parameters::{Value, scalar_of};
+use crate::parameters::scalar_of;
+use crate::statement::Value;
 
 /// A value in a type, where it means the same there: the planner would otherwise compare in another type, so that a plan
 /// for this one does not hold.

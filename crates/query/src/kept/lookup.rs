@@ -20,8 +20,8 @@ use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
 use crate::load::string_bytes;
-use crate::parameters::place_of;
 use crate::scan::{Output, PageReader, Reader, add_test, block_error, comparison, list_test};
+use crate::statement::place_of;
 
 /// Values that a lookup may test.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;

@@ -32,7 +32,7 @@ pub use self::change::{FoundRows, KeptChange, Planned, Typed};
 pub use self::exact::exact;
 use self::lookup::Lookup;
 pub use self::returning::Returning;
-use crate::parameters::Value;
+use crate::statement::Value;
 use crate::table::TautTable;
 
 pub use texts::Texts;

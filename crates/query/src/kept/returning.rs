@@ -12,7 +12,7 @@ use taut_store::Table;
 
 use super::change::{Computed, Parameter, Typed, computes_with_arrays, values_of};
 use super::is_immutable;
-use crate::parameters::Value;
+use crate::statement::Value;
 
 /// What is given of rows of a table.
 #[derive(Debug)]

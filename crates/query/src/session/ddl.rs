@@ -11,16 +11,14 @@ use datafusion::prelude::SessionContext;
 
 use super::constraints::forget_references;
 use super::{Done, Outcome, QuerySession, pairs};
-use crate::catalog::PUBLIC;
-use crate::columns::type_name;
 use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::load::{Target, partitioning_of};
-use crate::parameters::Parameters;
+use crate::parameters::BindParameters;
 use crate::reads::withdraw_reads;
 use crate::repartition::{chosen_partitioning, complete_partitions, repartition};
 use crate::rewrite::rewrite_blocks;
-use crate::statement::Statement;
+use crate::statement::{PUBLIC, Parameters, Statement, type_name};
 
 impl QuerySession {
     pub(super) fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {

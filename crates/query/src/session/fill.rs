@@ -19,13 +19,13 @@ use crate::batches::Batches;
 use crate::changes::Changes;
 use crate::constraints::default_expression;
 use crate::error::{QueryError, Result};
-use crate::files::{self, FileFormat, ReadOptions};
+use crate::files::{self, ReadOptions};
 use crate::load::{Target, TargetTable};
-use crate::parameters::Parameters;
+use crate::parameters::BindParameters;
 use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
 use crate::rules::implicit_sort;
-use crate::statement::TableSource;
+use crate::statement::{FileFormat, Parameters, TableSource};
 
 /// The option of `CREATE TABLE ... AS` that sorts the rows of a join as foreign keys imply.
 const IMPLICIT_SORT: &str = "implicit_sort";

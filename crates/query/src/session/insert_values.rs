@@ -24,8 +24,7 @@ use crate::constraints::{DefaultValues, default_expression, default_syntax};
 use crate::error::Result;
 use crate::kept::exact;
 use crate::load::{InsertExec, check_constraints};
-use crate::parameters::{Parameters, Value};
-use crate::statement::{Listed, literal, local_name, normalize, parameter};
+use crate::statement::{Listed, Parameters, Value, literal, local_name, normalize, parameter};
 
 /// More rows than these may be worth blocks.
 const ROWS_MAX: usize = 256;

@@ -28,11 +28,11 @@ use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot,
 use crate::load::{InsertExec, in_order, is_few};
 use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::operators::make_interruptible;
-use crate::parameters::{Parameters, Value};
+use crate::parameters::BindParameters;
 use crate::reads::{create_bare_plan, create_physical_plan, withdraw_reads};
 use crate::statement::{
-    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Statement, TARGET,
-    TargetColumn, WRITTEN,
+    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Parameters, Statement,
+    TARGET, TargetColumn, Value, WRITTEN,
 };
 use crate::table::TautTable;
 
@@ -44,7 +44,7 @@ pub(super) struct Mutate<'a> {
     pub mutation: &'a Mutation,
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
-    pub plan: &'a Slot<KeptChange>,
+    pub plan: Slot<KeptChange>,
     /// How its run is to be shown in place of what it gives.
     pub analyze: Option<&'a ExplainStatementOptions>,
 }

@@ -26,13 +26,13 @@ use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, s
 use crate::assign::without_cuts;
 use crate::changes::Changes;
 use crate::error::{QueryError, Result};
-use crate::kept::{Basis, Found, KeptPlan, Slot};
+use crate::kept::{Basis, Found, KeptChange, KeptPlan, Slot};
 use crate::operators::make_interruptible;
-use crate::parameters::{Parameters, Value};
+use crate::parameters::BindParameters;
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::reads::{create_physical_plan, withdraw_reads};
 use crate::scan;
-use crate::statement::{self, Names, Statement};
+use crate::statement::{self, Attachment, Names, Parameters, Statement, Value};
 
 /// Settings of the engine's own spill files, in whose place there are those of `spill.rs`.
 const SPILL_SETTINGS: [&str; 3] = [
@@ -81,7 +81,7 @@ pub(super) struct Run<'a> {
     pub statement: &'a Arc<EngineStatement>,
     pub names: Option<&'a Arc<Names>>,
     pub is_long: bool,
-    pub plan: &'a Slot,
+    pub plan: Slot,
 }
 
 impl QuerySession {
@@ -103,8 +103,10 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let basis = self.planning.basis(&snapshot);
         match statement {
-            Statement::Engine { plan, .. } => plan.get(basis, &snapshot).is_some(),
-            Statement::Mutation { plan, .. } => plan.get(basis, &snapshot).is_some(),
+            Statement::Engine { plan, .. } => plan.get_or_default::<Slot>().get(basis, &snapshot).is_some(),
+            Statement::Mutation { plan, .. } => {
+                plan.get_or_default::<Slot<KeptChange>>().get(basis, &snapshot).is_some()
+            }
             _ => false,
         }
     }
@@ -120,9 +122,9 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
         let (slot, parameters) = match statement {
-            Statement::Engine { plan, .. } => (plan.clone(), parameters),
+            Statement::Engine { plan, .. } => (plan.get_or_default::<Slot>(), parameters),
             Statement::Execute { name, values, .. } if parameters.is_empty() => match self.prepared.get(name) {
-                Ok(Statement::Engine { plan, .. }) => (plan, values),
+                Ok(Statement::Engine { plan, .. }) => (plan.get_or_default(), values),
                 _ => return Ok(None),
             },
             _ => return Ok(None),
@@ -144,7 +146,7 @@ impl QuerySession {
 
     pub(super) async fn run_engine(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
         if statement::is_query(run.statement)
-            && let Some(outcome) = self.run_kept(run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
+            && let Some(outcome) = self.run_kept(&run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
         {
             return Ok(outcome);
         }
@@ -159,7 +161,7 @@ impl QuerySession {
         let numbered = parameters.numbered(run.statement)?;
         let (state, plan, parameters) = match &numbered {
             Some((statement, parameters)) => {
-                let run = Run { statement: &Arc::new(statement.clone()), ..*run };
+                let run = Run { statement: &Arc::new(statement.clone()), plan: run.plan.clone(), ..*run };
                 let (state, plan) = self.plan(&run).await?;
                 (state, plan, parameters)
             }
@@ -182,7 +184,7 @@ impl QuerySession {
                     statement: Arc::clone(run.statement),
                     names: run.names.cloned(),
                     is_long: run.is_long,
-                    plan: Slot::default(),
+                    plan: Attachment::default(),
                 };
                 self.prepared.insert(&prepare.name, prepared)?;
                 Ok(Outcome::Done(Done::of("PREPARE")))
@@ -234,6 +236,7 @@ impl QuerySession {
     ) -> Result<Outcome> {
         let prepared = self.prepared.get(name)?;
         if let Statement::Mutation { mutation, names, plan, .. } = &prepared {
+            let plan = plan.get_or_default();
             let mutate = Mutate { mutation, names: names.as_ref(), parameters: values, plan, analyze: None };
             return self.mutate(&mutate).await;
         }
@@ -243,7 +246,7 @@ impl QuerySession {
         if let Some(insert) = inserted_without_types(prepared.statement) {
             // Its values have types of their own, as in an INSERT with parameters, and are not cast to those of columns before.
             let run =
-                Run { statement: &Arc::new(insert), names: None, is_long: prepared.is_long, plan: &Slot::default() };
+                Run { statement: &Arc::new(insert), names: None, is_long: prepared.is_long, plan: Slot::default() };
             return self.run_engine(&run, values).await;
         }
         let planned = |snapshot| async {
@@ -258,11 +261,10 @@ impl QuerySession {
                 other => Ok((state, other)),
             }
         };
-        if let Some(outcome) = self.run_kept(prepared.plan, values, planned).await? {
+        if let Some(outcome) = self.run_kept(&prepared.plan, values, planned).await? {
             return Ok(outcome);
         }
-        let slot = Slot::default();
-        let run = Run { statement, names: None, is_long: prepared.is_long, plan: &slot };
+        let run = Run { statement, names: None, is_long: prepared.is_long, plan: Slot::default() };
         self.run_engine(&run, &Parameters::default()).await
     }
 
@@ -422,7 +424,7 @@ impl<'a> Run<'a> {
     fn of(statement: &'a Statement) -> Option<Self> {
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
-                Some(Self { statement, names: names.as_ref(), is_long: *is_long, plan })
+                Some(Self { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() })
             }
             _ => None,
         }

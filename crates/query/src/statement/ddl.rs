@@ -10,11 +10,10 @@ use datafusion::sql::sqlparser::ast::{
 };
 use taut_types::IndexKind;
 
+use super::columns::columns_of;
 use super::constraints::{change_of, constraint_of};
-use super::{NewIndex, Statement, TableSource, local_name, normalize};
-use crate::columns::columns_of;
+use super::{Attachment, NewIndex, Statement, TableSource, copy_options, local_name, normalize};
 use crate::error::{QueryError, Result};
-use crate::kept::Slot;
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
@@ -176,7 +175,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
             options,
         }),
         source if columns.is_empty() => {
-            let (stored_as, options) = crate::files::engine_options(&filename, options)?;
+            let (stored_as, options) = copy_options::engine_options(&filename, options)?;
             let text = |value: String| Value::SingleQuotedString(value);
             let copy = CopyToStatement {
                 source,
@@ -187,7 +186,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
             };
             // The query may be anything.
             let statement = Arc::new(EngineStatement::CopyTo(copy));
-            Ok(Statement::Engine { statement, names: None, is_long: true, plan: Slot::default() })
+            Ok(Statement::Engine { statement, names: None, is_long: true, plan: Attachment::default() })
         }
         _ => Err(QueryError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
     }
@@ -202,7 +201,7 @@ fn copy_option(option: &CopyOption) -> Result<(String, String)> {
         CopyOption::Quote(quote) => pair("quote", quote.to_string()),
         CopyOption::Escape(escape) => pair("escape", escape.to_string()),
         CopyOption::Null(null) => pair("null", null.clone()),
-        other => Err(QueryError::unsupported(format!("COPY option {other}"), crate::files::OPTIONS_ALLOWED)),
+        other => Err(QueryError::unsupported(format!("COPY option {other}"), copy_options::OPTIONS_ALLOWED)),
     }
 }
 

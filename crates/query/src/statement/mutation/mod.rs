@@ -28,16 +28,16 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
 
 use crate::error::{QueryError, Result};
-use crate::session::lists_values;
 use crate::statement::forms::distinct_names;
+use crate::statement::lists_values;
 
 use self::target::Target;
 
 pub(super) use self::build::{all_of, alone, any_of, case, column, derived, equal, is_null, item, null, select};
 pub use self::insert::{Conflict, ConflictTarget, Listed};
 pub(super) use self::nothing::with_nothing;
-pub use self::target::TargetColumn;
 pub(super) use self::target::is_default;
+pub use self::target::{TargetColumn, assignment_function};
 
 /// The relation of the rows that a statement may change, with their ids.
 pub const TARGET: &str = "taut target";

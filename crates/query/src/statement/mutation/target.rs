@@ -7,7 +7,6 @@ use taut_types::LogicalType;
 
 use super::build::{call, column, null};
 use super::{ROW, TARGET};
-use crate::assign::function_of;
 use crate::error::{QueryError, Result};
 use crate::statement::{local_name, normalize};
 
@@ -32,7 +31,7 @@ impl TargetColumn<'_> {
 
     /// An expression in the type of the column.
     pub(super) fn cast(&self, expression: Expr) -> Expr {
-        if let Some(function) = self.logical_type.and_then(function_of) {
+        if let Some(function) = self.logical_type.and_then(assignment_function) {
             return call(function, expression);
         }
         match self.logical_type.and_then(sql_type) {
@@ -187,4 +186,14 @@ pub(super) fn name_of(factor: &TableFactor) -> Option<String> {
         TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(normalize),
         _ => None,
     }
+}
+
+/// The function that makes a value one of an integer type; `None` for other types.
+pub fn assignment_function(logical: LogicalType) -> Option<&'static str> {
+    Some(match logical {
+        LogicalType::SmallInt => "taut_assign_smallint",
+        LogicalType::Integer => "taut_assign_integer",
+        LogicalType::BigInt => "taut_assign_bigint",
+        _ => return None,
+    })
 }

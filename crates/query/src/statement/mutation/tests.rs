@@ -10,8 +10,8 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use taut_types::LogicalType;
 
 use super::*;
-use crate::parameters::{Parameters, Value};
-use crate::statement::{Statement, parse};
+use crate::parameters::BindParameters;
+use crate::statement::{Parameters, Statement, Value, parse};
 
 fn mutation(sql: &str) -> Result<Arc<Mutation>> {
     match parse(sql)?.pop() {

@@ -4,8 +4,8 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, DataType, ExactNumberInfo, TimezoneInfo};
 use taut_types::{Column, LogicalType};
 
+use super::{Declared, normalize};
 use crate::error::{QueryError, Result};
-use crate::statement::{Declared, normalize};
 
 const TYPES_ALLOWED: &str = "allowed are boolean, smallint, integer, bigint, real, double precision, \
                              decimal(precision 1 to 38, scale 0 to precision), date, timestamp, timestamptz, \

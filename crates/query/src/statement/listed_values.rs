@@ -1,0 +1,17 @@
+//! Statements whose rows are literals and parameters, which read no table.
+
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
+
+/// Whether a statement inserts literals and parameters.
+pub(crate) fn inserts_values(statement: &EngineStatement) -> bool {
+    let EngineStatement::Statement(ast) = statement else { return false };
+    matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
+}
+
+/// Whether a query is a list of literals and parameters, which read no table.
+pub(crate) fn lists_values(query: &Query) -> bool {
+    let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
+    let SetExpr::Values(values) = query.body.as_ref() else { return false };
+    query.with.is_none() && values.rows.iter().flat_map(|row| &row.content).all(is_value)
+}
