@@ -668,7 +668,13 @@ fn a_cancelled_backup_or_restore_leaves_nothing() {
     let from = Backups::open(path("backups")).unwrap();
     let cancelled = from.restore(path("new"), LAST, &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(BackupError::Cancelled)), "{cancelled:?}");
-    assert!(Store::open(path("new"), OpenOptions::default()).is_err());
+    assert!(!path("new").exists(), "it would be opened as an empty database");
+    fs::create_dir(path("empty")).unwrap();
+    from.restore(path("empty"), LAST, &mut |_| ControlFlow::Break(())).unwrap_err();
+    assert_eq!(fs::read_dir(path("empty")).unwrap().count(), 0);
+    let no_backup = RestoreOptions { backup: Some(9), ..LAST };
+    from.restore(path("database"), no_backup, &mut go_on).unwrap_err();
+    assert!(path("database/lock").exists() && path("database/catalog").exists());
     from.restore(path("new"), LAST, &mut go_on).unwrap();
     assert_eq!(contents(&Store::open(path("new"), OpenOptions::default()).unwrap()).unwrap()["t"], [1, 2, 3]);
 }

@@ -9,6 +9,7 @@
 //! The new database has a number of its own: its commits do not continue those of the one that was backed up.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -50,8 +51,15 @@ impl Backups {
         options: RestoreOptions,
         progress: Progress<'_>,
     ) -> Result<RestoreReport, BackupError> {
-        refuse_overlap(&self.path(), to.as_ref())?;
-        self.restore_to(Arc::new(FileDisk::new(to)), options, progress)
+        let to = to.as_ref();
+        refuse_overlap(&self.path(), to)?;
+        let is_new = !to.exists();
+        let is_ours = is_new || fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_none());
+        let restored = self.restore_to(Arc::new(FileDisk::new(to)), options, progress);
+        if is_ours && !matches!(restored, Ok(_) | Err(BackupError::Exists { .. })) {
+            remove_directories(to, is_new);
+        }
+        restored
     }
 
     /// As [`Backups::restore`], to a disk that has nothing to do with the one of the backups.
@@ -352,6 +360,19 @@ fn refuse_existing(disk: &dyn Disk) -> Result<(), BackupError> {
 }
 
 /// Removes what was written of a database that is not restored. What fails here stays, and is no database.
+/// Removes the directories and the lock of a restore that failed, so that they are not taken for a new database. The
+/// directory of the database stays if it was there before.
+fn remove_directories(database: &Path, is_new: bool) {
+    // What is not empty is not removed, nor is what was never created.
+    for directory in [BLOCKS, LOG] {
+        let _ = fs::remove_dir(database.join(directory));
+    }
+    let _ = fs::remove_file(database.join(LOCK));
+    if is_new {
+        let _ = fs::remove_dir(database);
+    }
+}
+
 fn remove_leftovers(disk: &dyn Disk) {
     let remove = |name: &str| -> Result<(), FileError> {
         disk.remove(name).map_err(|source| file_error(disk, "remove", name, source))
