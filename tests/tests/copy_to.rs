@@ -1,6 +1,6 @@
 //! `COPY ... TO` replaces a file only when it has succeeded.
 
-#![allow(clippy::unwrap_used, reason = "all of this file is a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
 use std::fs;
 use std::path::Path;
@@ -152,4 +152,23 @@ fn a_copy_creates_the_directory_of_its_file() {
     run(&session, &format!("COPY (SELECT 1 AS a) TO '{}'", path.display())).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "a\n1\n");
     assert_eq!(files(path.parent().unwrap()), ["rows.csv"]);
+}
+
+#[test]
+fn the_ending_of_a_name_says_how_text_is_separated_and_compressed() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a.csv.gz", "a.csv.zst", "a.json.gz", "a.tsv", "a.tsv.bz2", "a.csv.xz"] {
+        let path = directory.path().join(name);
+        let path = path.to_str().unwrap();
+        run(&session, &format!("COPY (SELECT i, 'text, with a comma' AS t FROM t) TO '{path}'")).unwrap();
+        run(&session, "CREATE TABLE copied (i bigint, t text, CHECK (t = 'text, with a comma'))").unwrap();
+        run(&session, &format!("COPY copied FROM '{path}'")).unwrap_or_else(|error| panic!("{name}: {error}"));
+        run(&session, "ALTER TABLE copied ADD PRIMARY KEY (i)").unwrap();
+        run(&session, "DROP TABLE copied").unwrap();
+        let bytes = fs::read(path).unwrap();
+        assert!(!bytes.starts_with(b"i,t") && !bytes.starts_with(b"{"), "{name}");
+    }
+    let tabs = fs::read_to_string(directory.path().join("a.tsv")).unwrap();
+    assert!(tabs.starts_with("i\tt\n1\ttext, with a comma\n"), "{:.80}", tabs);
 }

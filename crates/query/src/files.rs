@@ -25,7 +25,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-use crate::statement::{FileFormat, OPTIONS_ALLOWED};
+use crate::statement::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
 
 /// Records from which the types of a CSV or JSON file are inferred.
 const INFERENCE_RECORDS: usize = 100_000;
@@ -93,8 +93,7 @@ impl ReadOptions {
     }
 
     fn delimiter_of(&self, path: &Path) -> u8 {
-        let tabs = path.to_str().is_some_and(|path| path.contains(".tsv"));
-        self.delimiter.unwrap_or(if tabs { b'\t' } else { b',' })
+        self.delimiter.unwrap_or(if is_separated_by_tabs(path) { b'\t' } else { b',' })
     }
 
     fn csv_format(&self, path: &Path, header: bool) -> Result<CsvFormat> {

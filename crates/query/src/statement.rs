@@ -47,7 +47,7 @@ pub use chain::is_long;
 pub use columns::type_name;
 pub use constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use copy_options::FileFormat;
-pub(crate) use copy_options::OPTIONS_ALLOWED;
+pub(crate) use copy_options::{OPTIONS_ALLOWED, is_separated_by_tabs};
 pub(crate) use dialect::Grammar;
 pub(crate) use listed_values::{inserts_values, lists_values};
 pub use mutation::{

@@ -39,7 +39,7 @@ impl FileFormat {
     /// When the name tells none.
     pub fn of_path(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
-        let stem = [".gz", ".zst", ".bz2", ".xz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+        let stem = COMPRESSIONS.iter().find_map(|(ending, _)| name.strip_suffix(ending)).unwrap_or(&name);
         match stem.rsplit_once('.').map(|(_, end)| end) {
             Some("parquet" | "pq" | "parq") => Ok(Self::Parquet),
             Some("csv" | "tsv" | "tbl" | "txt") => Ok(Self::Csv),
@@ -52,13 +52,28 @@ impl FileFormat {
     }
 }
 
+/// The engine's option for what separates values.
+const DELIMITER: &str = "format.delimiter";
+/// Endings of compressed text files, and the engine's names of their compression.
+const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".bz2", "bzip2"), (".xz", "xz")];
+
+fn compression_of(file: &str) -> Option<&'static str> {
+    let file = file.to_ascii_lowercase();
+    COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
+}
+
+/// Whether the values in a text file are separated by tabs, by its name.
+pub(crate) fn is_separated_by_tabs(file: &Path) -> bool {
+    file.to_str().is_some_and(|file| file.contains(".tsv"))
+}
+
 /// What `COPY ... TO` options mean for the engine: its format, and its own options.
 ///
 /// # Errors
 /// When the format or an option is not known.
 pub(crate) fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, Vec<(String, String)>)> {
     let mut format = None;
-    let mut options = Vec::new();
+    let mut options: Vec<(String, String)> = Vec::new();
     for (name, value) in pairs {
         match name.as_str() {
             "format" => format = Some(FileFormat::from_name(&value)?),
@@ -71,6 +86,15 @@ pub(crate) fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result
     let format = format.map_or_else(|| FileFormat::of_path(Path::new(file)), Ok)?;
     if format != FileFormat::Csv && !options.is_empty() {
         return Err(QueryError::unsupported(format!("COPY option {} for this format", options[0].0), OPTIONS_ALLOWED));
+    }
+    if format == FileFormat::Csv && is_separated_by_tabs(Path::new(file)) {
+        let is_given = options.iter().any(|(name, _)| name == DELIMITER);
+        options.extend((!is_given).then(|| (DELIMITER.to_owned(), "\t".to_owned())));
+    }
+    if format != FileFormat::Parquet
+        && let Some(compression) = compression_of(file)
+    {
+        options.push(("format.compression".to_owned(), compression.to_owned()));
     }
     let name = match format {
         FileFormat::Parquet => "PARQUET",

@@ -13,14 +13,16 @@ const SYNCHRONOUS: &str = "synchronous";
 const MOVER: &str = "mover";
 const TEMP_DIRECTORY: &str = "temp_directory";
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
+/// What `SET` changes and `RESET` brings back to its default.
+const SETTINGS: [&str; 4] = [SYNCHRONOUS, MOVER, TEMP_DIRECTORY, STATEMENT_TIMEOUT];
 /// Whether the transaction in progress may only read, or the next one.
 const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
 /// Whether transactions may only read that do not say.
 pub(crate) const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
 
-/// `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, and `SET` and `SHOW` of `synchronous`,
-/// `mover`, `temp_directory` and `statement_timeout`, and `SHOW` of `transaction_read_only` and `default_transaction_read_only`;
-/// `None` for all others, of which no token is taken.
+/// Parses `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, `SET`, `RESET` and `SHOW` of the settings of Taut,
+/// and `SHOW` of `transaction_read_only` and `default_transaction_read_only`. Returns `None` for other statements, and takes
+/// no token of them.
 ///
 /// # Errors
 /// When it goes on in a way that is not supported.
@@ -56,8 +58,7 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let sets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SET)?;
         let _ = parser.parse_keyword(Keyword::SESSION);
-        let name =
-            [SYNCHRONOUS, MOVER, TEMP_DIRECTORY, STATEMENT_TIMEOUT].into_iter().find(|name| takes_word(parser, name));
+        let name = SETTINGS.into_iter().find(|name| takes_word(parser, name));
         match name.filter(|_| parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO)) {
             Some(name) => Ok((name, parser.next_token().token)),
             None => parser.expected_ref("a setting of Taut", parser.peek_token_ref()),
@@ -65,6 +66,14 @@ pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     })?;
     if let Some((name, value)) = sets {
         return setting(name, value).map(Some);
+    }
+    let resets = parser.maybe_parse(|parser| {
+        parser.expect_keyword(Keyword::RESET)?;
+        let name = SETTINGS.into_iter().find(|name| takes_word(parser, name));
+        name.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
+    })?;
+    if let Some(name) = resets {
+        return setting(name, Token::make_keyword("DEFAULT")).map(Some);
     }
     let shows = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SHOW)?;
