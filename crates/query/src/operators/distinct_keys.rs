@@ -2,7 +2,8 @@
 //!
 //! Such a join only asks whether a key occurs, but the engine's hash join visits every pair of rows with equal keys. With
 //! ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side there is at most
-//! one pair for each row of the other.
+//! one pair for each row of the other. If the join has a condition on pairs of rows, the columns that it reads belong to the
+//! key. A nested loop join has such a condition alone.
 //!
 //! The keys that were seen are held in a set of bounded size. A full set is emptied, so a key may pass again. If few rows of
 //! a sample are duplicates, the next batches pass unchecked.
@@ -20,9 +21,13 @@ use datafusion::common::{JoinSide, JoinType, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use futures::{Stream, StreamExt};
 
 /// Keys in the set before it is emptied.
@@ -46,21 +51,42 @@ pub(super) struct DistinctKeys {
 }
 
 impl DistinctKeys {
-    /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins, for joins with a condition
-    /// on pairs of rows, and for types whose equality in joins and in groups may differ.
-    pub fn of(join: &HashJoinExec) -> Option<(JoinSide, Arc<Self>)> {
-        let side = inner_side(*join.join_type()).filter(|_| join.filter().is_none())?;
-        let (input, keys): (_, Vec<_>) = match side {
-            JoinSide::Left => (join.left(), join.on().iter().map(|(left, _)| Arc::clone(left)).collect()),
-            _ => (join.right(), join.on().iter().map(|(_, right)| Arc::clone(right)).collect()),
-        };
-        let schema = input.schema();
+    /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins, for conditions that give
+    /// different answers for the same values, and for types whose equality in joins and in groups may differ.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<(JoinSide, Arc<Self>)> {
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            let side = inner_side(*join.join_type())?;
+            let (input, keys) = match side {
+                JoinSide::Left => (join.left(), join.on().iter().map(|(left, _)| Arc::clone(left)).collect()),
+                _ => (join.right(), join.on().iter().map(|(_, right)| Arc::clone(right)).collect()),
+            };
+            return Some((side, Self::on(&input.schema(), keys, join.filter(), side)?));
+        }
+        let join = plan.downcast_ref::<NestedLoopJoinExec>()?;
+        let side = inner_side(*join.join_type())?;
+        let input = if side == JoinSide::Left { join.left() } else { join.right() };
+        Some((side, Self::on(&input.schema(), Vec::new(), join.filter(), side)?))
+    }
+
+    fn on(
+        schema: &SchemaRef,
+        mut keys: Vec<Arc<dyn PhysicalExpr>>,
+        filter: Option<&JoinFilter>,
+        side: JoinSide,
+    ) -> Option<Arc<Self>> {
+        if let Some(filter) = filter {
+            if is_volatile(filter.expression()) {
+                return None;
+            }
+            let columns = filter.column_indices().iter().filter(|column| column.side == side);
+            keys.extend(columns.map(|column| column_of(schema, column.index)));
+        }
         let fields = keys.iter().map(|key| {
-            let data_type = key.data_type(&schema).ok().filter(is_exact)?;
+            let data_type = key.data_type(schema).ok().filter(is_exact)?;
             Some(Field::new("key", data_type, true))
         });
         let schema = Arc::new(Schema::new(fields.collect::<Option<Vec<_>>>()?));
-        Some((side, Arc::new(Self { expressions: keys, schema })))
+        (!keys.is_empty()).then(|| Arc::new(Self { expressions: keys, schema }))
     }
 
     /// The rows of one partition of the inner side without most duplicates.
@@ -87,6 +113,10 @@ impl DistinctKeys {
     fn evaluate(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
         self.expressions.iter().map(|key| key.evaluate(batch)?.into_array(batch.num_rows())).collect()
     }
+}
+
+fn column_of(schema: &Schema, index: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(schema.field(index).name(), index))
 }
 
 /// The side of a join whose rows are only looked for.
@@ -221,7 +251,6 @@ mod tests {
     use datafusion::arrow::array::{AsArray, Int64Array, StringViewArray};
     use datafusion::arrow::datatypes::Int64Type;
     use datafusion::execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
-    use datafusion::physical_expr::expressions::Column;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
     use futures::TryStreamExt;
     use futures::executor::block_on;

@@ -109,14 +109,11 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
             return Ok(Transformed::no(node));
         }
         let mut collector = None;
-        let node = match node.downcast_ref::<HashJoinExec>() {
-            Some(join) => {
-                interrupt.has_hash_join.store(true, Ordering::Relaxed);
-                collector = Collector::of(join, interrupt.join_keys())?;
-                with_wrapped_sides(&node, join, collector.as_ref(), interrupt)?
-            }
-            None => node,
-        };
+        if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+            interrupt.has_hash_join.store(true, Ordering::Relaxed);
+            collector = Collector::of(join, interrupt.join_keys())?;
+        }
+        let node = with_wrapped_sides(node, collector.as_ref(), interrupt)?;
         let node = with_checked_filter(node, interrupt)?;
         let wrapped =
             InterruptibleExec { keys: collector.map(Keys::Held), ..InterruptibleExec::around(node, interrupt) };
@@ -125,16 +122,16 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
     Ok(plan.data)
 }
 
-/// A join whose build side collects its keys, and whose inner side drops duplicates of them.
+/// A join whose build side collects its keys, and whose inner side drops duplicates of them. Other operators are returned
+/// as they are.
 fn with_wrapped_sides(
-    node: &Arc<dyn ExecutionPlan>,
-    join: &HashJoinExec,
+    node: Arc<dyn ExecutionPlan>,
     collector: Option<&Arc<Collector>>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let distinct = DistinctKeys::of(join);
+    let distinct = DistinctKeys::of(&node);
     if collector.is_none() && distinct.is_none() {
-        return Ok(Arc::clone(node));
+        return Ok(node);
     }
     let (distinct_side, distinct_keys) = distinct.unzip();
     let wrapped = |input: &Arc<dyn ExecutionPlan>, side: JoinSide| {
@@ -146,8 +143,9 @@ fn with_wrapped_sides(
         let around = InterruptibleExec::around(Arc::clone(input), interrupt);
         Arc::new(InterruptibleExec { keys, distinct_keys, ..around }) as _
     };
-    let children = vec![wrapped(join.left(), JoinSide::Left), wrapped(join.right(), JoinSide::Right)];
-    Arc::clone(node).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    let sides = [JoinSide::Left, JoinSide::Right];
+    let children = node.children().into_iter().zip(sides).map(|(input, side)| wrapped(input, side)).collect();
+    node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
 /// What an operator has to do with the keys of a join.
