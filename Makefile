@@ -30,7 +30,7 @@ WHEELS := $(CARGO_TARGET_DIR)/wheels
 BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
 
-.PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check rooms venv wheel \
+.PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check structure venv wheel \
 	dev-wheel release-wheel bench bench-tpch bench-tpch-memory bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
@@ -41,11 +41,11 @@ build:
 
 test: test-rust test-differential test-python fuzz
 
-# The storage rooms by themselves, for those who work on them: no DataFusion, seconds to build.
+# The storage crates alone: no DataFusion, seconds to build.
 test-storage:
 	$(CARGO) test --locked $(addprefix --package ,$(STORAGE))
 
-# All rooms, and the SQL logic tests in every layout. Always the whole workspace or taut-cli: cargo joins the features
+# All crates, and the SQL logic tests in every layout. Always the whole workspace or taut-cli: cargo joins the features
 # that the selected packages ask of their dependencies, and another selection would compile DataFusion once more.
 test-rust:
 	$(CARGO) test --locked --workspace
@@ -88,14 +88,14 @@ wheel: $(PYTHON_VENV)/.installed
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)
 
-check: rooms
+check: structure
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
 
-rooms:
-	python3 tests/rooms.py
+structure:
+	python3 tests/structure.py
 
 venv: $(VENV)/.installed
 
@@ -147,7 +147,7 @@ bench-python: release-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/*.whl
 	$(PYTHON_VENV)/bin/python bench/python.py $(BENCH)
 
-# Storage rooms only: needs neither DataFusion nor Python.
+# Storage crates only: needs neither DataFusion nor Python.
 bench-kernels:
 	$(CARGO) run --release --locked --package taut-encoding --example predicate_speed > bench/results/kernels.md.new
 	set=$$(sed -n 's/.* threads, \(.*\)\. One thread.*/\L\1/p' bench/results/kernels.md.new) \

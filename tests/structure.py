@@ -1,4 +1,4 @@
-"""The law of the rooms: who may depend on whom, as ARCHITECTURE.md draws it, against `cargo metadata` and the sources."""
+"""Checks the structure of the workspace: the dependencies that ARCHITECTURE.md draws, rules of the sources, links of documents."""
 
 import json
 import pathlib
@@ -8,8 +8,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# A room, and the rooms that it may name. Dependencies point down.
-LAW = {
+# Each crate, and the crates of the workspace that it may depend on. Dependencies point down.
+ALLOWED = {
     "taut-allocator": [],
     "taut-types": [],
     "taut-encoding": ["taut-types"],
@@ -24,15 +24,15 @@ LAW = {
     "taut-tests": ["taut", "taut-store"],
     "taut-tpch-generator": [],
 }
-# Rooms that compile without DataFusion, whatever they depend on.
+# Crates that compile without DataFusion, dependencies included.
 STORAGE = ["taut-types", "taut-encoding", "taut-index", "taut-block", "taut-store", "taut-testkit"]
-# What examples, which are measurements, may use beside what their room does.
+# What examples, which are measurements, may use in addition to the dependencies of their crate.
 OF_EXAMPLES = ["taut-allocator"]
-# Made for tests alone.
+# Crates for tests alone.
 DEVELOPMENT_ONLY = ["taut-testkit"]
-# Rooms that never open a file: below the store, which alone opens those of a database.
+# Crates that never open a file. Only the store opens the files of a database.
 WITHOUT_FILES = ["types", "encoding", "index", "block"]
-# The only places for `unsafe`: instructions, and a call of the allocator.
+# The only folders with `unsafe`: vector instructions, and a call of the allocator.
 UNSAFE = ("crates/encoding/src/kernels", "crates/allocator/src")
 
 
@@ -42,16 +42,16 @@ def metadata():
 
 
 def directions(facts, wrong):
-    """Direct dependencies against the law."""
+    """Compares direct dependencies with those that are allowed."""
     members = {package["name"]: package for package in facts["packages"] if package["id"] in facts["workspace_members"]}
-    for name in sorted(set(members) ^ set(LAW)):
-        wrong.append(f"{name} is {'no room of the law' if name in members else 'not in the workspace'}: see LAW in tests/rooms.py")
+    for name in sorted(set(members) ^ set(ALLOWED)):
+        wrong.append(f"{name} is {'not in ALLOWED of tests/structure.py' if name in members else 'not in the workspace'}")
     for name, package in members.items():
         for dependency in package["dependencies"]:
             other, kind = dependency["name"], dependency["kind"]
-            if other in LAW and other not in LAW.get(name, []):
+            if other in ALLOWED and other not in ALLOWED.get(name, []):
                 if not (kind == "dev" and other in DEVELOPMENT_ONLY + OF_EXAMPLES):
-                    wrong.append(f"{name} depends on {other}, which the law does not allow")
+                    wrong.append(f"{name} depends on {other}, which ALLOWED in tests/structure.py does not list")
             if other in DEVELOPMENT_ONLY and kind != "dev":
                 wrong.append(f"{name} depends on {other} beyond its tests")
             if name in STORAGE and other.startswith("datafusion"):
@@ -59,11 +59,11 @@ def directions(facts, wrong):
 
 
 def without_datafusion(facts, wrong):
-    """Everything that the storage rooms are built and tested with."""
+    """Finds DataFusion in what the storage crates are built and tested with."""
     names = {package["id"]: package["name"] for package in facts["packages"]}
     nodes = {node["id"]: node for node in facts["resolve"]["nodes"]}
-    for room in STORAGE:
-        start = next(package["id"] for package in facts["packages"] if package["name"] == room)
+    for crate in STORAGE:
+        start = next(package["id"] for package in facts["packages"] if package["name"] == crate)
         seen, stack = set(), [start]
         while stack:
             node = stack.pop()
@@ -71,15 +71,15 @@ def without_datafusion(facts, wrong):
                 continue
             seen.add(node)
             for dependency in nodes[node]["deps"]:
-                # The tests of the room itself count, those of its dependencies are not built.
+                # The tests of the crate itself count; those of its dependencies are not built.
                 if node == start or any(kind["kind"] != "dev" for kind in dependency["dep_kinds"]):
                     stack.append(dependency["pkg"])
         for found in sorted(names[node] for node in seen if names[node].startswith("datafusion")):
-            wrong.append(f"{room} is built with {found}")
+            wrong.append(f"{crate} is built with {found}")
 
 
 def features(*selection):
-    """The features of each library that a selection of packages is built with."""
+    """Returns the features of each library that a selection of packages is built with."""
     command = ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}|{f}", *selection]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     found = {}
@@ -91,8 +91,8 @@ def features(*selection):
 
 
 def compiled_once(wrong):
-    """The Python package is built by itself, with the features that everything together has: else every library is
-    compiled once more."""
+    """Checks that the Python package, which is built alone, uses the features of the whole workspace. Otherwise every library
+    would be compiled twice."""
     alone, together = features("--package", "taut-python"), features("--workspace")
     for package in sorted(set(alone) & set(together)):
         for feature in sorted(together[package] - alone[package]):
@@ -100,18 +100,32 @@ def compiled_once(wrong):
 
 
 def sources(wrong):
-    """What the text of the sources must and must not say."""
+    """Checks the text of the sources: heads of files, files that are opened, unsafe code."""
     for path in sorted([*(ROOT / "crates").rglob("*.rs"), *(ROOT / "bindings").rglob("*.rs")]):
         place, text = path.relative_to(ROOT), path.read_text()
-        room = place.parts[1]
+        crate = place.parts[1]
         code = re.sub(r"//.*", "", text)
         if place.parts[2] == "src" and not text.startswith("//!"):
             if not text.startswith(("#!", "mod ")):
                 wrong.append(f"{place} does not open with a //! comment that says what it is for")
-        if place.parts[2] == "src" and room in WITHOUT_FILES and re.search(r"\bstd::fs\b|\bFile::(open|create)\b", code):
-            wrong.append(f"{place} opens files, which below the store nobody does")
+        if place.parts[2] == "src" and crate in WITHOUT_FILES and re.search(r"\bstd::fs\b|\bFile::(open|create)\b", code):
+            wrong.append(f"{place} opens files; only the store and the crates above it do")
         if re.search(r"\bunsafe\s*(\{|fn|impl)", code) and not str(place).startswith(UNSAFE):
-            wrong.append(f"{place} has unsafe code; its rooms are {', '.join(UNSAFE)}")
+            wrong.append(f"{place} has unsafe code, which is allowed in {', '.join(UNSAFE)}")
+
+
+def links(wrong):
+    """Checks that every relative link of a document leads to a file."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.splitlines():
+        path = ROOT / name
+        if not path.exists():
+            continue
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            target = target.partition("#")[0]
+            if target and "://" not in target and not (path.parent / target).exists():
+                wrong.append(f"{name} links to {target}, which does not exist")
 
 
 def main():
@@ -121,7 +135,8 @@ def main():
     without_datafusion(facts, wrong)
     compiled_once(wrong)
     sources(wrong)
-    print("\n".join(wrong) or f"{len(LAW)} rooms keep the law")
+    links(wrong)
+    print("\n".join(wrong) or f"{len(ALLOWED)} crates have the structure that ARCHITECTURE.md draws")
     sys.exit(bool(wrong))
 
 
