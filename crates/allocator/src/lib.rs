@@ -1,31 +1,33 @@
-//! The allocator of the command and of the Python package: mimalloc.
+//! Memory allocator of the command and of the Python package: mimalloc.
 //!
-//! Results are large and live shortly. The allocator of the system gives their pages back each time, and takes them from
-//! the kernel again, which clears them: more work than decoding what is written to them. mimalloc keeps them for a while;
-//! how long, and what it does then, is said by [`set_up`]. A program that uses the library chooses an allocator itself.
+//! Results are large and short-lived. The system allocator returns their pages to the kernel each time and requests
+//! them again. The kernel then clears them, which takes more work than decoding the data that is written to them.
+//! mimalloc keeps the pages for a while: [`set_up`] configures how long, and what happens then. A program that uses the
+//! library chooses its own allocator.
 
 use libmimalloc_sys::mi_option_t;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Whether pages that nobody uses are taken out of the process at once; else the kernel takes them when it needs them. Its
-/// place among the options of mimalloc 3, to which the bindings give no name.
+/// Whether unused pages are decommitted at once. Otherwise the kernel takes them when it needs them. This is the index
+/// of the option in mimalloc 3, for which the bindings have no name.
 const PURGE_DECOMMITS: mi_option_t = 5;
-/// Milliseconds for which pages that nobody uses are kept as they are.
+/// Milliseconds for which unused pages are kept unchanged. Also an index among the options.
 const PURGE_DELAY: mi_option_t = 15;
-/// A second is what mimalloc waits by itself. Who looks at a result before he asks again has then each result's memory
-/// given up by the query after it, which waits for that and wants as much of it.
+/// The default of mimalloc is one second. If a user reads a result for longer than that before the next query, that
+/// query releases the memory of the result. It waits for this, although it needs as much memory itself.
 const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
-/// Leaves memory that is not used to the kernel, after ten seconds and for when it needs it: until then whoever asks for
-/// memory has it as it is. Of a process that has just freed a large result the system counts it as resident all the same.
+/// Configures mimalloc to leave unused memory to the kernel after ten seconds, for the kernel to take when it needs it.
+/// Until the kernel takes it, allocations reuse the memory unchanged. A process that has just freed a large result is
+/// therefore still shown with that memory as resident.
 ///
-/// The variables of mimalloc in the environment go before this: `MIMALLOC_PURGE_DECOMMITS=1` has memory taken out of the
-/// process, `MIMALLOC_PURGE_DELAY` says after how many milliseconds.
+/// Environment variables of mimalloc take precedence: `MIMALLOC_PURGE_DECOMMITS=1` decommits the memory, and
+/// `MIMALLOC_PURGE_DELAY` is the delay in milliseconds.
 #[allow(unsafe_code, reason = "a call of C")]
 pub fn set_up() {
-    // SAFETY: options are numbers; these may change at any time.
+    // SAFETY: options are numbers, which may change at any time.
     unsafe {
         libmimalloc_sys::mi_option_set_default(PURGE_DECOMMITS, 0);
         libmimalloc_sys::mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MILLISECONDS);
@@ -43,7 +45,7 @@ mod tests {
         let option = |option| unsafe { libmimalloc_sys::mi_option_get(option) };
         let is_said = |name| std::env::var_os(name).is_some();
         if !is_said("MIMALLOC_PURGE_DECOMMITS") && !is_said("MIMALLOC_PURGE_DELAY") {
-            // The only options up to there that are 1, but for one that nothing reads any more, and 1,000.
+            // These are the only options up to there that are 1 and 1,000, except for one that nothing reads any more.
             assert_eq!((option(PURGE_DECOMMITS), option(PURGE_DELAY)), (1, 1000));
             set_up();
             assert_eq!((option(PURGE_DECOMMITS), option(PURGE_DELAY)), (0, PURGE_DELAY_MILLISECONDS));

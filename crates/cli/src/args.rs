@@ -1,4 +1,4 @@
-//! What can stand on the command line.
+//! Arguments of the command line. clap prints the docs of most items here as help texts.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -134,7 +134,7 @@ pub struct SettingsArguments {
 }
 
 impl SettingsArguments {
-    /// Opens a database; `:memory:` is one that lives as long as the process.
+    /// Opens a database with these settings. The database `:memory:` exists until the process ends.
     pub fn open(&self, path: &str, create: bool, access: ReadOnly) -> Result<Database, taut::Error> {
         let defaults = Settings::default();
         let settings = Settings {

@@ -1,4 +1,4 @@
-//! `taut backup` and `taut restore`.
+//! `taut backup` and `taut restore`: back up a database, list backups, restore a backup.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
         list(directory, &mut output)?;
         return output.finish();
     }
-    // The arguments require it.
+    // The command line parser requires it.
     let Some(database) = &arguments.database else { return Err(Failure::Refused("which database?".to_owned())) };
     let store = open(database, arguments)?;
     if arguments.stop_log {
@@ -43,8 +43,8 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
     output.finish()
 }
 
-/// Opens the database to back up; read-only where another process writes it. Only the process that writes it can have its
-/// log stay.
+/// Opens the database to back up, read-only if another process writes it. Only the process that writes it can retain
+/// its log.
 fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> {
     let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
     let options = if arguments.access.read_only { read_only } else { OpenOptions::default() };
@@ -157,7 +157,7 @@ fn interrupted(error: BackupError) -> Failure {
     }
 }
 
-/// A bar, and Ctrl-C.
+/// Progress bar that also cancels the operation after Ctrl-C.
 struct Progress {
     display: BytesDisplay,
     is_interrupted: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Runs one statement and writes its answer: the part that the shell and scripts share.
+//! Runs a statement and writes its result, for the shell and for scripts.
 
 use std::time::Instant;
 
@@ -11,40 +11,40 @@ use crate::progress::ProgressDisplay;
 use crate::statement_splitter::StatementText;
 use crate::units::{count_text, duration_text};
 
-/// A session and where its answers go.
+/// A session with the output, format and settings for its results.
 pub struct Executor {
-    /// The session.
+    /// Session that runs the statements.
     pub session: Session,
-    /// Where answers go.
+    /// Output for results.
     pub output: Output,
-    /// How rows are written.
+    /// Format of result rows.
     pub format: Format,
-    /// Rows of a table that are shown; `None` for all.
+    /// Maximum rows of a result that are shown as a table. `None` shows all.
     pub rows_max: Option<usize>,
-    /// Whether each answer says how long it took.
+    /// Whether the time of each statement is shown.
     pub timing: bool,
     interrupts: Interrupts,
     progress: ProgressDisplay,
 }
 
 impl Executor {
-    /// An executor that writes whole tables.
+    /// Creates an executor that shows all rows and no times.
     pub fn new(session: Session, output: Output, format: Format) -> Self {
         let progress = ProgressDisplay::attach(&session, "");
         Self { session, output, format, rows_max: None, timing: false, interrupts: Interrupts::install(), progress }
     }
 
-    /// Makes Ctrl-C cancel statements and never end the process, as in the shell.
+    /// Makes Ctrl-C cancel statements but never end the process, as in the shell.
     pub fn outlive_interrupts(&self) {
         self.interrupts.outlive();
     }
 
-    /// Runs a statement; `source` names where it was read.
+    /// Runs a statement and writes its result. `source` is the name of its source in error messages.
     pub fn run(&mut self, statement: &StatementText, source: &str) -> Result<(), Failure> {
         let watch = self.interrupts.watch(&self.session);
         let result = self.answer(&statement.text);
         self.progress.clear();
-        // What was written before an error belongs before its message.
+        // Rows that precede an error must appear before its message.
         self.output.finish()?;
         match result {
             _ if watch.is_caught() => Err(Failure::Interrupted),
@@ -76,7 +76,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Writes the line after an answer. Where the output is data for a program, it has only data.
+    /// Writes the summary line after a result. With the formats CSV, JSON and Markdown, it goes to standard error, and
+    /// only if `timing` is set.
     fn close(&mut self, done: &str, start: Instant) -> Result<(), Failure> {
         let line =
             if self.timing { format!("({done}, {})", duration_text(start.elapsed())) } else { format!("({done})") };

@@ -1,4 +1,4 @@
-//! Why a command ends without success, and how that is shown.
+//! Errors of commands, and how they are printed.
 //!
 //! ```text
 //! error: column "prize" does not exist
@@ -17,28 +17,28 @@ use taut::with_causes;
 
 use crate::statement_splitter::{Position, StatementText};
 
-/// Exit status after Ctrl-C, as shells count it: 128 and the number of the signal.
+/// Exit status after Ctrl-C. As in shells: 128 plus the number of the signal.
 pub const INTERRUPTED: u8 = 130;
 
-/// Why a command ends without success.
+/// Reason why a command ends without success.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The database refused or could not do something.
+    /// The database returned an error.
     #[error("{0}")]
     Database(#[from] taut::Error),
-    /// The directory cannot be opened for a check.
+    /// The database cannot be opened to verify it or to back it up.
     #[error("{}", with_causes(.0))]
     Open(#[from] taut_store::OpenError),
-    /// Nothing can be salvaged.
+    /// The repair failed: nothing can be salvaged.
     #[error("{}", with_causes(.0))]
     Repair(#[from] taut_store::RepairError),
-    /// Something of a repaired database is lost. Each loss has been printed.
+    /// Parts of a repaired database are lost. Each loss has been printed.
     #[error("not everything could be salvaged: losses in {tables} table(s){}", if *.database { ", and of the database as a whole" } else { "" })]
     Lost {
-        /// Whether something is lost that concerns no single table.
+        /// Whether there is a loss that does not belong to a single table.
         database: bool,
-        /// How many tables have lost something.
+        /// Count of tables with losses.
         tables: usize,
     },
     /// A backup or restore failed.
@@ -47,89 +47,89 @@ pub enum Failure {
     /// A statement failed.
     #[error("{message}")]
     Statement {
-        /// What the database says.
+        /// Error message of the database.
         message: String,
-        /// The place in the source, where it is known.
+        /// Line of the source with the position of the error, if it is known.
         excerpt: Option<Excerpt>,
     },
     /// A file of statements cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Results or progress cannot be written, or the terminal not be used.
+    /// Results or progress cannot be written, or the terminal cannot be used.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
-    /// A result cannot be brought into the output format.
+    /// A result cannot be converted to the output format.
     #[error("cannot format the result: {0}")]
     Format(#[from] arrow_schema::ArrowError),
-    /// What was asked for is not there, or not allowed; the text says what is.
+    /// The request is not possible: an argument is wrong or names something that does not exist. The text explains why.
     #[error("{0}")]
     Refused(String),
     /// `--with` is malformed.
     #[error("--with: {expected}, found {found:?}; write for example --with \"layout=column, sort_by='a, b desc'\"")]
     With {
-        /// What should stand there.
+        /// What was expected.
         expected: &'static str,
-        /// What stands there.
+        /// What was found.
         found: String,
     },
     /// The database is damaged. Each damage has been printed.
     #[error("{places} damaged place(s) in {files} file(s)")]
     Damaged {
-        /// How many damages were found.
+        /// Count of damaged places.
         places: usize,
-        /// How many files have some.
+        /// Count of files with damage.
         files: usize,
     },
-    /// Layouts disagree about an answer: a bug in Taut.
+    /// Two layouts returned different results: a bug in Taut.
     #[error("{item}: {layout} answers {found}, but {expected} is right; this is a bug in Taut")]
     Disagreement {
-        /// The item of the workload.
+        /// Name of the item of the workload.
         item: String,
-        /// The layout that differs.
+        /// Layout with the different result.
         layout: &'static str,
-        /// Its answer.
+        /// Result of that layout.
         found: String,
-        /// The answer of the first layout.
+        /// Result of the first layout.
         expected: String,
     },
-    /// Ctrl-C.
+    /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed it.
     #[error("the output was closed")]
     Closed,
 }
 
-/// A line of a source with a place in it.
+/// A line of a source, with the position of an error in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     source: String,
     position: Position,
     line: String,
-    /// Characters of `line` before the place.
+    /// White space as wide as the part of `line` before the position.
     indent: String,
 }
 
 impl Failure {
-    /// The failure of a statement; `source` names where it was read.
+    /// Creates the failure of a statement. `source` is the name of the source of the statement.
     pub fn of_statement(error: &taut::Error, statement: &StatementText, source: &str) -> Self {
         let place = error.position();
         let excerpt = place.and_then(|(line, column)| Excerpt::new(source, statement, line, column));
         let mut message = error.to_string();
         if let (Some((line, column)), Some(_)) = (place, &excerpt) {
-            // The parser counts within the statement; the excerpt says the place in the source.
+            // The parser counts lines within the statement. The excerpt shows the position in the source instead.
             let within = format!(" at Line: {line}, Column: {column}");
             message.truncate(message.strip_suffix(&within).unwrap_or(&message).len());
         }
         Self::Statement { message, excerpt }
     }
 
-    /// Prints the failure on standard error and gives the exit status.
+    /// Prints the failure on standard error and returns the exit status.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::Closed => ExitCode::SUCCESS,
@@ -144,7 +144,7 @@ impl Failure {
         }
     }
 
-    /// The message with its excerpt.
+    /// Message with its excerpt, as it is printed.
     pub fn text(&self) -> String {
         let head = console::style("error:").for_stderr().red().bold();
         match self {
@@ -154,13 +154,13 @@ impl Failure {
     }
 }
 
-/// Writes a line on standard error. When nobody reads that, there is nobody to tell.
+/// Writes a line on standard error. Ignores errors, because there is no other output to report them on.
 pub fn say(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 impl Excerpt {
-    /// The place at a line and column of a statement, both counted from one, or `None` outside of it.
+    /// Excerpt for a line and a column of a statement, both counted from one. Returns `None` outside of the statement.
     fn new(source: &str, statement: &StatementText, line: u64, column: u64) -> Option<Self> {
         let text = statement.text.lines().nth(usize::try_from(line.checked_sub(1)?).ok()?)?;
         let before = usize::try_from(column.checked_sub(1)?).ok()?;

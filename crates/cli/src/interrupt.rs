@@ -1,4 +1,5 @@
-//! Ctrl-C: the first one cancels what runs, the next one ends the process, unless that is a shell.
+//! Handling of Ctrl-C: the first one cancels the running statement, the next one ends the process. In the shell, it
+//! never ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use taut::{CancelHandle, Session};
 
 use crate::failure::INTERRUPTED;
 
-/// What Ctrl-C acts on.
+/// Handler of Ctrl-C.
 #[derive(Clone, Default)]
 pub struct Interrupts {
     shared: Arc<Shared>,
@@ -16,16 +17,16 @@ pub struct Interrupts {
 
 #[derive(Default)]
 struct Shared {
-    /// What runs now.
+    /// Handle of the running session, if any.
     running: Mutex<Option<CancelHandle>>,
     /// Whether Ctrl-C was pressed since `running` was set.
     is_caught: AtomicBool,
-    /// Whether Ctrl-C never ends the process.
+    /// Whether the process continues after any Ctrl-C.
     outlives: AtomicBool,
 }
 
 impl Interrupts {
-    /// Takes over Ctrl-C. Where the system does not allow that, it goes on ending the process.
+    /// Installs the handler of Ctrl-C. If the system does not allow that, Ctrl-C still ends the process.
     pub fn install() -> Self {
         let interrupts = Self::default();
         let shared = Arc::clone(&interrupts.shared);
@@ -35,17 +36,17 @@ impl Interrupts {
                 shared.interrupt();
             }
         };
-        // Without the thread Ctrl-C keeps its default meaning.
+        // If the thread cannot start, Ctrl-C keeps its default meaning.
         let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(wait);
         interrupts
     }
 
-    /// From now on, Ctrl-C only cancels.
+    /// Makes Ctrl-C only cancel statements from now on, and never end the process.
     pub fn outlive(&self) {
         self.shared.outlives.store(true, Ordering::SeqCst);
     }
 
-    /// Lets Ctrl-C cancel what the session runs while the guard lives.
+    /// Makes Ctrl-C cancel the statements of the session until the guard is dropped.
     pub fn watch(&self, session: &Session) -> Watch {
         self.shared.is_caught.store(false, Ordering::SeqCst);
         self.shared.set(Some(session.cancel_handle()));
@@ -64,17 +65,17 @@ pub fn on_interrupt(act: impl Fn() + Send + 'static) {
             std::process::exit(i32::from(INTERRUPTED));
         }
     };
-    // Without the thread Ctrl-C keeps its default meaning.
+    // If the thread cannot start, Ctrl-C keeps its default meaning.
     let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(wait);
 }
 
-/// While it lives, Ctrl-C cancels instead of ending the process.
+/// Guard: until it is dropped, the first Ctrl-C cancels statements of a session and does not end the process.
 pub struct Watch {
     shared: Arc<Shared>,
 }
 
 impl Watch {
-    /// Whether Ctrl-C was pressed.
+    /// Whether Ctrl-C was pressed since the guard was created.
     pub fn is_caught(&self) -> bool {
         self.shared.is_caught.load(Ordering::SeqCst)
     }

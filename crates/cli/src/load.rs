@@ -1,4 +1,4 @@
-//! `taut load`: files into a table.
+//! `taut load`: loads files into a table.
 
 use std::path::Path;
 use std::time::Instant;
@@ -56,7 +56,7 @@ pub fn run(arguments: &LoadArguments, mut output: Output) -> Result<(), Failure>
     output.finish()
 }
 
-/// The size of a file, or zero where it cannot be told; opening it will say why.
+/// Size of a file, or zero if it is not known. Opening the file reports the error.
 fn file_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }

@@ -1,4 +1,4 @@
-//! The `taut` command.
+//! The `taut` command line program.
 
 use std::process::ExitCode;
 

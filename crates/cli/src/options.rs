@@ -1,11 +1,11 @@
-//! The text of `--with`: `layout=groups, groups='(a,b),(c)', sort_by='a, b desc'`.
+//! Parser for the text of `--with`: `layout=groups, groups='(a,b),(c)', sort_by='a, b desc'`.
 //!
-//! A value in single quotes may hold anything, with `''` for a quote. One without ends at the next comma outside of
-//! parentheses and double quotes; a list of groups may go on after it, as `groups=(a,b),(c)`.
+//! A value in single quotes may contain any text, with `''` for a quote. A value without quotes ends at the next comma
+//! outside of parentheses and double quotes. A list of groups may continue after such a comma: `groups=(a,b),(c)`.
 
 use crate::failure::Failure;
 
-/// The pairs of name and value that a text lists, in order.
+/// Parses a text into pairs of name and value, in their order.
 pub fn parse_options(text: &str) -> Result<Vec<(String, String)>, Failure> {
     let mut options: Vec<(String, String)> = Vec::new();
     for piece in split_at_commas(text)? {
@@ -34,7 +34,7 @@ pub fn parse_options(text: &str) -> Result<Vec<(String, String)>, Failure> {
     Ok(options)
 }
 
-/// The pieces between commas that no quote or parenthesis hides, trimmed.
+/// Splits a text at commas outside of quotes and parentheses. Returns the pieces trimmed.
 fn split_at_commas(text: &str) -> Result<Vec<&str>, Failure> {
     let (mut pieces, mut start, mut depth) = (Vec::new(), 0, 0_u32);
     let mut quote = None;

@@ -1,4 +1,4 @@
-//! Progress of loads and rewrites, on standard error, when that is a terminal.
+//! Progress bars of loads, rewrites, backups and restores, on standard error if that is a terminal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use taut::{Progress, Session};
 
-/// What ends sooner shows no bar.
+/// Time after which an operation shows a bar.
 const SHOWN_AFTER: Duration = Duration::from_millis(400);
 
-/// Shows the progress that a session reports.
+/// Progress bar of the operations of a session.
 #[derive(Clone, Default)]
 pub struct ProgressDisplay {
     shared: Arc<Mutex<State>>,
@@ -20,14 +20,14 @@ struct State {
     operation: String,
     started: Option<Instant>,
     bar: Option<ProgressBar>,
-    /// Shown after the operation.
+    /// Text that is shown after the operation.
     note: String,
-    /// Rows to expect where the session does not say.
+    /// Expected rows, for operations whose total the session does not report.
     rows_expected: Option<u64>,
 }
 
 impl ProgressDisplay {
-    /// A display of what this session does from now on; `note` says more about it, such as the size of its input.
+    /// Attaches a display to a session. `note` is shown after the operation, for example the size of its input.
     pub fn attach(session: &Session, note: &str) -> Self {
         let display = Self::default();
         display.with(|state| state.note = note.to_owned());
@@ -36,7 +36,7 @@ impl ProgressDisplay {
         display
     }
 
-    /// Says how many rows to expect, for sources whose length the session cannot know.
+    /// Sets the expected rows, for sources whose length the session does not know.
     pub fn expect_rows(&self, rows: u64) {
         self.with(|state| state.rows_expected = Some(rows));
     }
@@ -58,7 +58,7 @@ impl ProgressDisplay {
 
 impl State {
     fn update(&mut self, progress: &Progress) {
-        // A query writes its rows to the same terminal, before it ends.
+        // A query writes rows to the same terminal while it runs.
         if progress.operation == Progress::QUERY {
             return;
         }
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// A bar where the end is known, else a spinner.
+/// A bar if the total is known, else a spinner.
 fn bar_of(rows_total: Option<u64>) -> ProgressBar {
     const WITH_END: &str = "{spinner} {msg} [{bar:30}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
     const WITHOUT_END: &str = "{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}";
@@ -104,7 +104,7 @@ pub fn spinner(message: impl Into<std::borrow::Cow<'static, str>>) -> ProgressBa
     spinner
 }
 
-/// Shows how many bytes are done.
+/// Progress bar that counts bytes.
 pub struct BytesDisplay {
     operation: &'static str,
     started: Instant,
@@ -112,12 +112,12 @@ pub struct BytesDisplay {
 }
 
 impl BytesDisplay {
-    /// A display that begins now.
+    /// Creates a display. Its time begins now.
     pub fn new(operation: &'static str) -> Self {
         Self { operation, started: Instant::now(), bar: None }
     }
 
-    /// Shows what is done now.
+    /// Sets the bytes that are done, and the total.
     pub fn update(&mut self, done: u64, total: u64) {
         if self.bar.is_none() && self.started.elapsed() >= SHOWN_AFTER {
             let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}");

@@ -1,4 +1,4 @@
-//! `taut repair`: salvages what can be read of a damaged database into a new one.
+//! `taut repair`: copies everything that can be read from a damaged database into a new one.
 
 use taut_store::RepairedTable;
 

@@ -1,4 +1,4 @@
-//! `taut sql`: statements from the command line, a file or standard input, or else the shell.
+//! `taut sql`: runs statements from the command line, a file or standard input, or starts the shell.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -47,7 +47,7 @@ fn run_standard_input(executor: &mut Executor) -> Result<(), Failure> {
     run_from(executor, io::stdin().lock(), STANDARD_INPUT, Path::new(STANDARD_INPUT))
 }
 
-/// Runs statements as they arrive: each one as soon as its semicolon is read, the last one also without.
+/// Runs each statement as soon as its semicolon is read. The last statement needs no semicolon.
 fn run_from(executor: &mut Executor, mut source: impl Read, name: &str, path: &Path) -> Result<(), Failure> {
     let mut splitter = StatementSplitter::default();
     let mut buffer = vec![0; 64 << 10];

@@ -1,4 +1,4 @@
-//! Cuts a stream of SQL text into statements, as it arrives.
+//! Incremental splitter of a stream of SQL text into statements.
 //!
 //! ```text
 //!   select ';' -- not; here        quotes, comments and dollar quotes hide semicolons
@@ -6,52 +6,52 @@
 //!         ^              ^         each visible one ends a statement
 //! ```
 //!
-//! The splitter knows PostgreSQL's lexical rules and no grammar. It works on bytes: every character that it looks
-//! for is ASCII, and no byte of a longer UTF-8 character is.
+//! The splitter follows the lexical rules of PostgreSQL and has no grammar. It works on bytes: every character that it
+//! searches for is ASCII, and longer UTF-8 characters have no ASCII bytes.
 
-/// Where a statement begins in its source; both count from one, columns in characters.
+/// Position at which a statement begins in its source. Line and column count from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The line.
+    /// Line.
     pub line: u64,
-    /// The column.
+    /// Column, in characters.
     pub column: u64,
 }
 
-/// The text of one statement, without the semicolon.
+/// Text of one statement, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatementText {
-    /// The text from its first character that is no white space; comments stay in.
+    /// Text without the semicolon and without white space at both ends. Comments are included.
     pub text: String,
-    /// Where that character stands.
+    /// Position of the first character of the text.
     pub start: Position,
 }
 
-/// What the bytes at the reading place belong to.
+/// Lexical state at the read offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Code,
-    /// `'...'` or `"..."`; a doubled quote closes and opens again, which comes to the same.
+    /// `'...'` or `"..."`. A doubled quote closes and opens the state, with the same effect.
     Quoted(u8),
-    /// `E'...'`, where a backslash hides the next byte.
+    /// `E'...'`, in which a backslash escapes the next byte.
     Escaped,
     LineComment,
     /// `/* ... */`, which nests.
     BlockComment {
         depth: u32,
     },
-    /// `$tag$ ... $tag$`; holds the whole delimiter.
+    /// `$tag$ ... $tag$`, with the whole delimiter.
     Dollar(Vec<u8>),
 }
 
-/// Collects text and gives back statements.
+/// Splitter that collects text and returns complete statements.
 #[derive(Debug)]
 pub struct StatementSplitter {
     bytes: Vec<u8>,
-    /// How many of `bytes` have been looked at.
+    /// Read offset: count of `bytes` that have been scanned.
     read: usize,
     state: State,
-    /// Whether the current statement has anything but white space and comments.
+    /// Whether the current statement has more than white space and comments.
     has_code: bool,
     /// Position of `bytes[0]`.
     origin: Position,
@@ -70,12 +70,12 @@ impl Default for StatementSplitter {
 }
 
 impl StatementSplitter {
-    /// Adds text, which may end anywhere, even inside a character.
+    /// Appends text. It may end anywhere, even inside a character.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next statement that is complete, or `None` when more text is needed. Empty statements are passed over.
+    /// Returns the next complete statement, or `None` if more text is needed. Skips empty statements.
     pub fn next_statement(&mut self) -> Option<StatementText> {
         while let Some(end) = self.find_end(false) {
             let has_code = std::mem::take(&mut self.has_code);
@@ -87,7 +87,8 @@ impl StatementSplitter {
         None
     }
 
-    /// The statement after the last semicolon, once no more text comes. `None` when there is only white space.
+    /// Returns the statement after the last semicolon, at the end of the text. Returns `None` if only white space and
+    /// comments are left.
     pub fn finish(&mut self) -> Option<StatementText> {
         if let Some(statement) = self.next_statement() {
             return Some(statement);
@@ -100,15 +101,17 @@ impl StatementSplitter {
         has_code.then_some(statement)
     }
 
-    /// Whether text pushed so far ends between statements: nothing is open but white space and comments.
+    /// Whether the text so far ends between statements. Then only white space and comments follow the last complete
+    /// statement, and no block comment is open. Removes all complete statements.
     pub fn is_between_statements(&mut self) -> bool {
         while self.next_statement().is_some() {}
         !self.has_code && matches!(self.state, State::Code | State::LineComment)
     }
 
-    /// Reads on to the next visible semicolon and gives its place.
+    /// Scans to the next visible semicolon and returns its offset.
     ///
-    /// Signs of two characters are left unread until the second is there, unless the text `is_final`.
+    /// A byte that may begin a token of two bytes is not scanned until the second byte is there, unless the text
+    /// `is_final`.
     fn find_end(&mut self, is_final: bool) -> Option<usize> {
         while let Some(&byte) = self.bytes.get(self.read) {
             let next = self.bytes.get(self.read + 1).copied();
@@ -178,18 +181,18 @@ impl StatementSplitter {
         }
     }
 
-    /// Whether the quote at the reading place follows an `E` that is a word by itself.
+    /// Whether the quote at the read offset follows an `E` that is not the end of a longer word.
     fn follows_escape_prefix(&self) -> bool {
         let Some((last, before)) = self.bytes[..self.read].split_last() else { return false };
         last.eq_ignore_ascii_case(&b'e') && !before.last().is_some_and(|byte| is_name_byte(*byte))
     }
 
-    /// Whether the dollar sign at the reading place is part of a name.
+    /// Whether the dollar sign at the read offset is part of a name.
     fn follows_name(&self) -> bool {
         self.bytes[..self.read].last().is_some_and(|byte| is_name_byte(*byte))
     }
 
-    /// What the dollar sign at the reading place begins.
+    /// Token that the dollar sign at the read offset begins.
     fn dollar_delimiter(&self, is_final: bool) -> DollarSign {
         let rest = &self.bytes[self.read..];
         let tag = rest[1..].iter().take_while(|byte| is_name_byte(**byte) && **byte != b'$').count();
@@ -201,7 +204,7 @@ impl StatementSplitter {
         }
     }
 
-    /// Takes `bytes[..end]` as a statement and drops `bytes[..next]`.
+    /// Returns `bytes[..end]` as a statement and removes `bytes[..next]`.
     fn cut(&mut self, end: usize, next: usize) -> StatementText {
         let leading = self.bytes[..end].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         let start = advance(self.origin, &self.bytes[..leading]);
@@ -213,13 +216,13 @@ impl StatementSplitter {
     }
 }
 
-/// What a dollar sign begins.
+/// Token that begins with a dollar sign.
 enum DollarSign {
-    /// A dollar-quoted text with this delimiter.
+    /// Dollar-quoted text with this delimiter.
     Delimiter(Vec<u8>),
     /// Something else, such as a parameter `$1`.
     Other,
-    /// More text is needed to tell.
+    /// Not known yet: more text is needed.
     Unknown,
 }
 
@@ -227,7 +230,7 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || !byte.is_ascii()
 }
 
-/// The position after some text.
+/// Position after a text that begins at `from`.
 fn advance(from: Position, bytes: &[u8]) -> Position {
     let is_character_start = |byte: &&u8| (**byte as i8) >= -0x40;
     match bytes.iter().rposition(|byte| *byte == b'\n') {
@@ -247,7 +250,7 @@ fn advance(from: Position, bytes: &[u8]) -> Position {
 mod tests {
     use super::*;
 
-    /// Splits the text in one piece, and byte by byte, which must give the same.
+    /// Splits the text as a whole and byte by byte. Both must return the same statements.
     fn split(text: &str) -> Vec<String> {
         let collect = |pieces: Vec<&[u8]>| {
             let mut splitter = StatementSplitter::default();

@@ -1,4 +1,4 @@
-//! What `taut.tables`, `taut.blocks` and `taut.columns` say, as plain data.
+//! Rows of `taut.tables`, `taut.blocks` and `taut.columns` as Rust structs.
 
 use arrow_array::{Array, RecordBatch};
 use arrow_cast::display::ArrayFormatter;
@@ -10,63 +10,63 @@ use crate::output::format_options;
 /// A row of `taut.tables`.
 #[derive(Clone, Debug)]
 pub struct TableFacts {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// The layout of new blocks.
+    /// Layout of new blocks.
     pub layout: String,
-    /// The order that is kept, or nothing.
+    /// Sort order, or an empty text.
     pub sort_by: String,
-    /// The whole design.
+    /// Options of the design, as in `CREATE TABLE ... WITH (...)`.
     pub options: String,
-    /// Rows.
+    /// Count of rows.
     pub rows: u64,
-    /// Blocks.
+    /// Count of blocks.
     pub blocks: u64,
-    /// Bytes stored.
+    /// Stored bytes.
     pub bytes: u64,
-    /// Bytes of the plain values.
+    /// Bytes of the values in their plain form.
     pub plain_bytes: u64,
 }
 
 /// A row of `taut.blocks`.
 #[derive(Clone, Debug)]
 pub struct BlockFacts {
-    /// Its name.
+    /// Id of the block.
     pub id: String,
-    /// Its layout.
+    /// Layout of the block.
     pub layout: String,
-    /// Rows.
+    /// Count of rows.
     pub rows: u64,
 }
 
 /// A row of `taut.columns`: one column of one block.
 #[derive(Clone, Debug)]
 pub struct ColumnFacts {
-    /// The block.
+    /// Id of the block.
     pub block: String,
-    /// The column.
+    /// Name of the column.
     pub name: String,
-    /// Its type in SQL.
+    /// SQL type of the column.
     pub sql_type: String,
-    /// The group in its block.
+    /// Index of its column group in the block.
     pub group: u64,
-    /// The format of the group.
+    /// Format of the column group.
     pub group_kind: String,
-    /// How its values are encoded; where that differs within the block, all ways, separated by ` | `.
+    /// Encoding of the values. If it differs within the block: all encodings, separated by ` | `.
     pub encoding: String,
-    /// Bytes stored.
+    /// Stored bytes.
     pub bytes: u64,
-    /// Bytes of the plain values.
+    /// Bytes of the values in their plain form.
     pub plain_bytes: u64,
-    /// Least value, where there is one.
+    /// Least value, if there is one.
     pub min: Option<String>,
-    /// Greatest value, where there is one that is known.
+    /// Greatest value, if there is one and it is known.
     pub max: Option<String>,
-    /// Nulls.
+    /// Count of nulls.
     pub nulls: u64,
 }
 
-/// The facts of all tables, or of one, by name.
+/// Rows of `taut.tables` in the order of table names: all, or only the one with this name.
 pub fn tables(session: &Session, name: Option<&str>) -> Result<Vec<TableFacts>, Failure> {
     let records = Records::query(session, &(select("taut.tables", name) + " order by table_name"))?;
     let facts = |row| TableFacts {
@@ -82,7 +82,7 @@ pub fn tables(session: &Session, name: Option<&str>) -> Result<Vec<TableFacts>, 
     Ok((0..records.rows.len()).map(facts).collect())
 }
 
-/// The facts of one table, which must exist.
+/// Row of `taut.tables` for one table. Fails if the table does not exist.
 pub fn table(session: &Session, name: &str) -> Result<TableFacts, Failure> {
     if let Some(found) = tables(session, Some(name))?.into_iter().next() {
         return Ok(found);
@@ -92,7 +92,7 @@ pub fn table(session: &Session, name: &str) -> Result<TableFacts, Failure> {
     Err(Failure::Refused(format!("there is no table {name:?}; tables: {names}")))
 }
 
-/// The blocks of a table, in order.
+/// Blocks of a table, in their order.
 pub fn blocks(session: &Session, table: &str) -> Result<Vec<BlockFacts>, Failure> {
     let records = Records::query(session, &select("taut.blocks", Some(table)))?;
     let facts = |row| BlockFacts {
@@ -103,7 +103,7 @@ pub fn blocks(session: &Session, table: &str) -> Result<Vec<BlockFacts>, Failure
     Ok((0..records.rows.len()).map(facts).collect())
 }
 
-/// The columns of each block of a table.
+/// Columns of each block of a table.
 pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnFacts>, Failure> {
     let records = Records::query(session, &select("taut.columns", Some(table)))?;
     let facts = |row| ColumnFacts {
@@ -129,12 +129,12 @@ fn select(from: &str, table: Option<&str>) -> String {
     }
 }
 
-/// A text as a literal in SQL.
+/// SQL string literal for a text.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A name in SQL, quoted where it must be.
+/// SQL identifier for a name, quoted if necessary.
 pub fn identifier(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.chars().all(is_plain) && name.starts_with(|c: char| !c.is_ascii_digit()) {
@@ -144,15 +144,15 @@ pub fn identifier(name: &str) -> String {
     }
 }
 
-/// A small result as text.
+/// Rows of a small query result, as text.
 pub struct Records {
     names: Vec<String>,
-    /// The rows, each with a value per name.
+    /// Rows with one value per column. A null is `None`.
     pub rows: Vec<Vec<Option<String>>>,
 }
 
 impl Records {
-    /// Runs a query and keeps its result.
+    /// Runs a query and collects its result.
     pub fn query(session: &Session, sql: &str) -> Result<Self, Failure> {
         let result = session.query(sql)?;
         let names = result.schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -163,18 +163,18 @@ impl Records {
         Ok(Self { names, rows })
     }
 
-    /// A value by the name of its column; `None` for a null or an unknown name.
+    /// Value by row index and column name. Returns `None` for a null or an unknown name.
     pub fn value(&self, row: usize, name: &str) -> Option<&str> {
         let column = self.names.iter().position(|found| found == name)?;
         self.rows.get(row)?.get(column)?.as_deref()
     }
 
-    /// A value as text; nothing for a null.
+    /// Value as text. Returns an empty text for a null.
     pub fn text(&self, row: usize, name: &str) -> String {
         self.value(row, name).unwrap_or_default().to_owned()
     }
 
-    /// A value as a count; zero for a null.
+    /// Value as a count. Returns zero for a null, and for a text that is not a number.
     pub fn number(&self, row: usize, name: &str) -> u64 {
         self.value(row, name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }

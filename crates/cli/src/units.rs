@@ -1,4 +1,4 @@
-//! Numbers as people read and write them: sizes, durations, counts.
+//! Sizes, durations and counts as text for people; parser for sizes.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use std::time::Duration;
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// As a size in memory; what no memory can hold is as much as there could be.
+    /// Size in memory. Saturates at `usize::MAX`.
     pub fn in_memory(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-/// A text that is no size.
+/// Error: a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is no size; write for example 4GiB, 512MiB, 1.5GB or a number of bytes")]
 pub struct NoByteSize {
@@ -42,12 +42,12 @@ impl FromStr for ByteSize {
             _ => return Err(refused()),
         };
         let bytes = number * unit;
-        // A float-to-integer cast saturates; the bound keeps it exact enough to mean what was written.
+        // A float-to-integer cast saturates. The bound excludes values at which it would.
         if (1.0..=u64::MAX as f64 / 2.0).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(refused()) }
     }
 }
 
-/// A size with a unit: `1.2 GiB`.
+/// Size with a unit: `1.2 GiB`.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -60,7 +60,7 @@ pub fn bytes_text(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// A duration with three digits or so: `870 µs`, `12.3 ms`, `4.57 s`, `2 min 5 s`.
+/// Duration with about three digits: `870 µs`, `12.3 ms`, `4.57 s`, `2 min 5 s`.
 pub fn duration_text(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
@@ -72,7 +72,7 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// A count with separated thousands: `6,001,215`.
+/// Count with separated thousands: `6,001,215`.
 pub fn count_text(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -85,7 +85,7 @@ pub fn count_text(count: u64) -> String {
     text
 }
 
-/// A rate, as `1.2 M rows/s`.
+/// Rows per second: `1.20 M rows/s`.
 pub fn rate_text(rows: u64, duration: Duration) -> String {
     let rate = rows as f64 / duration.as_secs_f64().max(1e-9);
     match rate {
@@ -95,7 +95,7 @@ pub fn rate_text(rows: u64, duration: Duration) -> String {
     }
 }
 
-/// How many times smaller the first is than the second: `3.4 x`.
+/// Compression ratio, plain size divided by stored size: `3.4x`.
 pub fn ratio_text(stored: u64, plain: u64) -> String {
     if stored == 0 { "-".to_owned() } else { format!("{:.1}x", plain as f64 / stored as f64) }
 }

@@ -1,4 +1,4 @@
-//! `taut verify`: reads every byte and names what is damaged.
+//! `taut verify`: reads every byte and lists the damage.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,8 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     spinner.finish_and_clear();
     let (foreign, damages): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|damage| matches!(damage.problem, Problem::Foreign));
-    // Nothing of the log vouches for the group that was synced last: see docs/adr/0017-commits-go-to-a-log.md.
+    // Damage of the group that was synced last cannot be distinguished from a torn tail: see
+    // docs/adr/0017-commits-go-to-a-log.md.
     if let Some(cut) = &store.recovery().cut {
         output.line(format!("note: {cut}"))?;
     }

@@ -1,7 +1,7 @@
-//! Bloom filters: whether a key can occur at all.
+//! Bloom filters: whether a key can occur in a segment.
 //!
-//! Blocked filters (Putze, Sanders, Singler, 2007) in the form that Apache Parquet uses: a key has one block of 256
-//! bits, and one bit in each of its eight words, so that a look-up touches one cache line.
+//! Blocked filters (Putze, Sanders, Singler, 2007) in the form of Apache Parquet. A key has one block of 256 bits, and
+//! one bit in each of the eight words of that block. A lookup therefore reads one cache line.
 //!
 //! ```text
 //! offset  size          field
@@ -10,7 +10,7 @@
 //! 64      32 * blocks   eight words of 32 bits each
 //! ```
 //!
-//! About ten bits per distinct key leave one wrong "perhaps" in a hundred. A filter answers nothing on ranges.
+//! About ten bits per distinct key give one false positive in a hundred. A filter cannot answer ranges.
 
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
 use taut_types::Key;
@@ -22,17 +22,17 @@ const HEAD_BYTES: usize = 64;
 const WORDS: usize = 8;
 const BITS_PER_KEY: usize = 10;
 const BLOCKS_MAX: usize = 1 << 16;
-/// Odd numbers that pick a bit in each word; those of the Parquet format.
+/// Odd multipliers that select a bit in each word, as in the Parquet format.
 const SALTS: [u32; WORDS] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
-/// A filter over the keys of a segment.
+/// Bloom filter over the keys of a segment.
 #[derive(Clone, Debug)]
 pub struct Bloom {
     words: ScalarBuffer<u32>,
 }
 
-/// The hash by which a key is looked up.
+/// Hash of a key for [`Bloom::build`] and [`Bloom::may_contain`].
 pub fn bloom_hash(key: &Key) -> u64 {
     match key {
         Key::Number(number) => XxHash3_64::oneshot(&number.to_le_bytes()),
@@ -40,18 +40,18 @@ pub fn bloom_hash(key: &Key) -> u64 {
     }
 }
 
-/// The bit of each word.
+/// One bit in each word of a block.
 fn bits(hash: u64) -> [u32; WORDS] {
     SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
 }
 
-/// The first word of the block of a hash, of a power of two of blocks.
+/// Index of the first word in the block of a hash. `words` is the length of the filter, a power of two of blocks.
 fn first_word(hash: u64, words: usize) -> usize {
     ((hash >> 32) as usize & (words / WORDS - 1)) * WORDS
 }
 
 impl Bloom {
-    /// The bytes of a filter that admits keys of these hashes, which may repeat.
+    /// Builds the bytes of a filter over the keys with these hashes, which may repeat.
     pub fn build(hashes: &[u64]) -> Vec<u8> {
         let mut distinct = hashes.to_vec();
         distinct.sort_unstable();
@@ -69,10 +69,10 @@ impl Bloom {
         bytes
     }
 
-    /// Checks the frame of a filter.
+    /// Parses a filter. Checks its head and length.
     ///
     /// # Errors
-    /// When the bytes are not as long as their count says.
+    /// If the head is invalid, or the length does not match its count of blocks.
     pub fn parse(bytes: &Buffer) -> Result<Self, CorruptIndex> {
         let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
             return Err(CorruptIndex { at: 0, expected: "a head of 64 bytes" });
@@ -91,7 +91,7 @@ impl Bloom {
         Ok(Self { words: ScalarBuffer::from(bytes.slice_with_length(HEAD_BYTES, length)) })
     }
 
-    /// Whether a key of this hash may be there.
+    /// Whether a key with this hash may occur.
     pub fn may_contain(&self, hash: u64) -> bool {
         let first = first_word(hash, self.words.len());
         self.words[first..first + WORDS].iter().zip(bits(hash)).all(|(word, bit)| word & bit != 0)

@@ -1,8 +1,8 @@
-//! CSB+-trees: from ranges of keys to the rows that have them (Rao and Ross, 2000).
+//! CSB+-trees: map ranges of keys to rows (Rao and Ross, 2000).
 //!
-//! Nodes are of 64 bytes, a cache line, and hold keys only: the children of a node lie side by side. A tree here is
-//! built at once and never changes, so that all nodes of a level are one such node group, and where a child lies is
-//! arithmetic: child `c` of node `n` is node `n * fanout + c` of the next level.
+//! A node has 64 bytes, one cache line, and holds only keys: the children of a node are adjacent. A tree is built as a
+//! whole and never changes, so each level is a single node group. The position of a child is computed: child `c` of
+//! node `n` is node `n * fanout + c` of the next level.
 //!
 //! ```text
 //! offset  size             field
@@ -10,42 +10,42 @@
 //! 4       4                entries     K distinct keys, 1 ..= N
 //! 8       1                key_bytes   2, 4 or 8: the narrowest that holds the greatest key
 //! 9       55               zero
-//! 64      64 per node      levels      root first, the leaves last: keys, the last node padded by the greatest number
-//!         K * 2            lasts       u16 each: the place in `rows` of the last row of each key; absent where K = N
+//! 64      64 per node      levels      root first, leaves last: keys; the last node is padded with the greatest number
+//!         K * 2            lasts       u16 each: the position in `rows` of the last row of each key; absent if K = N
 //!         N * 2            rows        u16 each: all rows, by key and then by row
 //!
-//! a leaf holds keys; a node above it holds, for each child, the greatest key below that child
+//! a leaf holds keys; a node above the leaves holds the greatest key below each child
 //! ```
 //!
-//! Each part begins at a multiple of 64 and is padded to one by zeros. Keys are numbers of up to 64 bits: whoever
-//! builds a tree maps values onto them, keeping their order.
+//! Each part begins at a multiple of 64 and is padded to one with zeros. Keys are numbers of up to 64 bits. The builder
+//! of a tree maps values to them in the order of the values.
 
 use std::ops::Range;
 
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 
-/// Bytes of a node, and what parts are aligned to.
+/// Bytes of a node, and alignment of the parts.
 const NODE_BYTES: usize = 64;
-/// Positions fit 16 bits.
+/// Maximum rows of a tree, so that positions fit 16 bits.
 const ROWS_MAX: usize = 1 << 16;
-/// Ranges that are searched for together, level by level: their nodes then come from memory together.
+/// Number of ranges that are searched together, level by level, so that their reads of nodes overlap.
 const TOGETHER: usize = 16;
 
-/// A tree's bytes hold what no builder writes.
+/// Error: the bytes of an index are not what a builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: expected {expected}")]
 pub struct CorruptIndex {
     /// Offset in the bytes of the index.
     pub at: usize,
-    /// What should be there.
+    /// What was expected at the offset.
     pub expected: &'static str,
 }
 
-/// A tree over the keys of a segment, read in place.
+/// Tree over the keys of a segment, read in place.
 #[derive(Clone, Debug)]
 pub struct CsbTree {
     keys: Keys,
-    /// Absent where every key has one row.
+    /// Absent if every key has one row.
     lasts: Option<ScalarBuffer<u16>>,
     rows: ScalarBuffer<u16>,
 }
@@ -67,10 +67,10 @@ fn key_bytes(greatest: u64) -> usize {
 }
 
 impl CsbTree {
-    /// The bytes of a tree over the keys of rows `0..keys.len()`, of which there are 1 to 65,536.
+    /// Builds the bytes of a tree over the keys of the rows `0..keys.len()`.
     ///
     /// # Panics
-    /// When there are none, or more.
+    /// If there are no rows, or more than 65,536.
     pub fn build(keys: &[u64]) -> Vec<u8> {
         assert!((1..=ROWS_MAX).contains(&keys.len()), "a tree has 1 to 65,536 rows");
         let sorted = sorted_rows(keys);
@@ -81,7 +81,7 @@ impl CsbTree {
                 lasts.push(0);
             }
             if let Some(last) = lasts.last_mut() {
-                // A place among at most 2^16 rows.
+                // A position among at most 2^16 rows.
                 *last = place as u16;
             }
         }
@@ -103,10 +103,10 @@ impl CsbTree {
         bytes
     }
 
-    /// Checks the frame of a tree over `rows` rows, and looks at no key.
+    /// Parses a tree over `rows` rows. Checks its head and length, but no keys.
     ///
     /// # Errors
-    /// When the bytes are not as long as their counts say.
+    /// If the head is invalid, or the length does not match its counts.
     pub fn parse(bytes: &Buffer, rows: usize) -> Result<Self, CorruptIndex> {
         let corrupt = |at, expected| CorruptIndex { at, expected };
         let Some(head) = bytes.first_chunk::<NODE_BYTES>() else {
@@ -143,8 +143,8 @@ impl CsbTree {
         self.rows.len()
     }
 
-    /// Where the rows stand whose keys lie in each of some ranges, of which both ends belong to them: as places for
-    /// [`CsbTree::rows_at`], so that their number is known before any is looked at.
+    /// Finds the rows whose keys are in each range, both ends included. Returns positions for [`CsbTree::rows_at`], so
+    /// that the number of rows is known before any row is read.
     pub fn search(&self, ranges: &[(u64, u64)]) -> Vec<Range<u32>> {
         match &self.keys {
             Keys::Narrow(levels) => self.search_levels(levels, ranges),
@@ -156,7 +156,7 @@ impl CsbTree {
     fn search_levels<K: NodeKey>(&self, levels: &Levels<K>, ranges: &[(u64, u64)]) -> Vec<Range<u32>> {
         let mut places = Vec::with_capacity(ranges.len());
         for ranges in ranges.chunks(TOGETHER) {
-            // Of each range the first entry in it, and the first one behind it.
+            // Two entries per range: the first entry in the range, and the first one after it.
             let (mut keys, mut entries) = ([None; 2 * TOGETHER], [0; 2 * TOGETHER]);
             for ((low, high), ends) in ranges.iter().zip(keys.as_chunks_mut::<2>().0) {
                 let above = if low == high { None } else { high.checked_add(1) };
@@ -164,10 +164,10 @@ impl CsbTree {
             }
             levels.lower_bounds(&keys[..2 * ranges.len()], &mut entries);
             for ((low, high), [first, end]) in ranges.iter().zip(entries.as_chunks::<2>().0) {
-                // Keys are distinct: the next one is greater.
+                // Keys are distinct, so the next one is greater.
                 let is_first = || levels.key(*first).is_some_and(|key| K::try_from(*low).is_ok_and(|low| low == key));
                 let end = if low == high { first + usize::from(is_first()) } else { *end };
-                // Places among at most 2^16 rows; none where the ends are the wrong way round.
+                // Positions among at most 2^16 rows. The result is empty if the ends are in reverse order.
                 let (start, end) = (self.place(*first) as u32, self.place(end) as u32);
                 places.push(start..end.max(start));
             }
@@ -175,8 +175,8 @@ impl CsbTree {
         places
     }
 
-    /// Whether some row has a key in a range, both ends included, for each of some trees with a range. The trees are
-    /// searched level by level, so that their nodes come from memory together.
+    /// For each pair of a tree and a range, whether some row has a key in the range, both ends included. All trees are
+    /// searched level by level, so that their reads of nodes overlap.
     pub fn have_keys(asked: &[(&Self, (u64, u64))]) -> Vec<bool> {
         let mut nodes = vec![0; asked.len()];
         for level in 0..LEVELS_MAX {
@@ -199,13 +199,13 @@ impl CsbTree {
         asked.iter().zip(nodes).map(has_key).collect()
     }
 
-    /// The rows at some places, by key and then by row. Bytes that were damaged may give rows outside of the segment, or
-    /// places that are none, where there are no rows.
+    /// Rows at a range of positions, by key and then by row. If the bytes are damaged, rows may be outside of the
+    /// segment. Positions out of bounds have no rows.
     pub fn rows_at(&self, places: &Range<u32>) -> &[u16] {
         self.rows.get(places.start as usize..places.end as usize).unwrap_or_default()
     }
 
-    /// Where the rows of an entry begin.
+    /// Position of the first row of an entry.
     fn place(&self, entry: usize) -> usize {
         match &self.lasts {
             None => entry.min(self.rows.len()),
@@ -249,10 +249,10 @@ fn take_part<T: ArrowNativeType>(
     Ok(ScalarBuffer::from(bytes.slice_with_length(start, length)))
 }
 
-/// A key as nodes hold it.
+/// Key type of the nodes of a tree.
 trait NodeKey: ArrowNativeType + Ord + TryFrom<u64> {
     const GREATEST: Self;
-    /// The low bits, which are all of them for keys that fit.
+    /// Low bits of a key. A key that fits is unchanged.
     fn of(key: u64) -> Self;
 }
 
@@ -270,13 +270,13 @@ node_key!(u16);
 node_key!(u32);
 node_key!(u64);
 
-/// The levels of a tree of at most this many: 8 keys a node, 65,536 of them.
+/// Maximum number of levels of a tree: 8 keys per node, 65,536 keys.
 const LEVELS_MAX: usize = 6;
 
 #[derive(Clone, Debug)]
 struct Levels<K: NodeKey> {
     keys: ScalarBuffer<K>,
-    /// Where each level begins in `keys`, root first; `height` of them count.
+    /// Start of each level in `keys`, root first. Only the first `height` are used.
     starts: [usize; LEVELS_MAX],
     height: usize,
     entries: usize,
@@ -285,7 +285,7 @@ struct Levels<K: NodeKey> {
 impl<K: NodeKey> Levels<K> {
     const FANOUT: usize = NODE_BYTES / size_of::<K>();
 
-    /// Nodes of each level, leaves first.
+    /// Number of nodes of each level, leaves first.
     fn nodes(entries: usize) -> impl Iterator<Item = usize> {
         let leaves = entries.div_ceil(Self::FANOUT);
         std::iter::successors(Some(leaves), |nodes| (*nodes > 1).then(|| nodes.div_ceil(Self::FANOUT)))
@@ -310,14 +310,14 @@ impl<K: NodeKey> Levels<K> {
         let mut starts = [0; LEVELS_MAX];
         let mut keys = 0;
         for (level, nodes) in nodes.iter().rev().enumerate() {
-            // A tree of 65,536 keys has six levels where a node holds eight of them.
+            // The tree has at most six levels: 65,536 keys, eight per node.
             starts[level] = keys;
             keys += nodes * Self::FANOUT;
         }
         Ok(Self { keys: take_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
     }
 
-    /// For each of some keys, how many entries are less; for none, how many there are.
+    /// For each key, the number of entries that are less; for `None`, the number of all entries.
     fn lower_bounds(&self, keys: &[Option<K>], entries: &mut [usize]) {
         for level in 0..self.height {
             keys.iter().zip(&mut *entries).for_each(|(key, node)| self.descend(level, *key, node));
@@ -325,8 +325,8 @@ impl<K: NodeKey> Levels<K> {
         entries.iter_mut().for_each(|entry| *entry = self.entries.min(*entry));
     }
 
-    /// From a node of a level to its child in which the first entry lies that is not less than a key: the number of that
-    /// entry, at last. Nothing at levels that there are not.
+    /// Moves from a node to its child that contains the first entry not less than `key`. At the lowest level the result
+    /// is the index of that entry. Does nothing if the tree does not have the level.
     fn descend(&self, level: usize, key: Option<K>, node: &mut usize) {
         let Some(start) = self.starts[..self.height].get(level) else { return };
         let first = start.saturating_add(node.saturating_mul(Self::FANOUT));
@@ -335,12 +335,12 @@ impl<K: NodeKey> Levels<K> {
                 let less: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
                 *node * Self::FANOUT + less
             }
-            // Past the last child only where every key is less.
+            // Beyond the last child, only if every key is less.
             _ => usize::MAX,
         };
     }
 
-    /// The key of an entry.
+    /// Key of an entry.
     fn key(&self, entry: usize) -> Option<K> {
         let leaves = self.starts[self.height - 1];
         if entry < self.entries { self.keys.get(leaves + entry).copied() } else { None }
@@ -362,7 +362,7 @@ mod tests {
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
             assert_eq!(tree.rows_at(&places), expected, "{low}..={high} of {} keys", keys.len());
-            // Beside a tree of one level and of another width.
+            // Together with a tree of one level and of another key width.
             let other = Buffer::from(CsbTree::build(&[*low]));
             let other = CsbTree::parse(&other, 1).unwrap();
             let found = CsbTree::have_keys(&[(&tree, (*low, *high)), (&other, (*low, *high)), (&tree, (*low, *high))]);

@@ -1,8 +1,8 @@
-//! From keys to row positions: which rows of a segment can pass a test, known without reading them.
+//! Indexes of a segment: they find the rows that can pass a predicate without reading the rows.
 //!
-//! [`ZoneMap`] holds bounds and null counts of consecutive row ranges (zones) of one column of one segment;
-//! [`CsbTree`] leads from ranges of keys to rows; [`Bloom`] tells keys that do not occur; [`RowRanges`] is what zones
-//! leave over. An index only ever narrows: leaving it out changes no answer. Nothing here knows of files, pages or
+//! [`ZoneMap`] holds bounds and null counts of consecutive row ranges (zones) of one column of one segment. [`CsbTree`]
+//! maps ranges of keys to rows, and [`Bloom`] excludes keys that do not occur. [`RowRanges`] holds the rows that
+//! remain. An index only narrows a scan: results are the same without it. This crate does not depend on files, pages or
 //! encodings.
 
 mod bloom;

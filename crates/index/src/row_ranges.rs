@@ -1,30 +1,30 @@
-//! Sets of rows of one segment as ranges: sorted, disjoint, never empty, never touching.
+//! Sets of rows of one segment as ranges: sorted, disjoint, not empty and not adjacent.
 
 use std::ops::Range;
 
-/// Rows of a segment, as ascending ranges with gaps between them.
+/// Set of rows of a segment, as ascending ranges with gaps between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowRanges {
     ranges: Vec<Range<u32>>,
 }
 
 impl RowRanges {
-    /// No rows.
+    /// Empty set of rows.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The rows `0..rows`.
+    /// Set of the rows `0..rows`.
     pub fn full(rows: u32) -> Self {
         let mut all = Self::none();
         all.push(0..rows);
         all
     }
 
-    /// Adds rows behind all others. An empty range adds nothing; a range that touches the last one extends it.
+    /// Adds rows after all others. An empty range adds nothing. A range adjacent to the last one extends it.
     ///
     /// # Panics
-    /// When the range begins before the end of the last one.
+    /// If the range begins before the end of the last one.
     pub fn push(&mut self, range: Range<u32>) {
         if range.is_empty() {
             return;
@@ -38,39 +38,39 @@ impl RowRanges {
         }
     }
 
-    /// The ranges, ascending.
+    /// Ranges of the set, ascending.
     pub fn iter(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         self.ranges.iter().cloned()
     }
 
-    /// The range from the first row to the last; `None` where there is none.
+    /// Range from the first row to the last, or `None` for an empty set.
     pub fn hull(&self) -> Option<Range<u32>> {
         Some(self.ranges.first()?.start..self.ranges.last()?.end)
     }
 
-    /// How many rows there are.
+    /// Number of rows in the set.
     pub fn rows(&self) -> u64 {
         self.ranges.iter().map(|range| u64::from(range.end - range.start)).sum()
     }
 
-    /// Whether there are no rows.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether a row is among them.
+    /// Whether the set contains a row.
     pub fn contains(&self, row: u32) -> bool {
         let first = self.ranges.partition_point(|own| own.end <= row);
         self.ranges.get(first).is_some_and(|own| own.start <= row)
     }
 
-    /// Whether any of the rows lies in a range.
+    /// Whether the set contains any row of a range.
     pub fn overlaps(&self, range: &Range<u32>) -> bool {
         let first = self.ranges.partition_point(|own| own.end <= range.start);
         self.ranges.get(first).is_some_and(|own| own.start < range.end) && !range.is_empty()
     }
 
-    /// The rows of a range that are in this set.
+    /// Rows of a range that are in this set.
     pub fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let first = self.ranges.partition_point(|own| own.end <= range.start);
         let clipped = self.ranges[first..].iter().take_while({
@@ -80,7 +80,7 @@ impl RowRanges {
         clipped.map(move |own| own.start.max(range.start)..own.end.min(range.end)).filter(|part| !part.is_empty())
     }
 
-    /// Keeps only rows that the other set has too.
+    /// Removes the rows that are not in the other set.
     pub fn intersect(&mut self, other: &Self) {
         let mut both = Self::none();
         for range in other.iter() {
@@ -91,7 +91,7 @@ impl RowRanges {
         *self = both;
     }
 
-    /// The rows that the other set does not have.
+    /// Rows of this set that are not in the other one.
     pub fn without(&self, other: &Self) -> Self {
         let mut left = Self::none();
         for range in self.iter() {

@@ -1,19 +1,19 @@
 //! Zone maps: bounds and null counts of consecutive row ranges of one column of one segment.
 //!
-//! A zone map is an array of records of one size, ordered by row. The form follows from the column's type:
-//! `narrow` (numbers of at most 64 bits), `wide` (decimals of more than 18 digits) or `bytes`.
+//! A zone map is an array of records of equal size, ordered by row. The column's type determines the form: `narrow`
+//! (numbers of at most 64 bits), `wide` (decimals of more than 18 digits) or `bytes`.
 //!
 //! ```text
 //! offset  size   field
-//! 0       4      rows_end   u32; the zone covers rows from the end of the one before
+//! 0       4      rows_end   u32; the zone covers the rows from the end of the zone before
 //! 4       4      word       bits 0..17 nulls, 17..22 bytes of min, 22..27 bytes of max, 27 unbounded, 28 has bounds,
 //!                         29 ascending
 //! 8       8|16   min        i64 | i128 | prefix of up to 16 bytes, then zeros
-//! 16|24   8|16   max        i64 | i128 | prefix of up to 16 bytes, rounded up where cut, then zeros
+//! 16|24   8|16   max        i64 | i128 | prefix of up to 16 bytes, rounded up if cut, then zeros
 //! ```
 //!
-//! A cut `min` lies below the least value and a cut `max` above the greatest. A greatest value that begins with
-//! 16 bytes of `0xff` has no such bound: the zone is unbounded. A zone of nulls alone has no bounds.
+//! A cut `min` is below the least value, and a cut `max` is above the greatest. A greatest value that begins with 16
+//! bytes of `0xff` and is longer has no upper bound: the zone is unbounded. A zone with only nulls has no bounds.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use taut_types::{ColumnTest, Key, LogicalType, Test};
 
 use crate::RowRanges;
 
-/// Bytes of text and bytes that a zone keeps.
+/// Maximum bytes of a bound of text or bytes.
 pub const BYTES_PREFIX: usize = 16;
 
 const NULLS_BITS: u32 = 17;
@@ -32,61 +32,61 @@ const UNBOUNDED: u32 = 1 << 27;
 const HAS_BOUNDS: u32 = 1 << 28;
 const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
-/// Zones are worth their bytes where they leave out at least this share of the numbers between all bounds, in the mean.
+/// Zones are worth their bytes if they exclude at least this share of the numbers between all bounds, on average.
 const RULED_OUT_MIN: f64 = 1.0 / 32.0;
-/// Rows of zones that tell little, at least: of fifty columns they take 0.15 % of packed rows, and still rule out most of
-/// a segment where only the utmost values pass.
+/// Minimum rows of a zone that excludes little. For fifty columns such zones take 0.15 % of packed rows. They still
+/// rule out most of a segment if only extreme values pass.
 const ALIKE_ROWS: u32 = 8192;
 
-/// Consecutive rows of one column.
+/// Bounds and null count of consecutive rows of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// The row behind its last, counted in the segment.
+    /// Row after the last row of the zone, counted in the segment.
     pub rows_end: u32,
-    /// How many of its rows are null.
+    /// Number of rows that are null.
     pub nulls: u32,
-    /// A bound below and one above all values that are not null; `None` above where there is no short one.
-    /// `None` where all rows are null. Bounds of numbers are values of the zone, from which MIN and MAX are answered.
+    /// Bounds of all values that are not null: one below, and one above unless none is short enough. `None` if all rows
+    /// are null. Bounds of numbers are values of the zone, and answer MIN and MAX.
     pub bounds: Option<(Key, Option<Key>)>,
-    /// Whether none of its rows is null and no value is less than the one before, so that values can be found by binary
-    /// search. Not said of equal values.
+    /// Whether no row is null and no value is less than the one before, so that binary search finds values. False if
+    /// all values are equal.
     pub is_ascending: bool,
 }
 
-/// How a zone map stores bounds.
+/// Format of the bounds in a zone map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneForm {
     /// Numbers of at most 64 bits.
     Narrow,
     /// Numbers of up to 128 bits.
     Wide,
-    /// Prefixes of bytes.
+    /// Prefixes of text or bytes.
     Bytes,
 }
 
-/// A zone map's bytes hold what no builder writes.
+/// Error: the bytes of a zone map are not what a builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: expected {expected}")]
 pub struct CorruptZoneMap {
-    /// Offset in the zone map's bytes.
+    /// Offset in the bytes of the zone map.
     pub at: usize,
-    /// What should be there.
+    /// What was expected at the offset.
     pub expected: &'static str,
 }
 
-/// The zones of one column of one segment.
+/// Zones of one column of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneMap {
     zones: Vec<Zone>,
-    /// All rows as one zone, so that most zone maps are ruled out by one look.
+    /// All rows as one zone: one check rules out most zone maps.
     hull: Option<Zone>,
-    /// Whether no zone has nulls, and neither bound of one is below that of the zone before: those that a test leaves are
-    /// then found by binary search.
+    /// Whether no zone has nulls, and neither bound of a zone is below that of the zone before. Binary search then
+    /// finds the zones that may pass a predicate.
     is_sorted: bool,
 }
 
 impl ZoneForm {
-    /// The form for a type.
+    /// Form for a logical type.
     pub fn of(logical: LogicalType) -> Self {
         match logical.plain_bytes() {
             Some(..=8) => Self::Narrow,
@@ -95,7 +95,7 @@ impl ZoneForm {
         }
     }
 
-    /// Bytes of one zone.
+    /// Bytes of the record of one zone.
     pub fn record_bytes(self) -> usize {
         RECORD_HEAD + 2 * self.bound_bytes()
     }
@@ -108,12 +108,12 @@ impl ZoneForm {
     }
 }
 
-/// The greatest bound below `bytes` that a zone can hold.
+/// Greatest lower bound of `bytes` that a zone can hold.
 pub fn lower_prefix(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(BYTES_PREFIX)]
 }
 
-/// The least bound above `bytes` that a zone can hold, or `None` where there is none.
+/// Least upper bound of `bytes` that a zone can hold, or `None` if there is none.
 pub fn upper_prefix(bytes: &[u8]) -> Option<Box<[u8]>> {
     if bytes.len() <= BYTES_PREFIX {
         return Some(bytes.into());
@@ -125,7 +125,7 @@ pub fn upper_prefix(bytes: &[u8]) -> Option<Box<[u8]>> {
 }
 
 impl Zone {
-    /// Whether some row may pass a test.
+    /// Whether some row may pass a predicate.
     pub fn may_admit(&self, test: &ColumnTest) -> bool {
         match (&self.bounds, &test.test) {
             (Some((_, None)), Test::Null) => test.negated || self.nulls > 0,
@@ -135,7 +135,7 @@ impl Zone {
         }
     }
 
-    /// This zone and the one behind it as one.
+    /// Joins this zone with the one after it.
     fn joined(self, next: Self) -> Self {
         let bounds = match (self.bounds, next.bounds) {
             (Some((min, max)), Some((other_min, other_max))) => {
@@ -147,7 +147,7 @@ impl Zone {
         Self { rows_end: next.rows_end, nulls: self.nulls + next.nulls, bounds, is_ascending: false }
     }
 
-    /// How far apart the bounds are, where they are of numbers.
+    /// Difference of the bounds, if they are numbers.
     fn span(&self) -> Option<f64> {
         match &self.bounds {
             Some((Key::Number(min), Some(Key::Number(max)))) => Some(max.wrapping_sub(*min) as u128 as f64),
@@ -155,7 +155,7 @@ impl Zone {
         }
     }
 
-    /// Whether every row is known to pass a test; `rows` is how many the zone has.
+    /// Whether every row certainly passes a predicate. `rows` is the number of rows of the zone.
     pub fn admits_all(&self, test: &ColumnTest, rows: u32) -> bool {
         match (&self.bounds, &test.test) {
             (None, Test::Null) => !test.negated && self.nulls == rows,
@@ -166,8 +166,9 @@ impl Zone {
     }
 }
 
-/// These zones, or longer ones in their place where they would hardly rule out more: where numbers lie in no order and no
-/// zone lacks the least and greatest of them by much. Zones with nulls are told from those without.
+/// Joins zones into longer ones if the short ones would hardly rule out more. That is the case for unordered numbers,
+/// if each zone spans almost all of the range from the least to the greatest number. Otherwise, or if only some zones
+/// have nulls, returns the zones unchanged.
 pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
     let spans: Option<f64> = zones.iter().map(Zone::span).sum();
     let is_alike = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
@@ -192,7 +193,7 @@ pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
 }
 
 impl ZoneMap {
-    /// A zone map of these zones, which are in order of rows.
+    /// Zone map of the given zones, which are in order of rows.
     pub fn new(zones: Vec<Zone>) -> Self {
         let hull = zones.iter().cloned().reduce(Zone::joined);
         let follows = |pair: &[Zone]| match (&pair[0].bounds, &pair[1].bounds) {
@@ -203,12 +204,12 @@ impl ZoneMap {
         Self { zones, hull, is_sorted }
     }
 
-    /// The zones, in order of rows.
+    /// Zones, in order of rows.
     pub fn zones(&self) -> &[Zone] {
         &self.zones
     }
 
-    /// The least and the greatest number of all zones, where values are numbers and not all null.
+    /// Least and greatest number of all zones, if values are numbers and not all null.
     pub fn number_bounds(&self) -> Option<(i128, i128)> {
         match &self.hull.as_ref()?.bounds {
             Some((Key::Number(least), Some(Key::Number(greatest)))) => Some((*least, *greatest)),
@@ -216,7 +217,7 @@ impl ZoneMap {
         }
     }
 
-    /// The zones that have some of the rows of a range, and the first row of these zones.
+    /// Zones that contain rows of a range, and the first row of these zones.
     pub fn zones_of(&self, rows: &Range<u32>) -> (u32, &[Zone]) {
         let first = self.zones.partition_point(|zone| zone.rows_end <= rows.start);
         let start = self.start_of(first);
@@ -227,12 +228,12 @@ impl ZoneMap {
         (start, &self.zones[first..self.zones.len().min(first + count)])
     }
 
-    /// The first row of a zone.
+    /// First row of a zone.
     fn start_of(&self, zone: usize) -> u32 {
         zone.checked_sub(1).map_or(0, |before| self.zones[before].rows_end)
     }
 
-    /// The zones among which are all that may pass a test, by where they lie, and the first row of these zones.
+    /// Zones that include all that may pass a predicate, by the order of the zones, and the first row of these zones.
     fn span(&self, test: &ColumnTest) -> (u32, &[Zone]) {
         if !self.is_sorted || test.negated {
             return (0, &self.zones);
@@ -247,12 +248,13 @@ impl ZoneMap {
         (self.start_of(first), &self.zones[first..first + count])
     }
 
-    /// Whether some row may pass a test, as far as the bounds of all rows tell.
+    /// Whether some row may pass a predicate, by the bounds of all rows.
     pub fn may_admit(&self, test: &ColumnTest) -> bool {
         self.hull.as_ref().is_some_and(|hull| hull.may_admit(test))
     }
 
-    /// Takes rows out of `ranges` that no zone lets pass. Returns how many zones are ruled out.
+    /// Removes from `ranges` the rows of zones in which no row can pass. Returns the number of zones that are ruled
+    /// out.
     pub fn candidates(&self, test: &ColumnTest, ranges: &mut RowRanges) -> usize {
         if !self.may_admit(test) {
             *ranges = RowRanges::none();
@@ -274,7 +276,7 @@ impl ZoneMap {
         ruled_out
     }
 
-    /// The rows that are known to pass a test without looking at them.
+    /// Rows that pass a predicate for certain, by the bounds of their zones.
     pub fn certain(&self, test: &ColumnTest) -> RowRanges {
         let (mut start, span) = self.span(test);
         let mut certain = RowRanges::none();
@@ -290,17 +292,17 @@ impl ZoneMap {
     /// Appends the bytes of all zones.
     ///
     /// # Panics
-    /// When a bound is not of the form, or does not fit it: longer than 16 bytes, or beyond 64 bits where narrow.
+    /// If a bound is not of the form or does not fit it: longer than 16 bytes, or over 64 bits if narrow.
     pub fn write(&self, form: ZoneForm, bytes: &mut Vec<u8>) {
         for zone in &self.zones {
             write_zone(zone, form, bytes);
         }
     }
 
-    /// Reads the zones of a segment of `rows` rows; they must cover it exactly.
+    /// Parses the zones of a segment of `rows` rows. They must cover it exactly.
     ///
     /// # Errors
-    /// When the bytes are not what [`ZoneMap::write`] writes.
+    /// If the bytes are not what [`ZoneMap::write`] writes.
     pub fn parse(bytes: &[u8], form: ZoneForm, rows: u32) -> Result<Self, CorruptZoneMap> {
         let size = form.record_bytes();
         if !bytes.len().is_multiple_of(size) {
@@ -341,7 +343,7 @@ fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&max[..form.bound_bytes()]);
 }
 
-/// Writes one bound and returns its length where it is of bytes.
+/// Writes one bound. Returns the length of a bound of bytes, and zero for a number.
 fn write_bound(key: &Key, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
     match (key, form) {
         (Key::Number(number), ZoneForm::Narrow | ZoneForm::Wide) => {

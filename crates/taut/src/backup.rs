@@ -24,13 +24,13 @@ pub fn backups(directory: impl AsRef<Path>) -> Result<Vec<BackupInfo>, Error> {
     }
 }
 
-/// Restores a database from a backup directory to a directory that does not exist, or is empty.
+/// Restores a database from a backup directory to a directory that does not exist or is empty.
 ///
-/// `progress` is called again and again, and cancels the restore by breaking.
+/// The restore calls `progress` repeatedly, and is cancelled if `progress` breaks.
 ///
 /// # Errors
-/// If the directory is not empty, the backup or the point in time is not there, or a file of the backup is damaged. What was
-/// written is then removed.
+/// If the directory is not empty, the backup or the point in time does not exist, or a file of the backup is damaged.
+/// The files written so far are then removed.
 pub fn restore(
     backups: impl AsRef<Path>,
     database: impl AsRef<Path>,

@@ -15,23 +15,23 @@ use tokio::runtime::{Handle, Runtime};
 use crate::waiting::{self, Next};
 use crate::{Error, ExternalTable, Session};
 
-/// How a database is opened.
+/// Options of opening a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Threads that a query uses; as many as there are processors.
+    /// Threads that a query uses. Default: the number of processors.
     pub threads: usize,
-    /// Bytes of block sections kept in memory; where not given, a quarter of `memory_bytes`, or else of the machine's memory,
-    /// at most 1 GiB.
+    /// Bytes of block sections that the cache holds. Default: a quarter of `memory_bytes` or, without it, of the
+    /// machine's memory, at most 1 GiB.
     pub cache_bytes: Option<usize>,
-    /// Bytes that running queries may take together before they spill to disk; where not given, half of the machine's
-    /// memory.
+    /// Bytes of memory that all running queries may use together before they spill to disk. Default: half of the
+    /// machine's memory.
     pub memory_bytes: Option<usize>,
-    /// Whether a database that does not exist is created. One that is opened read-only never is.
+    /// Whether a database that does not exist is created. A read-only open never creates one.
     pub create: bool,
-    /// Whether the database is only read. Other processes may read it at the same time, and one may write it. The database
-    /// is shown as it was when it was opened or last refreshed; see [`Database::refresh`].
+    /// Whether the database is opened read-only. Other processes may read it at the same time, and one may write it.
+    /// Statements read the state at the time of opening or of the last [`Database::refresh`].
     pub read_only: bool,
-    /// When rows are moved to blocks in the background.
+    /// When the mover moves rows to blocks in the background.
     pub mover: MoverOptions,
 }
 
@@ -50,7 +50,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether who asks for these settings can have a database that was opened with others.
+    /// Whether a caller that asks for these settings can share a database that was opened with the settings `open`.
     fn suit(&self, open: &Self) -> bool {
         let like = |other: &Self| *self == Self { create: self.create, ..other.clone() };
         like(open) || like(&Self { read_only: self.read_only, ..Self::default() })
@@ -65,19 +65,19 @@ impl Settings {
         }
     }
 
-    /// Where queries of a database spill: who only reads it writes nothing to its directory.
+    /// Directory that queries spill to. A read-only database writes nothing to its own directory.
     fn spills(&self, path: &Path) -> SpillDirectory {
         SpillDirectory::new((!self.read_only).then_some(path))
     }
 }
 
-/// The default size of the cache, in bytes, where `memory_bytes` is given for queries.
+/// Default size of the cache in bytes, if `memory_bytes` is set.
 fn cache_beside(memory_bytes: usize) -> usize {
     (memory_bytes / 4).min(taut_store::Cache::default_limit())
 }
 
-/// An open database. Clones are the same database; it closes with the last of them, of their sessions and of rows that are
-/// still read.
+/// An open database. Clones share it. It closes when the last clone, the last session and the last unfinished
+/// [`Rows`](crate::Rows) are dropped.
 #[derive(Clone, Debug)]
 pub struct Database {
     store: Arc<Store>,
@@ -85,8 +85,8 @@ pub struct Database {
     runtime: Arc<Background>,
 }
 
-/// What this process has opened by [`Database::open_shared`], by its path and whether it is read-only. Storage may outlive its database: rows that
-/// are still read hold it.
+/// Databases that this process has opened by [`Database::open_shared`], by path and whether they are read-only. A store
+/// may outlive its database, because unfinished rows hold it.
 static SHARED: Mutex<Option<HashMap<(PathBuf, bool), Shared>>> = Mutex::new(None);
 
 struct Shared {
@@ -97,11 +97,12 @@ struct Shared {
     identity: Identity,
 }
 
-/// What a path led to, in which process: a directory may be made anew, and threads do not survive a fork.
+/// Directory that a path led to, and the process that opened it. A directory may be deleted and created again, and
+/// threads do not survive a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     process: u32,
-    /// Device and inode, where there are such.
+    /// Device and inode, on systems that have them.
     directory: Option<(u64, u64)>,
 }
 
@@ -125,8 +126,8 @@ impl Shared {
     }
 }
 
-/// The threads of a database. They are told to stop when it is dropped, and not waited for, so that it can be dropped on
-/// any thread, also on one of an asynchronous runtime. [`Database::close`] waits.
+/// The threads of a database. Dropping it makes them stop but does not wait for them, so any thread may drop it, also
+/// one of an asynchronous runtime. [`Database::close`] waits.
 #[derive(Debug)]
 pub(crate) struct Background(Option<Runtime>);
 
@@ -135,10 +136,10 @@ impl Background {
         self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(Error::closed)
     }
 
-    /// Runs a future on this thread, as long as `next` says so.
+    /// Runs a future on this thread until it is ready, or until `next` returns [`Next::Stop`].
     ///
     /// # Errors
-    /// When this thread waits for another already, and runs this one by a callback of that.
+    /// If this thread already waits for a future whose callback makes this call, or the database is closed.
     pub fn wait<T>(&self, future: impl Future<Output = T>, next: impl FnMut() -> Next) -> Result<Option<T>, Error> {
         let runtime = self.0.as_ref().ok_or_else(Error::closed)?;
         let _waiting = Waiting::begin()?;
@@ -146,7 +147,7 @@ impl Background {
         Ok(waiting::wait(future, next))
     }
 
-    /// Waits until the threads have ended, but where this is one of theirs, or of another runtime.
+    /// Waits until the threads have ended. Does not wait on a thread of this or another runtime.
     fn end(mut self) {
         let may_wait = !IS_WAITING.get() && Handle::try_current().is_err();
         if let Some(runtime) = may_wait.then(|| self.0.take()).flatten() {
@@ -159,7 +160,7 @@ thread_local! {
     static IS_WAITING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// That this thread waits for a future.
+/// Guard: this thread waits for a future.
 struct Waiting;
 
 impl Waiting {
@@ -174,8 +175,8 @@ impl Drop for Waiting {
     }
 }
 
-/// A future that is polled where there is stack for any statement. What else its thread does meanwhile runs on the stack
-/// that the thread has: interpreters that measure theirs would not know another.
+/// Polls a future on a large stack if `may_be_deep`. Other work of the thread between polls stays on the thread's own
+/// stack, because interpreters that measure their stack would not recognize another one.
 pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| match may_be_deep {
@@ -185,14 +186,14 @@ pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output 
     .await
 }
 
-/// What is waited at most for threads to end. A thread looks after that where it awaits something, and between batches.
+/// Maximum wait for threads to end. A thread notices the shutdown where it awaits something, and between batches.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes of stack for the deepest expression that the parser lets through, in an unoptimized build too. Pages that are
-/// not touched are never there.
+/// Bytes of stack for the deepest expression that the parser accepts, in an unoptimized build too. Pages that are never
+/// touched take no memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Runs a function where there is stack for any statement, whoever calls.
+/// Runs a function with enough stack for any statement, on any thread.
 pub(crate) fn on_large_stack<T>(run: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_BYTES / 2, STACK_BYTES, run)
 }
@@ -209,25 +210,25 @@ impl Database {
     /// Opens the database in a directory, or creates it there.
     ///
     /// # Errors
-    /// When it is open elsewhere, is no database, or is damaged.
+    /// If the database is open elsewhere or damaged, or the directory holds no database.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, &Settings::default())
     }
 
-    /// Opens the database in a directory to read it, also while another process has it open for writing. Nothing is created
-    /// but a file that tells the writer which other files to keep, and that goes when the database is closed.
+    /// Opens the database in a directory read-only, also while another process has it open for writing. Creates only
+    /// one file, which makes the writer keep the files that this reader needs. Closing the database removes that file.
     ///
     /// # Errors
-    /// When there is no database, it is damaged, or it is open for writing elsewhere and this process has no right to create
-    /// that file.
+    /// If there is no database, or it is damaged. Also if it is open for writing elsewhere and this process has no
+    /// right to create that file.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, &Settings { read_only: true, ..Settings::default() })
     }
 
-    /// Opens a database with settings of one's own. The path `:memory:` is a database in memory.
+    /// Opens a database with the given settings. The path `:memory:` opens a new database in memory.
     ///
     /// # Errors
-    /// As [`Database::open`].
+    /// If [`Database::open`] would fail.
     pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, Error> {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
@@ -236,31 +237,31 @@ impl Database {
         Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, settings.spills(path))
     }
 
-    /// Opens a database on a disk of one's own, such as one that fails.
+    /// Opens a database on the given [`Disk`], for example one that simulates failures.
     ///
     /// # Errors
-    /// As [`Database::open`].
+    /// If [`Database::open`] would fail.
     pub fn open_on(disk: Arc<dyn Disk>, settings: &Settings) -> Result<Self, Error> {
         Self::new(Store::open_on(disk, settings.for_store())?, settings)
     }
 
-    /// Has a database that is open read-only show the last commit, and returns whether there is a newer one than before.
-    /// Statements that begin afterwards see it, in all sessions; transactions that have run a statement do not. A database
-    /// that is open for writing always shows the last commit.
+    /// Advances a read-only database to the last commit. Returns whether that is newer than the state before.
+    /// Statements that begin afterwards read it, in all sessions. Transactions that have run a statement keep their
+    /// state. A database that is open for writing is always at the last commit.
     ///
     /// # Errors
-    /// When the database cannot be read, or the path leads to another one; it is shown as before then.
+    /// If the database cannot be read, or the path leads to another one. The database then stays at its state.
     pub fn refresh(&self) -> Result<bool, Error> {
         Ok(self.store.refresh()?)
     }
 
-    /// Whether it is open read-only.
+    /// Whether the database is open read-only.
     pub fn is_read_only(&self) -> bool {
         self.store.is_read_only()
     }
 
-    /// What was found wrong when the database was opened: a damaged end of the log, whose commits are lost, and tables
-    /// with missing block files.
+    /// Damage found when the database was opened, or `None`: a damaged end of the log, whose commits are lost, and
+    /// tables with missing block files.
     pub fn recovery_notice(&self) -> Option<String> {
         const MISSING_MAX: usize = 3;
         let recovery = self.store.recovery();
@@ -272,22 +273,23 @@ impl Database {
         (!notices.is_empty()).then(|| notices.join("; "))
     }
 
-    /// Opens a database like [`Database::open_with`], or gives the one that this process has opened by this function and
-    /// still holds. For drivers, whose users connect to a path again and again. `:memory:` is a new one each time. A database
-    /// that is opened read-only is apart from the same one that is open for writing; opening it again refreshes it.
+    /// Opens a database like [`Database::open_with`], or returns the one that this process has opened by this function
+    /// and still holds. It is for drivers, whose users connect to one path repeatedly. `:memory:` is a new database
+    /// each time. A read-only database is not shared with the same database open for writing. Opening it again
+    /// refreshes it.
     ///
     /// # Errors
-    /// As [`Database::open`], and when it is open with other settings than these. The default settings take it as it is.
+    /// If [`Database::open`] would fail, or the database is open with other settings. The default settings match any.
     pub fn open_shared(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, Error> {
         let path = path.as_ref();
         if path == Path::new(":memory:") {
             return Self::in_memory_with(settings);
         }
-        // Held while the database opens, so that two threads do not open it at once.
+        // Held while the database opens, so that two threads do not open it at the same time.
         let mut shared = SHARED.lock();
         let shared = shared.get_or_insert_default();
         shared.retain(|_, open| open.store.strong_count() > 0);
-        // Only what exists has a canonical path, and only what exists can be open.
+        // Only an existing path has a canonical form, and only an existing database can be open.
         let open = std::fs::canonicalize(path).ok().and_then(|canonical| shared.get(&(canonical, settings.read_only)));
         let mut settings = settings.clone();
         let database = match open.filter(|open| open.identity == Identity::of(path)) {
@@ -320,18 +322,18 @@ impl Database {
         Ok(database)
     }
 
-    /// A database that lives as long as this process keeps it.
+    /// Opens a new database in memory. It is gone when it closes.
     ///
     /// # Errors
-    /// When the machine gives no threads.
+    /// If the operating system cannot start threads.
     pub fn in_memory() -> Result<Self, Error> {
         Self::in_memory_with(&Settings::default())
     }
 
-    /// A database in memory with settings of one's own.
+    /// Opens a new database in memory with the given settings.
     ///
     /// # Errors
-    /// As [`Database::in_memory`], and when they are read-only: nobody could fill it.
+    /// If [`Database::in_memory`] would fail, or the settings are read-only: such a database would stay empty.
     pub fn in_memory_with(settings: &Settings) -> Result<Self, Error> {
         if settings.read_only {
             return Err(Error::in_memory_read_only());
@@ -360,23 +362,22 @@ impl Database {
         Ok(Self { store, mover, runtime: Arc::new(Background(Some(runtime))) })
     }
 
-    /// A session. Sessions of one database run side by side.
+    /// Starts a session. Sessions of one database run concurrently.
     pub fn session(&self) -> Session {
         Session::new(Arc::clone(&self.store), Arc::clone(&self.mover), Arc::clone(&self.runtime))
     }
 
-    /// A table for a DataFusion that the caller runs.
+    /// Returns a table as a provider for a DataFusion that the caller runs.
     ///
     /// # Errors
-    /// When there is no table of that name.
+    /// If there is no table with the name.
     pub fn external_table(&self, name: &str) -> Result<ExternalTable, Error> {
         ExternalTable::new(self.session(), name, self.runtime.handle()?)
     }
 
-    /// Closes the database, and waits until its threads have ended: the directory can be opened again, moved or removed
-    /// then. Other copies of this one, sessions, and rows that are not read to their end keep it open until they are
-    /// dropped. Dropping does not wait: a thread that still computes rows that nobody wants may hold the directory for
-    /// a moment.
+    /// Closes the database and waits until its threads have ended. The directory can then be opened again, moved or
+    /// removed. Clones, sessions and unfinished [`Rows`](crate::Rows) keep the database open until they are dropped.
+    /// Dropping does not wait: a thread that still computes unread rows may hold the directory for a moment.
     pub fn close(self) {
         let Self { store, mover, runtime } = self;
         drop((store, mover));
@@ -385,13 +386,13 @@ impl Database {
         }
     }
 
-    /// The storage below.
+    /// The storage layer of the database.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 }
 
-/// Half of the machine's memory, or 4 GiB where the operating system does not tell.
+/// Half of the machine's memory in bytes, or 4 GiB if the operating system does not report it.
 fn default_memory() -> usize {
     const UNKNOWN: usize = 4 << 30;
     let half = |bytes: u64| usize::try_from(bytes / 2).unwrap_or(usize::MAX);

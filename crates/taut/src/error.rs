@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use taut_query::{QueryError, with_causes};
 
 use crate::Settings;
 
-/// Why something failed, in one message.
+/// Error of any operation on a database, as one message.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Kind);
@@ -40,7 +40,7 @@ enum Kind {
 }
 
 impl Error {
-    /// The place of the error in the text of the statements, counted from one: line, then column.
+    /// Line and column of the error in the SQL text, both counted from one.
     pub fn position(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::Query(error) => error.position(),
@@ -48,7 +48,7 @@ impl Error {
         }
     }
 
-    /// The kind of the error by the five characters of its SQLSTATE, as PostgreSQL's documentation lists them.
+    /// SQLSTATE of the error: five characters, as listed in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
         use taut_store::OpenError;
         match &self.0 {

@@ -1,5 +1,5 @@
-//! Stored tables for a DataFusion that the caller runs: in Rust, or in another library by its foreign function
-//! interface.
+//! Stored tables for a DataFusion that the caller runs: in Rust, or in another library through the foreign function
+//! interface of DataFusion.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use tokio::runtime::Handle;
 
 use crate::{Error, Session};
 
-/// A stored table, and what its scans need where they are run.
+/// A stored table, with the context and the threads that its scans need.
 #[derive(Clone)]
 pub struct ExternalTable {
-    /// The table. Each scan reads its newest rows.
+    /// The table. Each scan reads the newest rows.
     pub provider: Arc<dyn TableProvider>,
-    /// What decodes the conditions that another library hands over. The table holds it too.
+    /// Decodes the predicates that another library passes. The table holds it too.
     pub context: Arc<SessionContext>,
-    /// The threads that scans run on.
+    /// Runtime whose threads run the scans.
     pub runtime: Handle,
 }
 
@@ -42,12 +42,12 @@ impl Debug for ExternalTable {
     }
 }
 
-/// A table as it is when it is read, not as it was when it was handed out.
+/// A table whose scans read the state at the time of the scan, not of the creation of this provider.
 struct NewestTable {
     session: Session,
     name: String,
     schema: SchemaRef,
-    /// Others hold it weakly.
+    /// Kept alive for holders of weak references.
     _context: Arc<SessionContext>,
 }
 
@@ -67,8 +67,8 @@ impl TableProvider for NewestTable {
         TableType::Base
     }
 
-    /// Conditions are evaluated in the scan, exactly, but for those that call functions: the caller's may be others than
-    /// those of the same name here.
+    /// The scan evaluates predicates exactly, except those that call functions: the caller's function may differ from
+    /// the one of the same name here.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         let calls = |filter: &&Expr| filter.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_))));
         let support = |filter| match calls(filter)? {
@@ -78,7 +78,7 @@ impl TableProvider for NewestTable {
         filters.iter().map(support).collect()
     }
 
-    /// Plans with Taut's own state: conditions that come from the caller's would be opaque to the scan.
+    /// Plans with Taut's own session state. The scan could not read predicates planned by the caller's state.
     async fn scan(
         &self,
         _state: &dyn EngineSession,

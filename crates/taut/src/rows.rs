@@ -1,4 +1,4 @@
-//! The rows of a query, as they are computed.
+//! Rows of a query, computed while they are read.
 
 use std::fmt::{self, Debug, Formatter};
 use std::pin::pin;
@@ -18,7 +18,7 @@ use crate::Error;
 use crate::database::{Background, with_stack};
 use crate::waiting::Next;
 
-/// Cancels what a session runs, from any thread.
+/// Cancels the statements of a session, from any thread.
 #[derive(Clone, Debug)]
 pub struct CancelHandle(Arc<Mutex<CancellationToken>>);
 
@@ -27,7 +27,7 @@ impl CancelHandle {
         Self(Arc::default())
     }
 
-    /// Cancels the statement that runs now, and the rows that are being read; later statements are not concerned.
+    /// Cancels the running statement and the rows that are being read. Later statements are not affected.
     pub fn cancel(&self) {
         std::mem::take(&mut *self.0.lock()).cancel();
     }
@@ -37,26 +37,27 @@ impl CancelHandle {
     }
 }
 
-/// Is asked, on the thread that waits for a statement or for its rows, whether it goes on.
+/// Callback that returns whether a statement continues. It runs on the thread that waits for the statement or its rows.
 pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How often it is asked.
+/// Interval between two calls of the callback.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 
-/// What ends a statement early.
+/// Ends a statement early: by cancellation, by the callback or by its time limit.
 pub(crate) struct Watch {
-    /// Is cancelled with the session's statements, by the callback, and when nobody waits any more.
+    /// Cancelled with the statements of the session, by the callback, and when nobody waits for the statement any more.
     token: CancellationToken,
     wait: Option<WaitCallback>,
-    /// When the callback is asked next. Short waits that follow each other count together.
+    /// When the callback is called next. Consecutive short waits share the interval.
     asked_next: Instant,
-    /// Time that the statement may still take. Only the time in which this thread waits for it counts, so that a slow reader
-    /// of its rows is not cancelled.
+    /// Time that the statement may still take. Only time in which this thread waits counts, so that a slow reader of
+    /// its rows is not cancelled.
     time_left: Option<Duration>,
-    /// When `time_left` is over, while this thread waits.
+    /// When `time_left` ends. Set only while this thread waits.
     deadline: Option<Instant>,
     is_late: bool,
-    /// Whether the statement has begun to commit. It is then waited for, because its changes may be there.
+    /// Whether the statement has begun to commit. A cancellation then waits for it, because its changes may be
+    /// committed.
     is_settled: Arc<AtomicBool>,
 }
 
@@ -74,12 +75,12 @@ impl Watch {
         }
     }
 
-    /// Becomes true when the statement begins to commit.
+    /// Flag that becomes true when the statement begins to commit.
     pub fn is_settled(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_settled)
     }
 
-    /// What the operators of the statement look at.
+    /// Token that the operators of the statement check.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
@@ -94,7 +95,7 @@ impl Watch {
         }
     }
 
-    /// What who waits for the statement is to do.
+    /// What the thread that waits for the statement does next.
     fn next(&mut self) -> Next {
         if self.token.is_cancelled() {
             return Next::Stop;
@@ -118,7 +119,7 @@ impl Watch {
         Next::Wait(Some(self.deadline.map_or(asked_next, |deadline| deadline.min(asked_next))))
     }
 
-    /// What a thread is to do that waits for a cancelled statement.
+    /// What the thread that waits for a cancelled statement does next.
     fn next_if_settled(&self) -> Next {
         match self.is_settled.load(Ordering::SeqCst) {
             true => Next::Wait(Some(Instant::now() + ASKED_EVERY)),
@@ -127,10 +128,10 @@ impl Watch {
     }
 }
 
-/// Runs to the end of a future, to the cancellation of its session, or to the end of its time.
+/// Runs a future to its end, until its session is cancelled, or until its time limit.
 ///
 /// # Errors
-/// When this thread waits for another already, and runs this one by a callback of that.
+/// If this thread already waits for a future whose callback makes this call, or the database is closed.
 pub(crate) fn unless_cancelled<T>(
     runtime: &Background,
     watch: &mut Watch,
@@ -140,10 +141,10 @@ pub(crate) fn unless_cancelled<T>(
     let mut future = pin!(future);
     watch.resume();
     let result = match watch.next() {
-        // The future may never have to wait.
+        // The future may be ready without a wait.
         Next::Stop => Ok(None),
         Next::Wait(_) => {
-            // Polled for its wakes: who waits looks at the token itself.
+            // Polled only so that a cancellation wakes this thread: `watch.next` checks the token itself.
             let cancelled = token.clone().cancelled_owned();
             let both = async {
                 tokio::select! {
@@ -159,7 +160,7 @@ pub(crate) fn unless_cancelled<T>(
     if let Some(result) = result?.flatten() {
         return Ok(Ok(result));
     }
-    // What the statement computes on other threads ends too.
+    // Work of the statement on other threads ends too.
     token.cancel();
     if watch.is_settled.load(Ordering::SeqCst)
         && let Some(result) = runtime.wait(future, || watch.next_if_settled())?
@@ -169,7 +170,7 @@ pub(crate) fn unless_cancelled<T>(
     Ok(Err(if watch.is_late { QueryError::Timeout } else { QueryError::Cancelled }))
 }
 
-/// The rows of a query, batch by batch. Dropping it ends the query.
+/// Rows of a query, as an iterator of batches. Dropping it ends the query.
 pub struct Rows {
     schema: SchemaRef,
     source: Source,
@@ -177,18 +178,18 @@ pub struct Rows {
 }
 
 enum Source {
-    /// They are there.
+    /// All batches are computed.
     Ready(std::vec::IntoIter<RecordBatch>),
     Computed(Box<Computed>),
 }
 
-/// Rows that are computed as they are read.
+/// Rows that are computed while they are read.
 struct Computed {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
     watch: Watch,
     may_be_deep: bool,
-    /// Ends what still computes when the rows are dropped.
+    /// Ends running computations when the rows are dropped.
     _guard: DropGuard,
 }
 
@@ -209,7 +210,7 @@ impl Rows {
         Self { schema, source: Source::Ready(batches.into_iter()), is_over: false }
     }
 
-    /// The columns.
+    /// The columns of the rows.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -233,7 +234,7 @@ impl Iterator for Rows {
             return None;
         }
         let next = self.read().transpose();
-        // After an error nothing sensible follows.
+        // No batch is meaningful after an error.
         self.is_over = !matches!(next, Some(Ok(_)));
         next
     }

@@ -1,4 +1,4 @@
-//! A session: where statements run.
+//! Session: runs statements, loads and backups.
 
 use std::fmt::{self, Debug, Formatter};
 use std::panic::resume_unwind;
@@ -22,37 +22,37 @@ use crate::rows::{Watch, unless_cancelled};
 use crate::waiting::Next;
 use crate::{CancelHandle, Error, Rows, WaitCallback};
 
-/// Runs statements, one after the other, each on the newest state of the database.
+/// Runs statements one at a time, each on the newest state of the database.
 pub struct Session {
     pub(crate) query: Arc<QuerySession>,
     runtime: Arc<Background>,
     cancel: CancelHandle,
     wait: Option<WaitCallback>,
-    /// The task of a statement that was cancelled, until it has ended: the next statement waits for it.
+    /// The task of a cancelled statement that has not ended yet. The next statement waits for it.
     cancelled: Mutex<Option<Task>>,
 }
 
 /// A statement that runs on another thread.
 type Task = JoinHandle<Result<taut_query::Outcome, QueryError>>;
 
-/// How long a cancelled statement is waited for.
+/// Maximum wait for a cancelled statement to end.
 const CANCEL_WAIT: Duration = Duration::from_millis(100);
 
-/// What a statement gives.
+/// Result of a statement.
 #[derive(Debug)]
 pub enum Outcome {
     /// Rows, computed as they are read.
     Rows(Rows),
-    /// That it is done.
+    /// The statement is done and returns no rows.
     Done(Done),
 }
 
-/// How files are loaded.
+/// Options of a load of files.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// How they are read.
+    /// How the files are read.
     pub read: ReadOptions,
-    /// Options of the table's design, for a table that the load creates.
+    /// Options of the design of a table that the load creates.
     pub design: Vec<(String, String)>,
 }
 
@@ -62,19 +62,19 @@ impl Session {
         Self { query, runtime, cancel: CancelHandle::new(), wait: None, cancelled: Mutex::default() }
     }
 
-    /// The statements of a text, separated by semicolons.
+    /// Parses a text into its statements, which are separated by semicolons.
     ///
     /// # Errors
-    /// At the first that is no statement.
+    /// If a statement cannot be parsed.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>, Error> {
         let parse = || self.query.parse(sql);
         Ok(if taut_query::is_long(sql) { on_large_stack(parse) } else { parse() }?)
     }
 
-    /// As [`Database::refresh`](crate::Database::refresh), of the database of this session.
+    /// Same as [`Database::refresh`](crate::Database::refresh), for the database of this session.
     ///
     /// # Errors
-    /// As there.
+    /// If [`Database::refresh`](crate::Database::refresh) fails.
     pub fn refresh(&self) -> Result<bool, Error> {
         Ok(self.query.store().refresh()?)
     }
@@ -92,7 +92,7 @@ impl Session {
     /// Runs a statement.
     ///
     /// # Errors
-    /// When it fails. An error in the middle of its rows comes with them.
+    /// If the statement fails. An error while its rows are computed is returned by the iterator [`Rows`].
     pub fn run(&self, statement: &Statement) -> Result<Outcome, Error> {
         self.run_with(statement, &Parameters::default())
     }
@@ -100,7 +100,7 @@ impl Session {
     /// Runs a statement with values for its parameters.
     ///
     /// # Errors
-    /// When it fails, or has other parameters.
+    /// If the statement fails, or `parameters` do not match its parameters.
     pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
         let mut watch = self.begin_limited(self.query.time_limit(statement))?;
         if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
@@ -119,7 +119,7 @@ impl Session {
         })
     }
 
-    /// Begins a statement, when one that was cancelled before has ended.
+    /// Begins a statement, once a statement that was cancelled before has ended.
     fn begin(&self) -> Result<Watch, Error> {
         self.begin_limited(self.query.statement_timeout())
     }
@@ -137,8 +137,8 @@ impl Session {
         Ok(watch)
     }
 
-    /// Runs a statement on another thread, so that this one can return when the statement is cancelled, whatever it
-    /// computes.
+    /// Runs a statement on another thread. This thread can then return as soon as the statement is cancelled, whatever
+    /// it computes.
     fn run_aside(
         &self,
         statement: &Statement,
@@ -155,11 +155,12 @@ impl Session {
             },
             Err(cancelled) => {
                 task.abort();
-                // Nearly always it ends now: whoever looks at the session then finds that it has.
+                // The task nearly always ends within this time. A caller that then checks the session finds the
+                // statement ended.
                 let until = Instant::now() + CANCEL_WAIT;
                 let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
                 match self.runtime.wait(&mut task, next)? {
-                    // It was done when it was cancelled.
+                    // The statement was done before it could be cancelled.
                     Some(Ok(Ok(done @ taut_query::Outcome::Done(_)))) => return Ok(done),
                     Some(_) => {}
                     None => *self.cancelled.lock() = Some(task),
@@ -169,16 +170,16 @@ impl Session {
         }
     }
 
-    /// Whether the plan of a statement is kept, as it is of queries that were run twice: see
+    /// Whether the plan of a statement is cached, as it is for queries that were run twice: see
     /// `docs/adr/0013-kept-plans.md`.
     pub fn keeps_plan(&self, statement: &Statement) -> bool {
         self.query.has_plan(statement)
     }
 
-    /// Runs all statements of a text, and reads no rows yet.
+    /// Runs all statements of a text. Reads no rows yet.
     ///
     /// # Errors
-    /// At the first that fails; those before it are done.
+    /// If the text cannot be parsed, or a statement fails. The statements before that one are done.
     pub fn execute(&self, sql: &str) -> Result<Vec<Outcome>, Error> {
         self.parse(sql)?.iter().map(|statement| self.run(statement)).collect()
     }
@@ -186,7 +187,7 @@ impl Session {
     /// Runs one statement that returns rows.
     ///
     /// # Errors
-    /// When it fails, or is not one such statement.
+    /// If the statement fails or returns no rows, or if the text is not exactly one statement.
     pub fn query(&self, sql: &str) -> Result<Rows, Error> {
         self.query_with(sql, &Parameters::default())
     }
@@ -194,7 +195,8 @@ impl Session {
     /// Runs one statement that returns rows, with values for its parameters.
     ///
     /// # Errors
-    /// When it fails, has other parameters, or is not one such statement.
+    /// If the statement fails or returns no rows, if `parameters` do not match its parameters, or if the text is not
+    /// exactly one statement.
     pub fn query_with(&self, sql: &str, parameters: &Parameters) -> Result<Rows, Error> {
         match self.parse(sql)?.as_slice() {
             [statement] => match self.run_with(statement, parameters)? {
@@ -205,26 +207,26 @@ impl Session {
         }
     }
 
-    /// Gives batches a name that statements of this session can use as a table.
+    /// Registers batches as a table that statements of this session can use by name.
     ///
     /// # Errors
-    /// When a table or view has the name, or the batches differ in their columns.
+    /// If a table or view has the name, or the batches differ in their columns.
     pub fn register(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<(), Error> {
         Ok(self.query.register(name, schema, batches)?)
     }
 
-    /// Takes a name back that was given by [`Session::register`], and tells whether it was.
+    /// Removes a table that [`Session::register`] added. Returns whether there was one.
     ///
     /// # Errors
-    /// When the name is malformed.
+    /// If the name is malformed.
     pub fn unregister(&self, name: &str) -> Result<bool, Error> {
         Ok(self.query.unregister(name)?)
     }
 
-    /// The names of tables in a statement that stand for nothing yet: what may be registered before it is run.
+    /// Names of tables in a statement that are not defined. The caller may register them before it runs the statement.
     ///
     /// # Errors
-    /// When the statement has malformed names.
+    /// If the statement has malformed names.
     pub fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>, Error> {
         if self.query.has_plan(statement) {
             return Ok(Vec::new());
@@ -236,18 +238,18 @@ impl Session {
     /// with the columns of the first file.
     ///
     /// # Errors
-    /// When a file or a value in it is not as it should be; nothing is loaded then.
+    /// If a file or a value in it is invalid. No row is loaded then.
     pub fn load(&self, table: &str, files: &[impl AsRef<Path>], options: &LoadOptions) -> Result<u64, Error> {
         let files: Vec<PathBuf> = files.iter().map(|file| file.as_ref().to_owned()).collect();
         let load = self.query.load_files(table, &files, &options.read, &options.design);
         self.block_on(false, &mut self.begin()?, load)
     }
 
-    /// Loads batches into a table, all or nothing, and returns the number of rows. Each iterator runs on a thread of
-    /// its own. A table that does not exist is created with their columns.
+    /// Loads batches into a table, all or nothing, and returns the number of rows. Each iterator of `partitions` runs
+    /// on its own thread. A table that does not exist is created with the columns of the batches.
     ///
     /// # Errors
-    /// When an iterator fails, or the columns do not fit; nothing is loaded then.
+    /// If an iterator fails, or the columns do not fit. No row is loaded then.
     pub fn load_batches(
         &self,
         table: &str,
@@ -258,26 +260,28 @@ impl Session {
         self.block_on(false, &mut self.begin()?, self.query.load_batches(table, schema, partitions, design))
     }
 
-    /// Backs up the database to a directory, while all sessions go on. Blocks that an earlier backup there has are not copied
-    /// again. The backup holds all commits so far.
+    /// Backs up the database to a directory while all sessions continue. Copies only blocks that no earlier backup in
+    /// that directory has. The backup holds all commits so far.
     ///
     /// # Errors
-    /// In a transaction, or if the directory lies in the database, holds something else or cannot be written.
+    /// If a transaction is in progress, or the directory is inside of the database, holds something else or cannot be
+    /// written.
     pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
         self.block_on(false, &mut self.begin()?, self.query.backup(directory.as_ref(), options))
     }
 
-    /// Says who is told of the progress of loads, rewrites and queries.
+    /// Sets the callback that receives the progress of loads, rewrites and queries.
     pub fn on_progress(&self, callback: Option<ProgressCallback>) {
         self.query.on_progress(callback);
     }
 
-    /// Says who is asked, on the thread that waits and several times a second, whether what runs goes on.
+    /// Sets the callback that decides whether a running statement continues. It is called on the waiting thread,
+    /// several times a second.
     pub fn on_wait(&mut self, callback: Option<WaitCallback>) {
         self.wait = callback;
     }
 
-    /// What cancels the statements of this session.
+    /// Handle that cancels the statements of this session.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
     }
@@ -288,7 +292,7 @@ impl Session {
         cancelled: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
-        // It stays where it is: those who are handed a future copy it, and this one has kilobytes.
+        // Pinned here: passing a future by value copies it, and this one has kilobytes.
         let future = pin!(future);
         Ok(unless_cancelled(&self.runtime, cancelled, with_stack(may_be_deep, future))???)
     }

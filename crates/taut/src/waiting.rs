@@ -1,7 +1,7 @@
-//! How a thread waits for what other threads compute.
+//! How a thread waits for results of other threads.
 //!
-//! Timers of the runtime are looked after by its own threads, which may all be computing. So a thread that waits keeps its
-//! time itself: it notices at once that it was cancelled, and asks its callback, whatever the others do.
+//! Timers of the runtime depend on its own threads, which may all be busy. So a waiting thread measures its time
+//! itself. It notices a cancellation at once and calls its callback, whatever the other threads do.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// What a thread that waits is to do.
+/// What a waiting thread does next.
 pub(crate) enum Next {
-    /// Wait, and ask again at a time, or when woken.
+    /// Wait until the time or until woken, and ask again.
     Wait(Option<Instant>),
-    /// Wait no more.
+    /// Stop waiting.
     Stop,
 }
 
@@ -31,7 +31,7 @@ impl Wake for Sleeper {
     }
 }
 
-/// Polls a future on this thread until it is ready; `None` when `next` says to stop before.
+/// Polls a future on this thread until it is ready. Returns `None` if `next` returns [`Next::Stop`] before.
 pub(crate) fn wait<T>(future: impl Future<Output = T>, mut next: impl FnMut() -> Next) -> Option<T> {
     let mut future = pin!(future);
     let sleeper = Arc::new(Sleeper { thread: thread::current(), is_woken: AtomicBool::new(false) });

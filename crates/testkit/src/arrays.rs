@@ -1,4 +1,4 @@
-//! Arrow arrays from keys: the way back from `taut_types::key_at`.
+//! Arrow arrays of datums: the inverse of `taut_types::key_at`.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, PrimitiveArray, Strin
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use taut_types::{Key, LogicalType, f32_from_key, f64_from_key};
 
-/// The array of these values in the Arrow type of `logical`.
+/// Array of the given values, in the Arrow type of `logical`.
 ///
-/// Under nulls lies a value that no reader may use: the greatest that the native type holds.
+/// The value under a null, which no reader may use, is the greatest of the native type.
 ///
 /// # Panics
-/// When a key is not of this type.
+/// If a datum is not of the type `logical`.
 pub fn array_of(values: &[Option<Key>], logical: LogicalType) -> ArrayRef {
     match logical {
         LogicalType::Boolean => {

@@ -1,4 +1,4 @@
-//! Tests drawn from the data: some that many rows pass, some that few pass, and the edges of both.
+//! Column predicates drawn from the data: some that many rows pass, some that few pass, and edge cases of both.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use taut_types::{ColumnIndex, ColumnTest, Key, Test};
 
 use crate::Model;
 
-/// Tests of every kind on every column, each of them plain or negated.
+/// Predicates of every kind on every column, some of them negated.
 pub fn tests_for(model: &Model, random: &mut impl Rng) -> Vec<ColumnTest> {
     let mut tests = vec![];
     for (index, column) in model.schema.columns().iter().enumerate() {
@@ -110,7 +110,7 @@ fn bytes_tests(keys: &[Key], random: &mut impl Rng) -> Vec<Test> {
     ]
 }
 
-/// A list as tests want it: ascending and distinct.
+/// A list in the form that predicates need: ascending and distinct.
 fn list<T: Ord>(values: impl IntoIterator<Item = T>) -> Arc<[T]> {
     let mut values: Vec<T> = values.into_iter().collect();
     values.sort_unstable();

@@ -1,4 +1,4 @@
-//! Tables from a seed: every type, the sizes around which storage cuts, and the shapes that encodings look for.
+//! Tables from a seed: every type, the sizes at which storage splits rows, and the shapes that encodings detect.
 
 use arrow_array::RecordBatch;
 use rand::Rng;
@@ -9,18 +9,18 @@ use taut_types::{Column, Key, LogicalType, Schema, f32_to_key, f64_to_key};
 
 use crate::array_of;
 
-/// A generated table, cut into batches of uneven sizes that share their buffers.
+/// A generated table, split into batches of unequal sizes that share their buffers.
 #[derive(Clone, Debug)]
 pub struct TestTable {
-    /// What is special about it, for messages.
+    /// What is special about the table, for messages.
     pub name: String,
-    /// Its columns.
+    /// Columns of the table.
     pub schema: Schema,
-    /// Its rows.
+    /// Rows of the table.
     pub batches: Vec<RecordBatch>,
 }
 
-/// Every logical type; decimals in each plain width and at the bounds of precision and scale.
+/// All logical types, with decimals of each plain width and at the limits of precision and scale.
 pub const TYPES: [LogicalType; 16] = [
     LogicalType::Boolean,
     LogicalType::SmallInt,
@@ -40,10 +40,10 @@ pub const TYPES: [LogicalType; 16] = [
     LogicalType::Bytea,
 ];
 
-/// Numbers of rows on both sides of a vector, a zone and a segment.
+/// Numbers of rows on both sides of the sizes of a vector, a zone and a segment.
 pub const SIZES: [usize; 7] = [1, 2, 1023, 1024, 1025, 8192, 70_000];
 
-/// How the values of a column are distributed.
+/// Distribution of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Anywhere in the domain.
@@ -58,13 +58,13 @@ pub enum Shape {
     Descending,
     /// Ascending without repetitions, where the domain is large enough.
     Unique,
-    /// One of a handful of values.
+    /// One of five values.
     Few,
     /// Long runs of equal values.
     Runs,
-    /// The ends of the domain, and values next to them.
+    /// Ends of the domain, and values next to them.
     Extreme,
-    /// One value throughout.
+    /// One value everywhere.
     Constant,
 }
 
@@ -84,18 +84,18 @@ impl Shape {
     ];
 }
 
-/// How many rows of a column are null.
+/// Share of the rows of a column that are null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nulls {
-    /// None.
+    /// No row.
     None,
-    /// About one in five, some of them in runs.
+    /// About one row in five, some of them in runs.
     Some,
-    /// All.
+    /// All rows.
     All,
 }
 
-/// Tables of every type, size and shape, the same for the same seed.
+/// Generates tables of every type, size and shape. The same seed gives the same tables.
 pub fn tables(seed: u64) -> Vec<TestTable> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut tables = vec![];
@@ -112,18 +112,18 @@ pub fn tables(seed: u64) -> Vec<TestTable> {
     tables
 }
 
-/// Numbers of which few are frequent and many are rare, in no order: of each about as many as of all that are greater.
+/// Numbers in random order, few of them frequent and many rare: each is about as frequent as all greater ones together.
 fn skewed(random: &mut StdRng) -> TestTable {
     let number = |_, random: &mut StdRng| u64::from(u32::MAX) / u64::from(random.random::<u32>() | 1);
     numbers("skewed", 16_000, number, random)
 }
 
-/// Few numbers in each stretch of rows, and others in the next: for several pages of packed rows.
+/// Few distinct numbers in each stretch of rows, different ones in the next. Fills several pages of packed rows.
 fn local(random: &mut StdRng) -> TestTable {
     numbers("local", 20_000, |row, random| row / 1_500 * 9 + random.random_range(0..30), random)
 }
 
-/// A table of numbers in several types; those of every second column are sometimes null.
+/// Table of numbers in several types. Every second column has some nulls.
 fn numbers(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, random: &mut StdRng) -> TestTable {
     let decimal = LogicalType::Decimal { precision: 15, scale: 2 };
     let types = [LogicalType::Integer, LogicalType::BigInt, LogicalType::Date, LogicalType::Double, decimal];
@@ -131,7 +131,7 @@ fn numbers(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, rand
     let mut values = vec![];
     for (index, logical) in types.into_iter().enumerate() {
         let key = |row| {
-            // All of these types hold it.
+            // The number fits all of these types.
             let number = number(row, random).min(i32::MAX as u64) as i32;
             let is_null = index % 2 == 1 && random.random_bool(0.1);
             let key =
@@ -144,7 +144,7 @@ fn numbers(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, rand
     from_keys(name.to_owned(), columns, &values, random)
 }
 
-/// A table of every type; which columns hold nulls rotates with `turn`.
+/// Table with a column of every type. `turn` rotates which columns hold nulls.
 fn table(name: String, shape: &dyn Fn(usize) -> Shape, turn: usize, rows: usize, random: &mut StdRng) -> TestTable {
     let mut columns = vec![];
     let mut values = vec![];
@@ -197,7 +197,7 @@ fn from_keys(name: String, columns: Vec<Column>, values: &[Vec<Option<Key>>], ra
     TestTable { name, schema, batches }
 }
 
-/// The values of one column.
+/// Values of one column.
 pub fn keys(logical: LogicalType, shape: Shape, nulls: Nulls, rows: usize, random: &mut impl Rng) -> Vec<Option<Key>> {
     let mut values = values(logical, shape, rows, random);
     match shape {
@@ -238,7 +238,7 @@ fn values(logical: LogicalType, shape: Shape, rows: usize, random: &mut impl Rng
     }
 }
 
-/// One value; `index` tells it from the others of a unique column.
+/// One value. In a unique column `index` makes it distinct.
 fn value(logical: LogicalType, shape: Shape, index: usize, random: &mut impl Rng) -> Key {
     let Some((low, high)) = domain(logical) else {
         let text = text(shape, index, random);
@@ -272,7 +272,7 @@ fn value(logical: LogicalType, shape: Shape, index: usize, random: &mut impl Rng
     Key::Number(number)
 }
 
-/// Least and greatest number of a type, `None` for bytes. Floating point reaches over both kinds of NaN.
+/// Least and greatest number of a type, or `None` for bytes. Floating point includes both kinds of NaN.
 fn domain(logical: LogicalType) -> Option<(i128, i128)> {
     Some(match logical {
         LogicalType::Boolean => (0, 1),
@@ -289,7 +289,7 @@ fn domain(logical: LogicalType) -> Option<(i128, i128)> {
     })
 }
 
-/// For floating point, numbers as people write them and those that are none; else small integers.
+/// For floating point, decimal fractions and special values such as NaN; else small integers.
 fn special(logical: LogicalType, random: &mut impl Rng) -> i128 {
     const SPECIAL: [f64; 9] =
         [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, f64::MAX, 1.5, 0.1];

@@ -1,8 +1,9 @@
-//! Generators, the dumb model and agreement checks for the tests of every room.
+//! Generators, a simple model and comparisons for the tests of all crates.
 //!
-//! [`tables`] makes tables of every type, size and shape from a seed; [`Model`] holds the same rows as plain
-//! vectors and answers tests by their definition; [`agree`] compares what storage returns with what the model
-//! says, value by value; [`tests_for`] draws tests from the data of a model. [`Random`] makes choices that a seed repeats.
+//! [`tables`] generates tables of every type, size and shape from a seed. [`Model`] holds the same rows as plain
+//! vectors and evaluates predicates by their definition. [`agree`] compares what storage returns with the model, value
+//! by value. [`tests_for`] draws predicates from the data of a model. [`Random`] makes reproducible choices from a
+//! seed.
 //!
 //! ```
 //! use rand::SeedableRng;

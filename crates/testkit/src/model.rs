@@ -1,4 +1,4 @@
-//! The dumb model: rows as vectors of keys, tests by their definition.
+//! Simple model of a table: rows as vectors of datums, predicates by their definition.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Schema, key_at, text
 
 use crate::TestTable;
 
-/// A table as rows of keys.
+/// A table as rows of datums.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Its columns.
+    /// Columns of the table.
     pub schema: Schema,
-    /// Its rows; within a row one value per column, `None` for null.
+    /// Rows of the table. A row has one value per column, `None` being null.
     pub rows: Vec<Vec<Option<Key>>>,
 }
 
 impl Model {
-    /// The model of a generated table.
+    /// Model of a generated table.
     pub fn of(table: &TestTable) -> Self {
         Self::from_batches(&table.schema, &table.batches)
     }
 
-    /// The model of the rows of these batches.
+    /// Model of the rows of batches.
     pub fn from_batches(schema: &Schema, batches: &[RecordBatch]) -> Self {
         let row_of = |batch: &RecordBatch, row| {
             let columns = schema.columns().iter().zip(batch.columns());
@@ -32,34 +32,34 @@ impl Model {
         Self { schema: schema.clone(), rows }
     }
 
-    /// The model of one array as a table of one column.
+    /// Model of one array, as a table of one column.
     pub fn of_array(array: &ArrayRef, logical: LogicalType) -> Self {
         let schema = Schema::new(vec![taut_types::Column::new("value", logical, true)]).unwrap();
         let rows = (0..array.len()).map(|row| vec![key_at(array, logical, row)]).collect();
         Self { schema, rows }
     }
 
-    /// The model of some of the rows.
+    /// Model of a range of the rows.
     pub fn slice(&self, rows: Range<usize>) -> Self {
         Self { schema: self.schema.clone(), rows: self.rows[rows].to_vec() }
     }
 
-    /// One value.
+    /// Value in one row of a column, `None` being null.
     pub fn value(&self, row: usize, column: ColumnIndex) -> Option<&Key> {
         self.rows[row][column.index()].as_ref()
     }
 
-    /// The positions of the rows that pass all tests, ascending.
+    /// Positions of the rows that pass all predicates, ascending.
     pub fn filter(&self, tests: &[ColumnTest]) -> Vec<usize> {
         let passes = |row: &usize| tests.iter().all(|test| test.admits(self.value(*row, test.column)));
         (0..self.rows.len()).filter(passes).collect()
     }
 }
 
-/// Checks that `arrays` hold the model's `columns` at `positions`, in that order, in the right Arrow types.
+/// Checks that `arrays` hold the `columns` of the model at `positions`, in order and in the right Arrow types.
 ///
 /// # Panics
-/// When they do not, naming the first difference.
+/// If they do not. The message is the first difference.
 #[track_caller]
 pub fn agree(model: &Model, positions: &[usize], columns: &[ColumnIndex], arrays: &[ArrayRef]) {
     if let Some(difference) = disagreement(model, positions, columns, arrays) {
@@ -67,7 +67,7 @@ pub fn agree(model: &Model, positions: &[usize], columns: &[ColumnIndex], arrays
     }
 }
 
-/// The first difference between `arrays` and the model's `columns` at `positions`, as text.
+/// First difference between `arrays` and the `columns` of the model at `positions`, as text.
 pub fn disagreement(
     model: &Model,
     positions: &[usize],

@@ -1,11 +1,11 @@
-//! Choices that a seed repeats, and how many of them a run is to make.
+//! Reproducible random choices, and environment variables that say how many of them a run makes.
 
-/// Numbers in no order, the same for the same seed: SplitMix64.
+/// Random numbers that depend only on the seed: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// Any number.
+    /// Random number, from the whole range of `u64`.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -14,23 +14,24 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below another, which is not zero.
+    /// Random number less than `end`, which is not zero.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
-    /// A number of a range that is not empty.
+    /// Random number in a range, which is not empty.
     pub fn range(&mut self, range: std::ops::Range<i64>) -> i64 {
         range.start + (self.number() % (range.end - range.start) as u64) as i64
     }
 
-    /// One of some values, of which there is one at least.
+    /// Random element of `values`, which is not empty.
     pub fn pick<T: Clone>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())].clone()
     }
 }
 
-/// A number that a variable of the environment gives, which must be one: how much a run at night does.
+/// Number in an environment variable, for example the amount of work of a nightly run. Panics if the variable is not a
+/// number.
 pub fn from_environment(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }

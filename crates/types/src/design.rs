@@ -1,7 +1,7 @@
-//! The design of a table: how its blocks are laid out, as plain data.
+//! Design of a table: how its blocks are laid out, as plain data.
 //!
-//! Storage builds from it, the catalog shows it, SQL declares it in `WITH (...)`: see the options. Columns are named by
-//! their places, so that no room below meets a name that does not exist.
+//! Storage builds blocks from it, the catalog shows it, and SQL declares it in `WITH (...)`: see the options. Columns
+//! are given as [`ColumnIndex`], so that lower layers never see a name that does not exist.
 
 mod abstraction;
 mod index;
@@ -19,32 +19,32 @@ pub use index::{IndexDesign, IndexKind};
 pub use options::quote_identifier;
 pub use partition::{PARTITIONS_MAX, PartitionDesign, PartitionMethod};
 
-/// Plain bytes of rows that a block aims at where the design does not say: see [`BlockSize::Auto`].
+/// Default bytes of plain values in a block: see [`BlockSize::Auto`].
 pub const BLOCK_BYTES_DEFAULT: u64 = 16 << 20;
-/// The least block size a design may ask for.
+/// Minimum block size of a design, in bytes.
 pub const BLOCK_BYTES_MIN: u64 = 128 << 10;
 
 /// How the rows of a table are laid out in its blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDesign {
-    /// The arrangement of the columns.
+    /// Arrangement of the columns.
     pub layout: Layout,
-    /// The order kept inside blocks and across a load; empty for the order of arrival.
+    /// Sort order of rows in blocks and across a load. If empty, rows stay in the order of arrival.
     pub sort_by: Vec<SortColumn>,
-    /// Whether encodings are chosen by the data.
+    /// Whether the data determines the encodings.
     pub compression: Compression,
-    /// Columns whose encoding is forced.
+    /// Forced encodings, by column.
     pub encodings: BTreeMap<ColumnIndex, Encoding>,
-    /// When a block is full.
+    /// Size at which a block is full.
     pub block_size: BlockSize,
-    /// How many of the leading sort columns are stored by themselves, as levels.
+    /// Number of leading sort columns that are abstraction levels, which are stored separately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub abstraction: Abstraction,
-    /// By what rows are divided into blocks. A block's own design does not say it: which partition a block holds is
-    /// known to the catalog alone.
+    /// How rows are divided into partitions. A block's own design does not have it: only the catalog knows the
+    /// partition of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<PartitionDesign>,
-    /// Indexes, by `CREATE INDEX`.
+    /// Indexes that `CREATE INDEX` has added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexDesign>,
 }
@@ -53,40 +53,41 @@ fn is_default(abstraction: &Abstraction) -> bool {
     *abstraction == Abstraction::default()
 }
 
-/// The arrangement of columns.
+/// Arrangement of the columns of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
-    /// Slotted pages of whole rows.
+    /// Whole rows in slotted pages.
     Row,
-    /// Super tuples: dense, bit-aligned whole rows.
+    /// Whole rows as packed rows: dense and bit-aligned.
     PackedRow,
-    /// Every column by itself.
+    /// Each column separately.
     #[default]
     Column,
-    /// A partition of the columns: packed rows for each group of several, a column chunk for each single one.
+    /// Column groups, each column in exactly one. A group of several columns is stored as packed rows, a single column
+    /// as column chunks.
     Groups(Vec<Vec<ColumnIndex>>),
 }
 
-/// How one group of columns is stored.
+/// Storage format of one column group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GroupKind {
-    /// Slotted pages: the standard row store.
+    /// Rows in slotted pages: the standard row store.
     SlottedRows = 1,
-    /// Packed pages: super tuples.
+    /// Packed rows in pages, called super-tuples in the literature.
     PackedRows = 2,
     /// One encoded column.
     Column = 3,
 }
 
 impl GroupKind {
-    /// The kind of a stored code, or `None` for a code that this version does not know.
+    /// Kind of a stored code, or `None` for a code that this version does not know.
     pub fn from_code(code: u8) -> Option<Self> {
         [Self::SlottedRows, Self::PackedRows, Self::Column].into_iter().find(|kind| *kind as u8 == code)
     }
 
-    /// The name shown in system tables.
+    /// Name in system tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::SlottedRows => "slotted_rows",
@@ -96,70 +97,70 @@ impl GroupKind {
     }
 }
 
-/// Columns that are stored together.
+/// Column group: columns that are stored together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The format.
+    /// Storage format of the group.
     pub kind: GroupKind,
-    /// Its columns, in stored order.
+    /// Columns of the group, in stored order.
     pub columns: Vec<ColumnIndex>,
 }
 
-/// A column of a sort order.
+/// One column of a sort order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SortColumn {
     /// The column.
     pub column: ColumnIndex,
     /// Whether greater values come first.
     pub descending: bool,
-    /// Whether nulls come before all values. As in PostgreSQL, they count as greater than any value where the
-    /// declaration does not say: last ascending, first descending.
+    /// Whether nulls come before all values. By default nulls count as greater than any value, as in PostgreSQL: last
+    /// if ascending, first if descending.
     pub nulls_first: bool,
 }
 
-/// Whether encodings are chosen by the data.
+/// Whether the data determines the encodings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// The smallest encoding that pays, per column and segment.
+    /// The smallest encoding that is worthwhile, per column and segment.
     #[default]
     Auto,
-    /// Plain values throughout.
+    /// Plain values everywhere.
     None,
 }
 
-/// A technique for the values of one column.
+/// Encoding of the values of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Encoding {
-    /// Values as they are, side by side.
+    /// Values unchanged, side by side.
     Plain = 1,
-    /// Numbers from zero in as few bits as the greatest needs.
+    /// Numbers from zero up, in as few bits as the greatest needs.
     BitPacked = 2,
-    /// Distances from the least number, bit-packed.
+    /// Differences from the least number, bit-packed.
     FrameOfReference = 3,
-    /// Sorted distinct values once, and a code per row.
+    /// The distinct values once, sorted, and a code per row.
     Dictionary = 4,
-    /// A value and an end per run of equal values.
+    /// One value and one end per run of equal values.
     RunLength = 5,
-    /// Text and bytes by a table of frequent short strings.
+    /// Text and bytes, compressed with a table of frequent short strings.
     Fsst = 6,
     /// One value for all rows.
     Constant = 7,
-    /// Differences of neighbouring numbers, bit-packed.
+    /// Differences of adjacent numbers, bit-packed.
     Delta = 8,
-    /// For each run of equal numbers its length and the difference from the run before, in one packed word.
+    /// One packed word per run of equal numbers: its length, and the difference from the run before.
     RunLengthDelta = 9,
-    /// Strictly ascending numbers as the bits that are set in a bitmap.
+    /// Strictly ascending numbers as set bits of a bitmap.
     Bitmap = 10,
-    /// Distances from the least number, two bytes each.
+    /// Differences from the least number, two bytes each.
     TwoByteDelta = 11,
-    /// Distances from a low number in as few bits as most need, and the others as they are.
+    /// Differences from a low number, in as few bits as most need. Exceptions are stored unchanged.
     Patched = 12,
-    /// Text and bytes by what each shares with the value before.
+    /// Text and bytes, each coded by what it shares with the value before.
     FrontCoded = 13,
-    /// Floating point as decimal integers, bit-packed, and what is none as it is.
+    /// Floating point as decimal integers, bit-packed. Exceptions are stored unchanged.
     Alp = 14,
 }
 
@@ -182,7 +183,7 @@ impl Encoding {
         Self::Alp,
     ];
 
-    /// The name in `encoding='column=name'` and in system tables.
+    /// Name in `encoding='column=name'` and in system tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -202,15 +203,15 @@ impl Encoding {
         }
     }
 
-    /// The encoding of a stored code, or `None` for a code that this version does not know.
+    /// Encoding of a stored code, or `None` for a code that this version does not know.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|encoding| *encoding as u8 == code)
     }
 
-    /// Whether a design may force this encoding on a column of this type in this kind of group.
+    /// Whether a design may force this encoding on a column of the given type, in a column group of the given kind.
     ///
-    /// Packed rows are made of fields of a fixed number of bits, and slotted rows of plain values, which leaves them
-    /// fewer.
+    /// Packed rows need fields of a fixed number of bits and slotted rows need plain values, so they allow fewer
+    /// encodings.
     pub fn is_allowed(self, logical_type: LogicalType, kind: GroupKind) -> bool {
         let fits_type = match self {
             Self::Plain | Self::Dictionary | Self::RunLength | Self::Constant => true,
@@ -230,74 +231,74 @@ impl Encoding {
     }
 }
 
-/// When a block is full.
+/// Size at which a block is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockSize {
-    /// At [`BLOCK_BYTES_DEFAULT`] of plain values, but not before it holds a whole segment, so that the columns of a wide
-    /// table come in chunks as long as those of a narrow one.
+    /// At [`BLOCK_BYTES_DEFAULT`] of plain values, but only once the block holds a whole segment. The chunks of a wide
+    /// table are then as long as those of a narrow one.
     #[default]
     Auto,
-    /// At about this many bytes of plain values, at least [`BLOCK_BYTES_MIN`].
+    /// At about the given bytes of plain values, at least [`BLOCK_BYTES_MIN`].
     Bytes(u64),
-    /// Never: one block per load and partition, of the table or else of the rows that come in.
+    /// Never: each load writes one block per partition of the table, or else per partition of the input.
     File,
 }
 
-/// Why options make no design.
+/// Error: options do not form a valid design.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DesignError {
-    /// An option that does not exist.
+    /// Unknown option.
     #[error("unknown table option {name:?}; allowed are {}", TableDesign::OPTIONS.join(", "))]
     UnknownOption {
-        /// Its name.
+        /// Name of the option.
         name: String,
     },
-    /// A value that an option does not take.
+    /// Value that the option does not allow.
     #[error("table option {option}: {found:?} is not allowed; allowed is {allowed}")]
     Value {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
-        /// The value, or the part of it that is wrong.
+        /// The value, or the invalid part of it.
         found: String,
-        /// What the option takes.
+        /// Values that the option allows.
         allowed: String,
     },
-    /// A column that the table does not have.
+    /// Column that the table does not have.
     #[error("table option {option}: the table has no column {column:?}; it has {columns}")]
     UnknownColumn {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
-        /// The name given.
+        /// Name of the missing column.
         column: String,
-        /// The names there are.
+        /// Names of the table's columns.
         columns: String,
     },
-    /// A column named twice.
+    /// Column that is named twice.
     #[error("table option {option}: column {column:?} is named twice")]
     DuplicateColumn {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
-        /// The column.
+        /// Name of the column.
         column: String,
     },
-    /// Option `groups` without layout `groups`, or the other way around.
+    /// Option `groups` without layout `groups`, or the reverse.
     #[error("layout 'groups' and option groups='(a,b),(c)' go together: {missing}")]
     GroupsWithoutLayout {
         /// What is missing.
         missing: &'static str,
     },
-    /// The columns of `groups` are no partition of the table's columns.
+    /// Column that is in no group of option `groups`.
     #[error("table option groups: column {column:?} is in no group; every column must be in exactly one")]
     UngroupedColumn {
-        /// The column left out.
+        /// Name of the column.
         column: String,
     },
 }
 
 impl TableDesign {
-    /// The groups in which the columns of a schema are stored.
+    /// Column groups in which the columns of a schema are stored.
     pub fn groups(&self, schema: &Schema) -> Vec<Group> {
         let all = || (0..schema.len()).map(ColumnIndex::from);
         let single = |column| Group { kind: GroupKind::Column, columns: vec![column] };
@@ -323,7 +324,7 @@ impl TableDesign {
             for column in group.columns {
                 let Some(encoding) = self.encodings.get(&column) else { continue };
                 let definition = schema.column(column);
-                // A level is stored as a column by itself is.
+                // A level is stored like a separate column.
                 let kind = if self.is_forced_level(column) { GroupKind::Column } else { group.kind };
                 if !encoding.is_allowed(definition.logical_type, kind) {
                     let is_allowed = |other: &Encoding| other.is_allowed(definition.logical_type, kind);
@@ -346,7 +347,7 @@ impl TableDesign {
 }
 
 impl Layout {
-    /// The name in `layout='...'`.
+    /// Name in `layout='...'`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Row => "row",

@@ -1,8 +1,8 @@
-//! Values as the storage rooms compare them: a number of up to 128 bits, or bytes.
+//! Datums in the form that storage compares: a number of up to 128 bits, or bytes.
 //!
-//! Every type of fixed width maps one to one onto integers whose order is the order of the values, so that
-//! one set of encodings, zone maps and tests serves them all. Floating point maps by IEEE 754 total order
-//! (-NaN < -infinity < ... < -0.0 < 0.0 < ... < infinity < NaN), which is also how Arrow compares.
+//! Each type of fixed width maps one to one to integers in the order of its values. One set of encodings, zone maps and
+//! predicates therefore serves all of these types. Floating point maps by IEEE 754 total order (-NaN < -infinity < ...
+//! < -0.0 < 0.0 < ... < infinity < NaN), which Arrow uses too.
 
 use std::ops::RangeInclusive;
 
@@ -15,18 +15,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::LogicalType;
 
-/// A value that is not null, in the form in which it is compared.
+/// A datum that is not null, in the form in which it is compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
-    /// Booleans (0, 1), integers, unscaled decimals, days, microseconds, and floating point in total order.
+    /// Booleans (0, 1), integers, unscaled decimals, days, microseconds, and floating point mapped by total order.
     Number(i128),
-    /// Text (its UTF-8) and bytes.
+    /// UTF-8 text, or bytes.
     Bytes(Box<[u8]>),
 }
 
 impl Key {
-    /// The number, where this is one.
+    /// The number, or `None` for bytes.
     pub fn number(&self) -> Option<i128> {
         match self {
             Self::Number(number) => Some(*number),
@@ -34,7 +34,7 @@ impl Key {
         }
     }
 
-    /// The bytes, where these are some.
+    /// The bytes, or `None` for a number.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Number(_) => None,
@@ -43,7 +43,8 @@ impl Key {
     }
 }
 
-/// The numbers that equal one of a type as SQL compares: itself, but for floating point both zeros are equal.
+/// Numbers that are equal to `number` when SQL compares them: itself, except that both zeros of floating point are
+/// equal.
 pub fn equal_numbers(number: i128, logical: LogicalType) -> RangeInclusive<i128> {
     /// In total order -0.0 comes right before 0.0.
     const ZEROS: RangeInclusive<i128> = -1..=0;
@@ -51,36 +52,36 @@ pub fn equal_numbers(number: i128, logical: LogicalType) -> RangeInclusive<i128>
     if is_floating && ZEROS.contains(&number) { ZEROS } else { number..=number }
 }
 
-/// Maps a double onto 64-bit integers, keeping total order; [`f64_from_key`] leads back.
+/// Maps a double to a 64-bit integer in total order. [`f64_from_key`] is the inverse.
 #[inline]
 pub fn f64_to_key(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// The inverse of [`f64_to_key`], bit for bit.
+/// Inverse of [`f64_to_key`], bit for bit.
 #[inline]
 pub fn f64_from_key(key: i64) -> f64 {
     f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
 }
 
-/// Maps a real onto 32-bit integers, keeping total order; [`f32_from_key`] leads back.
+/// Maps a real to a 32-bit integer in total order. [`f32_from_key`] is the inverse.
 #[inline]
 pub fn f32_to_key(value: f32) -> i32 {
     let bits = value.to_bits() as i32;
     bits ^ (((bits >> 31) as u32) >> 1) as i32
 }
 
-/// The inverse of [`f32_to_key`], bit for bit.
+/// Inverse of [`f32_to_key`], bit for bit.
 #[inline]
 pub fn f32_from_key(key: i32) -> f32 {
     f32::from_bits((key ^ (((key >> 31) as u32) >> 1) as i32) as u32)
 }
 
-/// The key at one row of an array in the Arrow type of `logical`; `None` where the row is null.
+/// Datum in one row of an array that has the Arrow type of `logical`, or `None` if the row is null.
 ///
 /// # Panics
-/// When the array is not of the Arrow type of `logical`, or the row lies outside it.
+/// If the array does not have the Arrow type of `logical`, or the row is out of bounds.
 pub fn key_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Key> {
     if array.is_null(row) {
         return None;
@@ -103,7 +104,7 @@ pub fn key_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Key>
     Some(Key::Number(number))
 }
 
-/// A key as a person reads it: decimals with their point, dates as `2024-02-29`, bytes as `\x00ff`.
+/// A datum as readable text: decimals with a decimal point, dates as `2024-02-29`, bytes as `\x00ff`.
 pub fn text_of(key: &Key, logical: LogicalType) -> String {
     match (key, logical) {
         (Key::Bytes(bytes), LogicalType::Bytea) => {
@@ -128,7 +129,7 @@ fn decimal_text(unscaled: i128, scale: usize) -> String {
     if scale == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
 }
 
-/// Days since 1970-01-01 as a proleptic Gregorian date, counting eras of 400 years from March 1st.
+/// Date of the proleptic Gregorian calendar for days since 1970-01-01. Counts eras of 400 years from March 1st.
 fn date_text(days: i64) -> String {
     const DAYS_PER_ERA: i64 = 146_097;
     const DAYS_TO_EPOCH: i64 = 719_468;

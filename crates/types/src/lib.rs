@@ -1,7 +1,7 @@
-//! The plain data that every room of Taut agrees on: logical types and schemas,
-//! comparison keys, tests on columns, statistics, and the design of a table.
+//! Plain data types that all crates of Taut share: logical types, schemas, datums, predicates, statistics and table
+//! designs.
 //!
-//! Nothing here does I/O, and nothing here knows how a value is stored.
+//! This crate does no I/O and does not depend on how values are stored.
 //!
 //! ```
 //! use taut_types::{Column, LogicalType, Schema, TableDesign};

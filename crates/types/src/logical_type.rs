@@ -1,9 +1,9 @@
-//! The types a column can have, and the one Arrow type that carries each of them.
+//! Types of columns, and the Arrow type of each.
 
 use arrow_schema::{DataType, TimeUnit};
 use serde::{Deserialize, Serialize};
 
-/// The type of a column. Every type is nullable; nullability belongs to the column.
+/// Type of a column. Nullability is a property of the column, not of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogicalType {
@@ -19,16 +19,16 @@ pub enum LogicalType {
     Real,
     /// 64-bit IEEE 754 number.
     Double,
-    /// Exact number of `precision` digits (1 to 38), `scale` of them (0 to `precision`) after the point.
+    /// Exact number of `precision` digits (1 to 38), with `scale` digits (0 to `precision`) after the decimal point.
     Decimal {
-        /// Digits in all.
+        /// Digits in total.
         precision: u8,
         /// Digits after the decimal point.
         scale: u8,
     },
     /// Days since 1970-01-01.
     Date,
-    /// Microseconds since 1970-01-01 00:00:00, in no zone.
+    /// Microseconds since 1970-01-01 00:00:00, without a time zone.
     Timestamp,
     /// Microseconds since 1970-01-01 00:00:00 UTC: an instant.
     TimestampTz,
@@ -38,24 +38,24 @@ pub enum LogicalType {
     Bytea,
 }
 
-/// An Arrow type that no column of Taut can hold.
+/// Error: a column has an Arrow type that Taut does not store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "column {column:?} has type {found}, which Taut does not store; it stores boolean, smallint, integer, bigint, \
      real, double, decimal(p,s), date, timestamp, timestamptz, varchar and bytea"
 )]
 pub struct UnsupportedType {
-    /// The column of the source.
+    /// Name of the column.
     pub column: String,
-    /// Its type there, as Arrow writes it.
+    /// Type of the column, as Arrow writes it.
     pub found: String,
 }
 
-/// The zone that instants carry in Arrow.
+/// Time zone of instants in Arrow.
 const UTC: &str = "+00:00";
 
 impl LogicalType {
-    /// The Arrow type in which values of this type enter and leave the storage rooms.
+    /// Arrow type of values that are passed to storage and read from it.
     pub fn arrow(&self) -> DataType {
         match *self {
             Self::Boolean => DataType::Boolean,
@@ -73,9 +73,9 @@ impl LogicalType {
         }
     }
 
-    /// The narrowest type that holds every value of an Arrow type, or `None` where there is none.
+    /// Narrowest type that holds every value of an Arrow type, or `None` if no type does.
     ///
-    /// Timestamps of nanoseconds map to microseconds; whether a value fits is checked when it is cast.
+    /// Timestamps of nanoseconds map to microseconds. A cast checks whether each value fits.
     pub fn from_arrow(arrow: &DataType) -> Option<Self> {
         Some(match arrow {
             DataType::Boolean => Self::Boolean,
@@ -105,9 +105,9 @@ impl LogicalType {
         })
     }
 
-    /// Bytes of one value in its plain form; `None` for text and bytes, whose length varies.
+    /// Bytes of one value in plain form, or `None` for text and bytes, whose length varies.
     ///
-    /// Decimals take the narrowest of 4, 8 and 16 bytes that holds their precision.
+    /// A decimal takes the narrowest of 4, 8 and 16 bytes that holds its precision.
     pub fn plain_bytes(&self) -> Option<usize> {
         match *self {
             Self::Boolean => Some(1),
@@ -121,12 +121,12 @@ impl LogicalType {
         }
     }
 
-    /// Whether values are strings of bytes, not numbers.
+    /// Whether values are byte strings, not numbers.
     pub fn is_bytes(&self) -> bool {
         self.plain_bytes().is_none()
     }
 
-    /// The name in SQL, as `DESCRIBE` shows it.
+    /// Name in SQL, as `DESCRIBE` shows it.
     pub fn sql_name(&self) -> String {
         match self {
             Self::Boolean => "boolean".into(),
@@ -144,7 +144,7 @@ impl LogicalType {
         }
     }
 
-    /// Code in block files, never reused: kind, then the two parameters of a decimal, else zeros.
+    /// Code in block files, never reused: the kind, then precision and scale of a decimal, else zeros.
     pub fn code(&self) -> [u8; 3] {
         match *self {
             Self::Boolean => [1, 0, 0],
@@ -162,7 +162,7 @@ impl LogicalType {
         }
     }
 
-    /// The type of a code, or `None` for a code that this version does not know.
+    /// Type of a code in block files, or `None` for a code that this version does not know.
     pub fn from_code(code: [u8; 3]) -> Option<Self> {
         Some(match code {
             [1, 0, 0] => Self::Boolean,

@@ -1,12 +1,13 @@
-//! Which partition of a table a row belongs to, and which partitions hold rows that pass a test.
+//! Assigns rows to partitions, and finds the partitions whose rows may pass a predicate.
 //!
 //! ```text
-//!   range(c, n)   partition 0   c < b0        partition 1   b0 <= c < b1     ...   partition k   b(k-1) <= c      k < n
-//!   hash(c, n)    partition XXH3(key of c) mod n
+//!   range(c, n)   partition 0   c < b0      partition 1   b0 <= c < b1     ...   partition k   b(k-1) <= c      k < n
+//!   hash(c, n)    partition XXH3(datum of c) mod n
 //!   both          partition n   c is null
 //! ```
 //!
-//! Values are compared and hashed as keys, so that a partition does not depend on how a block stores them.
+//! Values are compared and hashed as [`Key`], so that the partition of a value does not depend on how a block stores
+//! it.
 
 use std::ops::{Bound, RangeInclusive};
 
@@ -21,21 +22,21 @@ use twox_hash::XxHash3_64;
 use crate::key::{f32_to_key, f64_to_key};
 use crate::{ColumnTest, Key, LogicalType, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn, Test};
 
-/// Bytes of a boundary at most. It is cut to fewer where fewer tell the values on its sides apart.
+/// Maximum bytes of a boundary. A boundary is shorter if fewer bytes separate the values on its sides.
 const BOUNDARY_BYTES_MAX: usize = 1024;
 
-/// The partitions of a table.
+/// Partitions of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partitioning {
     design: PartitionDesign,
-    /// Of a range: the least key of each partition but the first. Ascending.
+    /// For a range: the least datum of each partition except the first, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     boundaries: Vec<Key>,
 }
 
 impl Partitioning {
-    /// The partitions of a design that needs no boundaries; `None` for a range.
+    /// Partitions of a design that needs no boundaries, or `None` for a range.
     pub fn without_boundaries(design: PartitionDesign) -> Option<Self> {
         match design.method {
             PartitionMethod::Hash => Some(Self { design, boundaries: Vec::new() }),
@@ -43,11 +44,11 @@ impl Partitioning {
         }
     }
 
-    /// The partitions of a design whose boundaries, if it has any, are quantiles of a sample of the column's values.
+    /// Partitions of a design. The boundaries of a range are quantiles of a sample of the column's values.
     ///
-    /// A boundary never lies within equal values, and so there may be fewer partitions than the design asks for, but two
-    /// where two values differ. Of text it is the shortest that separates its neighbours in the sample (Bayer and
-    /// Unterauer, 1977). `None` where a range has no value to choose from.
+    /// A boundary never divides equal values. So there may be fewer partitions than the design asks for, but two if two
+    /// values differ. A boundary of text is the shortest text that separates its neighbours in the sample (Bayer
+    /// and Unterauer, 1977). Returns `None` for a range with an empty sample.
     pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Key>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);
@@ -56,7 +57,7 @@ impl Partitioning {
         let mut boundaries: Vec<Key> = Vec::new();
         let least = sample.first()?;
         let quantiles = (1..design.count as usize).map(|part| part * sample.len() / design.count as usize);
-        // Where most values are the least one, none of these may differ from it.
+        // If most values equal the least one, all quantiles may equal it too.
         let second = (design.count > 1).then(|| sample.partition_point(|key| key == least));
         for place in quantiles.chain(second) {
             let Some(quantile) = sample.get(place).filter(|_| boundaries.is_empty() || Some(place) != second) else {
@@ -77,7 +78,7 @@ impl Partitioning {
         Some(Self { design, boundaries })
     }
 
-    /// The design that these partitions follow.
+    /// Design of these partitions.
     pub fn design(&self) -> PartitionDesign {
         self.design
     }
@@ -87,12 +88,12 @@ impl Partitioning {
         self.values() == self.design.count
     }
 
-    /// Whether values are divided at all, into two partitions at least.
+    /// Whether values are divided into at least two partitions.
     pub fn is_divided(&self) -> bool {
         self.values() > 1
     }
 
-    /// Partitions that values are divided into; they are numbered from 0.
+    /// Number of partitions for values. They are numbered from 0.
     pub fn values(&self) -> u32 {
         match self.design.method {
             PartitionMethod::Hash => self.design.count,
@@ -100,13 +101,13 @@ impl Partitioning {
         }
     }
 
-    /// The partition of nulls.
+    /// Number of the partition of nulls.
     pub fn nulls(&self) -> u32 {
         self.design.count
     }
 
-    /// The keys that bound a partition of a range: the least it may hold, and the least above it. `None` stands for no
-    /// bound, and is all that other partitions have.
+    /// Bounds of a partition of a range: the least datum that it may hold, and the least above it. `None` means
+    /// unbounded. Other partitions have no bounds.
     pub fn bounds(&self, partition: u32) -> (Option<&Key>, Option<&Key>) {
         let place = partition as usize;
         if self.design.method == PartitionMethod::Hash || partition >= self.values() {
@@ -115,10 +116,11 @@ impl Partitioning {
         (place.checked_sub(1).and_then(|place| self.boundaries.get(place)), self.boundaries.get(place))
     }
 
-    /// Whether this makes sense for a column of a type, as a message of what was expected where it does not.
+    /// Checks the partitions against the type of their column.
     ///
     /// # Errors
-    /// When numbers lie outside what is allowed, or boundaries are not ascending keys of the type.
+    /// If numbers are out of bounds, or boundaries are not ascending datums of the type. The message is what was
+    /// expected.
     pub fn check(&self, logical: LogicalType) -> Result<(), String> {
         let PartitionDesign { method, count, .. } = self.design;
         if !(1..=PARTITIONS_MAX).contains(&count) {
@@ -133,10 +135,10 @@ impl Partitioning {
         Ok(())
     }
 
-    /// The partition of each row, by its value of the column.
+    /// Partition of each row, by its value of the column.
     ///
     /// # Panics
-    /// When the array is not of the Arrow type of `logical`.
+    /// If the array does not have the Arrow type of `logical`.
     pub fn of_rows(&self, array: &ArrayRef, logical: LogicalType) -> Vec<u32> {
         let nulls = self.nulls();
         let of_bytes = |bytes: Option<&[u8]>| bytes.map_or(nulls, |bytes| self.of_bytes(bytes));
@@ -151,7 +153,7 @@ impl Partitioning {
         }
     }
 
-    /// The partition of a value.
+    /// Partition of a datum, `None` being null.
     pub fn of_key(&self, key: Option<&Key>, logical: LogicalType) -> u32 {
         match key {
             None => self.nulls(),
@@ -183,8 +185,8 @@ impl Partitioning {
         (XxHash3_64::oneshot(bytes) % u64::from(self.design.count)) as u32
     }
 
-    /// For each partition, that of nulls last, whether it may hold a row that passes all of these tests. Those on other
-    /// columns are passed over.
+    /// For each partition, the one of nulls last: whether it may hold a row that passes all of the predicates.
+    /// Predicates on other columns are ignored.
     pub fn admitted(&self, tests: &[ColumnTest], logical: LogicalType) -> Vec<bool> {
         let mut admitted = vec![true; self.nulls() as usize + 1];
         for test in tests.iter().filter(|test| test.column == self.design.column) {
@@ -199,9 +201,9 @@ impl Partitioning {
         admitted
     }
 
-    /// The partitions that may hold values which pass a test; `None` where all may.
+    /// For each partition of values, whether it may hold one that passes a predicate. `None` means that all may.
     fn admitted_values(&self, test: &ColumnTest, logical: LogicalType) -> Option<Vec<bool>> {
-        /// Numbers of a range that are looked up one by one in a hash.
+        /// Maximum count of numbers in a range that are hashed one by one.
         const ENUMERATED_MAX: i128 = 2 * PARTITIONS_MAX as i128;
         if test.negated {
             return None;
@@ -253,13 +255,13 @@ impl Partitioning {
         partitions.for_each(|partition| admitted[partition as usize] = true);
     }
 
-    /// Whether rows in a sort order come partition by partition, in the order of [`Partitioning::rank`].
+    /// Whether rows in a sort order are grouped by partition, in the order of [`Partitioning::rank`].
     pub fn follows(&self, sort_by: &[SortColumn]) -> bool {
         let leading = sort_by.first().map(|sort| sort.column);
         self.design.method == PartitionMethod::Range && leading == Some(self.design.column)
     }
 
-    /// The place of a partition among those of a load: the order of rows where these follow it, else by number.
+    /// Position of a partition in a load: by the sort order if [`Partitioning::follows`], else its number.
     pub fn rank(&self, partition: u32, sort_by: &[SortColumn]) -> u32 {
         match sort_by.first() {
             Some(sort) if self.follows(sort_by) => match (partition == self.nulls(), sort) {
@@ -277,7 +279,7 @@ fn is_floating(logical: LogicalType) -> bool {
     matches!(logical, LogicalType::Real | LogicalType::Double)
 }
 
-/// The key of all that count as the same number: 0.0 for both zeros, and one NaN for all.
+/// Number that stands for all numbers equal to this one: 0.0 for both zeros, and one NaN for all of them.
 fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
     let (infinity, nan) = match logical {
         LogicalType::Real => (f32_to_key(f32::INFINITY).into(), f32_to_key(f32::from_bits(0x7fc0_0000)).into()),
@@ -287,20 +289,21 @@ fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
         _ => return number,
     };
     match number {
-        // In total order -0.0 comes right before 0.0, and the same number of keys lies before and behind both.
+        // In total order -0.0 comes right before 0.0, and as many numbers come before -0.0 as after 0.0.
         -1 => 0,
         number if number > infinity || number < -1 - infinity => nan,
         number => number,
     }
 }
 
-/// The shortest prefix of `upper` that is greater than `lower`, which must be less than `upper`.
+/// Shortest prefix of `upper` that is greater than `lower`, at most [`BOUNDARY_BYTES_MAX`] bytes. `lower` must be less
+/// than `upper`.
 fn separator(lower: &[u8], upper: &[u8]) -> Box<[u8]> {
     let shared = lower.iter().zip(upper).take_while(|(left, right)| left == right).count();
     upper[..upper.len().min(shared + 1).min(BOUNDARY_BYTES_MAX)].into()
 }
 
-/// The keys of an array of a type whose keys are numbers.
+/// Numbers of an array whose type has numbers as datums.
 fn numbers<'a>(array: &'a ArrayRef, logical: LogicalType) -> Box<dyn Iterator<Item = Option<i128>> + 'a> {
     macro_rules! primitive {
         ($type:ty, $key:expr) => {
@@ -317,7 +320,7 @@ fn numbers<'a>(array: &'a ArrayRef, logical: LogicalType) -> Box<dyn Iterator<It
         LogicalType::Decimal { .. } => primitive!(Decimal128Type, i128::from),
         LogicalType::Date => primitive!(Date32Type, i128::from),
         LogicalType::Timestamp | LogicalType::TimestampTz => primitive!(TimestampMicrosecondType, i128::from),
-        // Their keys are bytes.
+        // Datums of these types are bytes.
         LogicalType::Varchar | LogicalType::Bytea => Box::new(std::iter::empty()),
     }
 }

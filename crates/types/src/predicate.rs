@@ -1,4 +1,4 @@
-//! What a scan asks of a row. All parts of a predicate must hold: it is a conjunction.
+//! Predicates that a scan evaluates on rows. A [`Predicate`] is a conjunction: all of its parts must hold.
 
 use std::fmt::Debug;
 use std::ops::Bound;
@@ -9,17 +9,17 @@ use arrow_schema::ArrowError;
 
 use crate::{ColumnIndex, Key, LogicalType, equal_numbers};
 
-/// What one value must satisfy.
+/// Predicate on one datum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// A number in `low..=high`. `i128::MIN` and `i128::MAX` are no bound.
+    /// Numbers in `low..=high`. `i128::MIN` and `i128::MAX` mean that there is no bound.
     Range {
-        /// Least number admitted.
+        /// Least number that passes.
         low: i128,
-        /// Greatest number admitted.
+        /// Greatest number that passes.
         high: i128,
     },
-    /// A number among these, ascending and distinct.
+    /// Numbers in a list, which is ascending and distinct.
     OneOf(Arc<[i128]>),
     /// Bytes between two bounds.
     BytesRange {
@@ -28,30 +28,30 @@ pub enum Test {
         /// Upper bound.
         high: Bound<Box<[u8]>>,
     },
-    /// Bytes among these, ascending and distinct.
+    /// Bytes in a list, which is ascending and distinct.
     BytesOneOf(Arc<[Box<[u8]>]>),
-    /// A null.
+    /// Nulls.
     Null,
 }
 
-/// A test on one column. A null fails every test but [`Test::Null`], negated or not.
+/// Predicate on one column. A null passes only [`Test::Null`] that is not negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnTest {
-    /// The column tested.
+    /// The column that the predicate is on.
     pub column: ColumnIndex,
-    /// The test.
+    /// The predicate on its values.
     pub test: Test,
-    /// Whether values that are not null must fail the test instead.
+    /// Whether values that are not null must fail `test` instead.
     pub negated: bool,
 }
 
 impl ColumnTest {
-    /// A test that is not negated.
+    /// Predicate that is not negated.
     pub fn new(column: ColumnIndex, test: Test) -> Self {
         Self { column, test, negated: false }
     }
 
-    /// Whether a value of a type equals one of these, of the same type.
+    /// Predicate that a value of `logical_type` equals one of `values`, which are of that type.
     pub fn one_of(column: ColumnIndex, logical_type: LogicalType, values: impl IntoIterator<Item = Key>) -> Self {
         let (mut numbers, mut strings) = (Vec::new(), Vec::new());
         for value in values {
@@ -68,7 +68,7 @@ impl ColumnTest {
         Self::new(column, if is_bytes { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) })
     }
 
-    /// Whether a value passes: the definition that every fast path must agree with.
+    /// Whether a datum passes, `None` being null. Every optimized evaluation must agree with this definition.
     pub fn admits(&self, value: Option<&Key>) -> bool {
         let Some(value) = value else {
             return self.test == Test::Null && !self.negated;
@@ -76,9 +76,9 @@ impl ColumnTest {
         self.negated != self.test.admits(value)
     }
 
-    /// Whether some value between `min` and `max` (both present unless all are null) may pass.
+    /// Whether some value between the bounds `min` and `max` may pass. `bounds` are `None` only if all values are null.
     ///
-    /// `min` may lie below the true minimum and `max` above the true maximum; the answer is then merely less sharp.
+    /// `min` may be below the true minimum and `max` above the true maximum. The answer is then only less precise.
     pub fn may_admit(&self, bounds: Option<(&Key, &Key)>, has_nulls: bool) -> bool {
         match (&self.test, self.negated) {
             (Test::Null, false) => return has_nulls,
@@ -92,7 +92,7 @@ impl ColumnTest {
         self.test.may_admit(min, max)
     }
 
-    /// Whether every value between `min` and `max` passes, given that none is null.
+    /// Whether every value between `min` and `max` passes, provided that none is null.
     pub fn admits_all(&self, min: &Key, max: &Key) -> bool {
         match (&self.test, self.negated) {
             (Test::Null, negated) => negated,
@@ -104,7 +104,7 @@ impl ColumnTest {
 }
 
 impl Test {
-    /// Whether a value that is not null satisfies this test. A value of the other kind never does.
+    /// Whether a datum that is not null passes. Bytes never pass a predicate on numbers, nor numbers one on bytes.
     pub fn admits(&self, value: &Key) -> bool {
         match (self, value) {
             (Self::Range { low, high }, Key::Number(number)) => (low..=high).contains(&number),
@@ -115,7 +115,7 @@ impl Test {
         }
     }
 
-    /// Whether all values that pass are greater than `key`, of the same kind.
+    /// Whether all values that pass are greater than `key`, which is of the same kind.
     pub fn is_beyond(&self, key: &Key) -> bool {
         match (self, key) {
             (Self::Range { low, .. }, Key::Number(number)) => low > number,
@@ -126,7 +126,7 @@ impl Test {
         }
     }
 
-    /// Whether all values that pass are less than `key`, of the same kind.
+    /// Whether all values that pass are less than `key`, which is of the same kind.
     pub fn is_before(&self, key: &Key) -> bool {
         match (self, key) {
             (Self::Range { high, .. }, Key::Number(number)) => high < number,
@@ -170,41 +170,41 @@ fn below(high: &Bound<Box<[u8]>>, bytes: &[u8]) -> bool {
     }
 }
 
-/// A test that storage cannot look into: it is evaluated on decoded columns.
+/// Predicate that storage cannot analyze, so it is evaluated on decoded columns.
 ///
-/// It must be deterministic, and each row's answer must depend on that row alone: a test on one column is
-/// evaluated once per entry of a dictionary.
+/// It must be deterministic, and its result for a row must depend on that row alone: a predicate on one column is
+/// evaluated once per dictionary entry.
 pub trait RowTest: Debug + Send + Sync {
-    /// The columns it reads, distinct, in the order in which [`RowTest::evaluate`] takes them.
+    /// Columns that the predicate reads, distinct, in the order in which [`RowTest::evaluate`] takes them.
     fn columns(&self) -> &[ColumnIndex];
 
-    /// For each row, whether it passes; null counts as not passing.
+    /// Evaluates the predicate on each row. A null in the result counts as false.
     ///
     /// # Errors
-    /// When the evaluation itself fails, such as on a division by zero.
+    /// If the evaluation fails, for example by a division by zero.
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError>;
 
-    /// What it amounts to where a column has no nulls, if storage can look into that.
+    /// Column predicate for the rows in which its column is not null, if there is one that storage can analyze.
     fn unless_null(&self) -> Option<&UnlessNull> {
         None
     }
 }
 
-/// What a row test amounts to on the rows in which a column is not null.
+/// Column predicate that stands for a row predicate on the rows in which its column is not null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlessNull {
-    /// The test on that column: of these rows, those that pass the row test pass it.
+    /// Predicate on that column. Of the rows in which it is not null, each that passes the row predicate passes `test`.
     pub test: ColumnTest,
-    /// Whether those that pass it pass the row test.
+    /// Whether, in turn, each row that passes `test` passes the row predicate.
     pub is_exact: bool,
 }
 
-/// A conjunction of tests. Without any, every row passes.
+/// Conjunction of predicates. Without any, every row passes.
 #[derive(Clone, Debug, Default)]
 pub struct Predicate {
-    /// Tests that storage evaluates on encoded data.
+    /// Predicates that storage evaluates on encoded data.
     pub column_tests: Vec<ColumnTest>,
-    /// Tests evaluated on decoded data, after the others, on the rows that are left.
+    /// Predicates that are evaluated on decoded data after the others, on the remaining rows.
     pub row_tests: Vec<Arc<dyn RowTest>>,
 }
 
@@ -219,8 +219,7 @@ impl Predicate {
 mod tests {
     use super::*;
 
-    /// Against every small range of values: `may_admit` never misses one that passes, and `admits_all` never
-    /// claims one that fails.
+    /// For every small range of values: `may_admit` is true if a value passes, and `admits_all` is false if one fails.
     #[test]
     fn bounds_agree_with_values() {
         let number = |value: i128| Key::Number(value);

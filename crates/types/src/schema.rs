@@ -1,4 +1,4 @@
-//! The columns of a table.
+//! Schemas: the columns of tables.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LogicalType, UnsupportedType};
 
-/// The place of a column in its table's schema, counted from zero.
+/// Index of a column in the schema of its table, counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ColumnIndex(pub u32);
 
 impl ColumnIndex {
-    /// As an index into a slice with one element per column.
+    /// The index as a `usize`, for slices with one element per column.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -28,7 +28,7 @@ impl From<usize> for ColumnIndex {
 /// A column: name, type, and whether it may hold nulls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// Name, unique in the table.
+    /// Name of the column, unique in the table.
     pub name: String,
     /// Type of the values.
     #[serde(rename = "type")]
@@ -38,18 +38,18 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column.
+    /// Column with the given name, type and nullability.
     pub fn new(name: impl Into<String>, logical_type: LogicalType, nullable: bool) -> Self {
         Self { name: name.into(), logical_type, nullable }
     }
 }
 
-/// The columns of a table, in order.
+/// Columns of a table, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Schema {
     columns: Vec<Column>,
-    /// Made when it is first asked for: a statement asks several times, and tables can have thousands of columns.
+    /// Created on first use: a statement needs it several times, and tables can have thousands of columns.
     #[serde(skip)]
     arrow: OnceLock<SchemaRef>,
 }
@@ -62,7 +62,7 @@ impl PartialEq for Schema {
 
 impl Eq for Schema {}
 
-/// Why columns make no schema.
+/// Error: columns do not form a valid schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
@@ -72,28 +72,28 @@ pub enum SchemaError {
     /// A table has at most [`Schema::COLUMNS_MAX`] columns.
     #[error("a table has at most {} columns, here are {found}", Schema::COLUMNS_MAX)]
     TooManyColumns {
-        /// How many were given.
+        /// Number of columns given.
         found: usize,
     },
-    /// Two columns share a name.
+    /// Two columns have the same name.
     #[error("column {name:?} is named twice")]
     DuplicateName {
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
-    /// A type that is not stored.
+    /// A column has a type that is not stored.
     #[error(transparent)]
     Unsupported(#[from] UnsupportedType),
 }
 
 impl Schema {
-    /// The most columns a table can have.
+    /// Maximum number of columns of a table.
     pub const COLUMNS_MAX: usize = 16_384;
 
-    /// A schema of these columns.
+    /// Schema with the given columns.
     ///
     /// # Errors
-    /// When there are none or too many, or two share a name.
+    /// If there are no columns or too many, or two have the same name.
     pub fn new(columns: Vec<Column>) -> Result<Self, SchemaError> {
         if columns.is_empty() {
             return Err(SchemaError::NoColumns);
@@ -108,10 +108,10 @@ impl Schema {
         Ok(Self { columns, arrow: OnceLock::new() })
     }
 
-    /// The schema that stores what an Arrow schema describes.
+    /// Schema that can store the columns of an Arrow schema.
     ///
     /// # Errors
-    /// When a type is not stored, or the columns make no schema.
+    /// If a type is not stored, or the columns do not form a valid schema.
     pub fn from_arrow(arrow: &arrow_schema::Schema) -> Result<Self, SchemaError> {
         let column = |field: &Arc<Field>| match LogicalType::from_arrow(field.data_type()) {
             Some(logical_type) => Ok(Column::new(field.name(), logical_type, field.is_nullable())),
@@ -120,27 +120,27 @@ impl Schema {
         Self::new(arrow.fields().iter().map(column).collect::<Result<_, _>>()?)
     }
 
-    /// The Arrow schema in which batches of this table enter and leave the storage rooms.
+    /// Arrow schema of batches that are passed to storage and read from it.
     pub fn arrow(&self) -> SchemaRef {
         let field = |column: &Column| Field::new(&column.name, column.logical_type.arrow(), column.nullable);
         let make = || Arc::new(arrow_schema::Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()));
         Arc::clone(self.arrow.get_or_init(make))
     }
 
-    /// The columns in order.
+    /// Columns of the schema, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// One column.
+    /// Column at an index.
     ///
     /// # Panics
-    /// When the index lies outside the schema.
+    /// If the index is out of bounds.
     pub fn column(&self, index: ColumnIndex) -> &Column {
         &self.columns[index.index()]
     }
 
-    /// The place of a column, by its exact name.
+    /// Index of the column with exactly the given name.
     pub fn index_of(&self, name: &str) -> Option<ColumnIndex> {
         self.columns.iter().position(|column| column.name == name).map(ColumnIndex::from)
     }

@@ -1,4 +1,4 @@
-//! How many distinct values a column has, about, in 256 bytes that can be merged.
+//! Estimate of the number of distinct values of a column, in 256 bytes that can be merged.
 //!
 //! HyperLogLog (Flajolet et al., 2007) with 256 registers: the standard error is 1.04 / sqrt(256) = 6.5 %.
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 const REGISTERS: usize = 256;
 
-/// A mergeable estimate of the number of distinct hashes it has seen.
+/// Mergeable estimate of the number of distinct hashes that were inserted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DistinctSketch {
     registers: [u8; REGISTERS],
@@ -19,10 +19,10 @@ impl Default for DistinctSketch {
 }
 
 impl DistinctSketch {
-    /// Bytes of a sketch in storage.
+    /// Bytes of a stored sketch.
     pub const BYTES: usize = REGISTERS;
 
-    /// Takes in one value by its 64-bit hash, which must be well mixed in all bits.
+    /// Inserts a value by its 64-bit hash, which must be well mixed in all bits.
     #[inline]
     pub fn insert(&mut self, hash: u64) {
         let register = (hash >> 56) as usize;
@@ -30,7 +30,7 @@ impl DistinctSketch {
         self.registers[register] = self.registers[register].max(rank);
     }
 
-    /// Takes in a number by a mixed hash of its own.
+    /// Inserts a number. Mixes its bits into a hash first.
     #[inline]
     pub fn insert_number(&mut self, number: u64) {
         // The finalizer of splitmix64: every input bit reaches every output bit.
@@ -40,14 +40,14 @@ impl DistinctSketch {
         self.insert(hash ^ (hash >> 31));
     }
 
-    /// Takes in all that another sketch has seen.
+    /// Merges another sketch: the result estimates the union of both inputs.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
             *mine = (*mine).max(*theirs);
         }
     }
 
-    /// The estimate: linear counting while registers are empty, the harmonic mean beyond.
+    /// Estimated number of distinct values: linear counting while registers are empty, else the harmonic mean.
     pub fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let empty = self.registers.iter().filter(|rank| **rank == 0).count();
@@ -57,12 +57,12 @@ impl DistinctSketch {
         estimate.round() as u64
     }
 
-    /// The registers, as they are stored.
+    /// The registers, in their stored form.
     pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.registers
     }
 
-    /// A sketch of stored registers.
+    /// Sketch with the given stored registers.
     pub fn from_bytes(registers: [u8; Self::BYTES]) -> Self {
         Self { registers }
     }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for DistinctSketch {
     }
 }
 
-/// As one string of hexadecimal digits, two a register; the empty sketch is the empty string.
+/// Serialized as a string of hexadecimal digits, two per register. The empty sketch is the empty string.
 impl Serialize for DistinctSketch {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if *self == Self::default() {

@@ -1,36 +1,36 @@
-//! What is known of a column without reading it.
+//! Statistics of columns, for planning without reading the data.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{DistinctSketch, Key};
 
-/// Exact counts and bounds of a column over some rows, and a sketch of its distinct values.
+/// Exact counts and bounds of one column over a set of rows, and a sketch of its distinct values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnStatistics {
-    /// Rows covered.
+    /// Number of rows.
     pub rows: u64,
-    /// How many of them are null.
+    /// Number of rows that are null.
     pub nulls: u64,
-    /// Least value; for bytes, a prefix of it. `None` when all rows are null.
+    /// Least value; for bytes, a prefix of it. `None` if all rows are null.
     pub min: Option<Key>,
-    /// Greatest value; for bytes, a bound that may lie above it. `None` when all rows are null, or when bytes
-    /// have no bound that is short enough.
+    /// Greatest value; for bytes, an upper bound that may be greater than it. `None` if all rows are null, or if bytes
+    /// have no upper bound that is short enough.
     pub max: Option<Key>,
-    /// Whether `min` and `max` are values of the column, not merely bounds.
+    /// Whether `min` and `max` are values of the column, not only bounds.
     pub exact: bool,
-    /// Bytes of the values in their plain form.
+    /// Bytes of all values in plain form.
     pub plain_bytes: u64,
-    /// Estimates how many values are distinct.
+    /// Estimates the number of distinct values.
     pub distinct: DistinctSketch,
 }
 
 impl ColumnStatistics {
-    /// The statistics of no rows: the neutral element of [`ColumnStatistics::merge`].
+    /// Statistics of no rows: the neutral element of [`ColumnStatistics::merge`].
     pub fn empty() -> Self {
         Self { exact: true, ..Self::default() }
     }
 
-    /// Extends these statistics by those of further rows.
+    /// Adds the statistics of further rows to these.
     pub fn merge(&mut self, other: &Self) {
         let unbounded_max = |statistics: &Self| statistics.max.is_none() && statistics.nulls < statistics.rows;
         let no_max = unbounded_max(self) || unbounded_max(other);
@@ -50,7 +50,7 @@ impl ColumnStatistics {
         self.distinct.merge(&other.distinct);
     }
 
-    /// How many distinct values there are, about; never more than values that are not null.
+    /// Estimated number of distinct values, at most the number of values that are not null.
     pub fn distinct_estimate(&self) -> u64 {
         self.distinct.estimate().min(self.rows - self.nulls)
     }

@@ -1,4 +1,4 @@
-//! The tables of TPC-H, in parts that are generated side by side and follow each other.
+//! Generator of the TPC-H tables. The parts of a table are generated in parallel and continue each other.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub const PLAIN_TABLES: [Table; 7] =
     [Table::Region, Table::Nation, Table::Supplier, Table::Customer, Table::Part, Table::PartSupp, Table::Orders];
 
 impl Table {
-    /// Its name.
+    /// Name of the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Region => "region",
@@ -40,7 +40,7 @@ impl Table {
         }
     }
 
-    /// About how many rows it has.
+    /// Approximate count of rows.
     pub fn rows(self, scale: f64) -> u64 {
         let rows_at_one = match self {
             Self::Region => return 5,
@@ -55,7 +55,7 @@ impl Table {
         (rows_at_one * scale) as u64
     }
 
-    /// Its schema and its rows, in parts for that many threads.
+    /// Schema and rows of the table. The rows are in parts, at most one per thread.
     pub fn generate(self, scale: f64, threads: usize) -> (SchemaRef, Vec<Batches>) {
         const ROWS_PER_PART_MIN: u64 = 10_000;
         let parts_max = self.rows(scale).div_ceil(ROWS_PER_PART_MIN).max(1);
@@ -84,12 +84,12 @@ impl Table {
     }
 }
 
-/// Makes the text that all comments are cut from, once, so that the first table does not pay for it.
+/// Generates the text pool from which all comments are taken, so that the time of the first table does not include it.
 pub fn prepare() {
     let _ = tpchgen::text::TextPool::get_or_init_default();
 }
 
-/// Order keys of existing orders, spread over the table, the same in each run.
+/// Keys of existing orders, spread over the table. Every run returns the same keys.
 pub fn order_keys(scale: f64, count: usize) -> Vec<i64> {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
     let orders = Table::Orders.rows(scale).max(1);

@@ -1,4 +1,4 @@
-//! `taut demo`: one table in four layouts, the same work on each, and then TPC-H on the default.
+//! `taut demo`: compares one table in four layouts by the same workload, then runs TPC-H on the default design.
 
 mod data;
 mod queries;
@@ -21,15 +21,16 @@ use crate::units::{bytes_text, count_text, duration_text};
 use data::{PLAIN_TABLES, Table};
 use report::{Comparison, QueryResult};
 
-/// A layout of `lineitem`.
+/// Table `lineitem` in one layout.
 pub struct Variant {
-    /// The layout.
+    /// Name of the layout.
     pub name: &'static str,
     table: &'static str,
     with: &'static [(&'static str, &'static str)],
 }
 
-/// What the aggregations read stands alone; the rest is only read as whole rows, so it is packed together.
+/// Column groups: each column that the aggregations read is a group. The others are read only as whole rows, so they
+/// are one group.
 const GROUPS: &str = "(l_orderkey), (l_quantity), (l_extendedprice), (l_discount), (l_tax), (l_returnflag), \
                       (l_linestatus), (l_shipdate), (l_partkey, l_suppkey, l_linenumber, l_commitdate, \
                       l_receiptdate, l_shipinstruct, l_shipmode, l_comment)";
@@ -132,7 +133,7 @@ impl Demo {
         self.output.finish()
     }
 
-    /// Generates and loads a table: how long it took, and its bytes.
+    /// Generates and loads a table. Returns the time and the stored bytes.
     fn load(&mut self, table: Table, name: &str, with: &[(&str, &str)]) -> Result<(Duration, u64), Failure> {
         let with: Vec<_> = with.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.progress.expect_rows(table.rows(self.scale));
@@ -148,7 +149,7 @@ impl Demo {
         Ok((time, facts.bytes))
     }
 
-    /// Runs the workload on each layout, whose answers must agree.
+    /// Runs the workload on each layout. All layouts must return the same results.
     fn measure(&mut self, comparison: &mut Comparison) -> Result<(), Failure> {
         for item in workload::items(self.scale) {
             let mut expected = None;

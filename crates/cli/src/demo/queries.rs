@@ -1,10 +1,10 @@
 //! The 22 queries of TPC-H, with the validation parameters of the specification.
 
-/// A query of TPC-H.
+/// TPC-H query.
 pub struct Query {
-    /// What it asks.
+    /// Title of the query.
     pub title: &'static str,
-    /// Its text.
+    /// SQL text.
     pub sql: &'static str,
 }
 
@@ -14,7 +14,7 @@ macro_rules! query {
     };
 }
 
-/// Q1 to Q22.
+/// All queries, Q1 to Q22.
 pub const QUERIES: [Query; 22] = [
     query!("01", "pricing summary report"),
     query!("02", "minimum cost supplier"),

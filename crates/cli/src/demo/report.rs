@@ -1,4 +1,4 @@
-//! The tables that the demo prints.
+//! Tables that the demo prints.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::units::{bytes_text, count_text, duration_text};
 
 const VARIANT_COUNT: usize = VARIANTS.len();
 
-/// What was found out about each layout.
+/// Table of measurements with a column per layout.
 pub struct Comparison {
     grid: Grid,
 }
@@ -22,7 +22,7 @@ impl Default for Comparison {
 }
 
 impl Comparison {
-    /// Adds times and bytes; the shortest time wins.
+    /// Adds a row of times and bytes. The shortest time wins.
     pub fn push_measurements(&mut self, name: &str, values: &[Measurement; VARIANT_COUNT]) {
         let text = |value: &Measurement| match value.bytes_read {
             Some(bytes) => format!("{} / {}", duration_text(value.time), bytes_text(bytes)),
@@ -31,17 +31,17 @@ impl Comparison {
         self.push(name, values, |value| value.time, text);
     }
 
-    /// Adds times; the shortest wins.
+    /// Adds a row of times. The shortest wins.
     pub fn push_times(&mut self, name: &str, values: &[Duration; VARIANT_COUNT]) {
         self.push(name, values, |time| *time, |time| duration_text(*time));
     }
 
-    /// Adds sizes; the smallest wins.
+    /// Adds a row of sizes. The smallest wins.
     pub fn push_sizes(&mut self, name: &str, values: &[u64; VARIANT_COUNT]) {
         self.push(name, values, |bytes| *bytes, |bytes| bytes_text(*bytes));
     }
 
-    /// Adds a row. `*` marks the least value: it follows the winner's text, a space that of the others.
+    /// Adds a row. A `*` after the text marks the least value; other texts are followed by a space.
     fn push<T, K: Ord>(
         &mut self,
         name: &str,
@@ -57,23 +57,23 @@ impl Comparison {
         self.grid.push(std::iter::once(name.to_owned()).chain(values.iter().map(cell)).collect());
     }
 
-    /// The table.
+    /// The comparison as text.
     pub fn text(&self) -> String {
         self.grid.text()
     }
 }
 
-/// A query that was run.
+/// Result of a query.
 pub struct QueryResult {
-    /// What it asks.
+    /// Title of the query.
     pub title: &'static str,
-    /// How long it took.
+    /// Time of the query.
     pub time: Duration,
-    /// How many rows it gave.
+    /// Count of returned rows.
     pub rows: u64,
 }
 
-/// A table of the queries, numbered from one, with their total.
+/// Table of the queries as text, numbered from one, with their total.
 pub fn queries_text(results: &[QueryResult]) -> String {
     let columns =
         [("query", Alignment::Left), ("", Alignment::Left), ("time", Alignment::Right), ("rows", Alignment::Right)];

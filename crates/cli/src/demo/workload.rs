@@ -1,4 +1,4 @@
-//! A small mixed workload, and how it is measured.
+//! A small mixed workload and its measurement.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -13,43 +13,43 @@ use crate::output::format_options;
 use crate::system_tables::Records;
 use crate::units::count_text;
 
-/// Orders that are looked up one at a time; fewer where the demo is only tried.
+/// Orders that are looked up one at a time. Scales below `SCALE_SMALL` use fewer.
 const LOOKUPS: usize = 1_000;
 const LOOKUPS_SMALL: usize = 100;
 const SCALE_SMALL: f64 = 0.1;
-/// How often a single query is run; the median counts.
+/// Runs of a single query. The median time counts.
 const RUNS: usize = 3;
 
-/// One thing that is done with each layout.
+/// Item of the workload, which runs on each layout.
 pub struct Item {
-    /// What it is.
+    /// Name of the item.
     pub name: String,
-    /// Statements, run one after the other; `{table}` stands for the table.
+    /// Statements that run in sequence. `{table}` stands for the table.
     statements: Vec<String>,
-    /// How often they are run. Many statements are repetition enough.
+    /// Runs of all statements. An item of many statements needs only one.
     runs: usize,
-    /// Of how many statements one is asked for the bytes that it reads.
+    /// Sampling interval: the bytes read are measured for one of this many statements.
     sampled: usize,
 }
 
-/// What an item cost.
+/// Cost of an item.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
-    /// The median time.
+    /// Median time.
     pub time: Duration,
-    /// Bytes that the scans read, where they tell.
+    /// Bytes that the scans read. `None` if the plan does not report them.
     pub bytes_read: Option<u64>,
 }
 
-/// What an item answered, without regard to the order of rows.
+/// Digest of the result of an item, independent of the order of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Rows.
+    /// Count of rows.
     pub rows: u64,
     hash: u64,
 }
 
-/// The workload at a scale.
+/// Items of the workload for a scale factor.
 pub fn items(scale: f64) -> Vec<Item> {
     let query = |number: usize| super::queries::QUERIES[number - 1].sql.replace("lineitem", "{table}");
     let one = |name: &str, sql: String| Item { name: name.to_owned(), statements: vec![sql], runs: RUNS, sampled: 1 };
@@ -70,7 +70,7 @@ pub fn items(scale: f64) -> Vec<Item> {
 }
 
 impl Item {
-    /// Runs the item on a table: its cost and its answer.
+    /// Runs the item on a table. Returns its cost and the digest of its result.
     pub fn measure(&self, session: &Session, table: &str) -> Result<(Measurement, Answer), Failure> {
         let statements: Vec<_> = self.statements.iter().map(|sql| sql.replace("{table}", table)).collect();
         let mut times = Vec::with_capacity(self.runs);
@@ -89,7 +89,7 @@ impl Item {
         Ok((Measurement { time: times[self.runs / 2], bytes_read }, answer))
     }
 
-    /// Bytes read by all statements, by asking some of them.
+    /// Bytes that all statements read, estimated from a sample. Returns `None` if a plan does not report them.
     fn bytes_read(&self, session: &Session, statements: &[String]) -> Result<Option<u64>, Failure> {
         let mut sum = 0;
         for sql in statements.iter().step_by(self.sampled) {
@@ -130,8 +130,8 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// The sum of `bytes_read_from_disk=...` and `bytes_read_from_cache=...` in a plan with metrics. Numbers may carry a
-/// unit (`12.5 K`, `3.1 MB`).
+/// Sum of `bytes_read_from_disk=...` and `bytes_read_from_cache=...` in the text of a plan with metrics. Numbers may
+/// have a unit (`12.5 K`, `3.1 MB`).
 fn bytes_read_in(plan: &str) -> Option<u64> {
     let mut sum = None;
     for part in plan.split("bytes_read_from_").skip(1) {

@@ -1,4 +1,4 @@
-//! `taut inspect`: pictures of how tables are stored.
+//! `taut inspect`: shows how tables are stored.
 //!
 //! ```text
 //! orders   1,500,000 rows in 12 blocks   column, sort_by='o_orderkey'   36.1 MiB stored, 171.2 MiB plain (4.7x)
@@ -26,7 +26,7 @@ use crate::system_tables::{self, BlockFacts, ColumnFacts, TableFacts};
 use crate::units::{bytes_text, count_text, ratio_text};
 use overlap::Ranges;
 
-/// Characters of a column's name or a value that are shown.
+/// Maximum characters of a column name or value that are shown.
 const TEXT_CHARACTERS_MAX: usize = 24;
 
 /// Runs `taut inspect`.
@@ -51,7 +51,7 @@ pub fn run(arguments: &InspectArguments, mut output: Output) -> Result<(), Failu
     output.finish()
 }
 
-/// Draws one table.
+/// Writes the report on one table.
 pub fn inspect(session: &Session, table: &TableFacts, output: &mut Output) -> Result<(), Failure> {
     let blocks = system_tables::blocks(session, &table.name)?;
     let columns = system_tables::columns(session, &table.name)?;
@@ -91,7 +91,7 @@ fn write_head(table: &TableFacts, output: &mut Output) -> Result<(), Failure> {
     ))
 }
 
-/// The design as its options, or what is known of it.
+/// Options of the design. Without options: layout and sort order.
 fn design_text(table: &TableFacts) -> String {
     if !table.options.is_empty() {
         return table.options.clone();
@@ -100,14 +100,14 @@ fn design_text(table: &TableFacts) -> String {
     format!("layout='{}'{sort_by}", table.layout)
 }
 
-/// Columns stored together in the same way, over all blocks that do so.
+/// Column group with the same kind and columns, summed over all blocks that have it.
 struct GroupFacts {
     kind: String,
     columns: Vec<String>,
     bytes: u64,
 }
 
-/// The groups in order of first appearance. While a table is rewritten there are those of both designs.
+/// Column groups in the order of their first appearance. While a table is rewritten, groups of both designs appear.
 fn groups_of(columns: &[ColumnFacts]) -> Vec<GroupFacts> {
     let mut per_block: BTreeMap<(&str, u64), GroupFacts> = BTreeMap::new();
     for column in columns {
@@ -161,7 +161,7 @@ fn group_grid(groups: &[GroupFacts], width: usize) -> Grid {
     grid
 }
 
-/// What is told of a column over all blocks.
+/// Summary of a column over all blocks.
 struct ColumnSummary {
     name: String,
     sql_type: String,
@@ -208,7 +208,7 @@ fn columns_of(columns: &[ColumnFacts], blocks: &[BlockFacts], groups: &[GroupFac
     by_name.into_iter().map(summary).collect()
 }
 
-/// A row per column; the compact form, for narrow terminals, leaves out types and shortens texts.
+/// Grid with a row per column. The compact form, for narrow terminals, omits types and shortens texts.
 fn column_grid(columns: &[ColumnSummary], is_compact: bool) -> Grid {
     const COMPACT_CHARACTERS_MAX: usize = 10;
     let characters_max = if is_compact { COMPACT_CHARACTERS_MAX } else { TEXT_CHARACTERS_MAX };
@@ -247,7 +247,7 @@ fn column_grid(columns: &[ColumnSummary], is_compact: bool) -> Grid {
     grid
 }
 
-/// The encodings of a column, most frequent first, with the number of blocks where they differ.
+/// Encodings of a column, most frequent first. If there are several, each has its count of blocks.
 fn encodings_text(parts: &[&ColumnFacts]) -> String {
     const SHOWN_MAX: usize = 2;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -267,7 +267,8 @@ fn encodings_text(parts: &[&ColumnFacts]) -> String {
     shown.collect::<Vec<_>>().join(", ") + more
 }
 
-/// `dictionary(12) of bit_packed(4)` as `dictionary of bit_packed`: the numbers differ from block to block.
+/// Removes the parameters of an encoding, which differ between blocks: `dictionary(12) of bit_packed(4)` becomes
+/// `dictionary of bit_packed`.
 fn without_numbers(encoding: &str) -> String {
     let mut depth = 0_u32;
     let outside = |character: &char| match character {

@@ -1,4 +1,4 @@
-//! How well the zone maps of blocks tell values apart.
+//! Overlap of the value ranges of blocks: how many blocks a search for one value reads.
 //!
 //! ```text
 //!   block 1  |-----|                 |----------|
@@ -6,15 +6,15 @@
 //!   block 3              |----|      |------|
 //!            sorted: 1.0 of 3        unsorted: 3.0 of 3
 //! ```
-//! Each block is asked how many ranges hold the value in the middle of its own; the mean over all rows is how many
-//! blocks a search for one value must read. The middle is taken among the sorted bounds of all blocks, so that only
-//! the order of values counts, not their distance.
+//! For each block, count the ranges that contain the middle of the range of this block. The mean of these counts over
+//! all rows is the number of blocks that a search for one value must read. The middle is by rank among the sorted
+//! bounds of all blocks: only the order of values matters, not their distance.
 
 use std::cmp::Ordering;
 
 use crate::system_tables::ColumnFacts;
 
-/// The least and greatest values of a column, per block.
+/// Value ranges of one column, one per block.
 pub struct Ranges<'a> {
     is_number: bool,
     ranges: Vec<Range<'a>>,
@@ -22,13 +22,13 @@ pub struct Ranges<'a> {
 
 struct Range<'a> {
     min: &'a str,
-    /// `None` when it is not known.
+    /// Greatest value. `None` if it is not known.
     max: Option<&'a str>,
     rows: u64,
 }
 
 impl<'a> Ranges<'a> {
-    /// The ranges of a column's parts; blocks without values have none.
+    /// Ranges of a column, given its part in each block. Blocks without values are skipped.
     pub fn new(sql_type: &str, parts: &[&'a ColumnFacts], rows_of: impl Fn(&str) -> u64) -> Self {
         const NUMBERS: [&str; 6] = ["smallint", "integer", "bigint", "real", "double", "decimal"];
         let is_number = NUMBERS.iter().any(|name| sql_type.starts_with(name));
@@ -38,7 +38,7 @@ impl<'a> Ranges<'a> {
         Self { is_number, ranges: parts.iter().filter_map(range).collect() }
     }
 
-    /// The least and the greatest value of all, as far as they are known.
+    /// Least and greatest value of all blocks, if known.
     pub fn bounds(&self) -> (Option<&'a str>, Option<&'a str>) {
         let min = self.ranges.iter().map(|range| range.min).min_by(|a, b| self.compare(a, b));
         let maxima: Option<Vec<_>> = self.ranges.iter().map(|range| range.max).collect();
@@ -46,7 +46,7 @@ impl<'a> Ranges<'a> {
         (min, max)
     }
 
-    /// How many blocks a search for one value reads, on average; `None` without values.
+    /// Average count of blocks that a search for one value reads. Returns `None` if there are no values.
     pub fn blocks_per_value(&self) -> Option<f64> {
         let mut bounds: Vec<&str> =
             self.ranges.iter().flat_map(|range| [Some(range.min), range.max]).flatten().collect();
@@ -56,7 +56,7 @@ impl<'a> Ranges<'a> {
         let unknown = bounds.len();
         let ranked: Vec<_> =
             self.ranges.iter().map(|range| (rank(range.min), range.max.map_or(unknown, rank), range.rows)).collect();
-        // Twice the rank keeps the middle of two neighbours apart from both.
+        // Ranks are doubled, so that the middle of two neighbours differs from both.
         let mut starts: Vec<_> = ranked.iter().map(|(min, _, _)| 2 * min).collect();
         let mut ends: Vec<_> = ranked.iter().map(|(_, max, _)| 2 * max).collect();
         starts.sort_unstable();

@@ -1,8 +1,8 @@
-//! One letter per block, or per run of blocks where they are many: `RRRRPPPPCCCC`.
+//! Strip of the layouts of blocks: one letter per block, or per several blocks of a large table: `RRRRPPPPCCCC`.
 
 use crate::system_tables::BlockFacts;
 
-/// Lines of the strip, with its legend, at most `width` characters long.
+/// Lines of the strip and its legend, each at most `width` characters long.
 pub fn lines(blocks: &[BlockFacts], width: usize) -> Vec<String> {
     const LINES_MAX: usize = 4;
     let letters_max = width.saturating_sub(12).max(20);

@@ -1,4 +1,4 @@
-//! Text in rows and columns, aligned.
+//! Text in aligned rows and columns.
 //!
 //! ```text
 //!  name  | sum            | name | sum |
@@ -8,12 +8,12 @@
 //!    text()                 markdown()
 //! ```
 
-/// The side of a cell at which its text stands.
+/// Alignment of the text in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alignment {
-    /// For text.
+    /// Left, for text.
     Left,
-    /// For numbers.
+    /// Right, for numbers.
     Right,
 }
 
@@ -26,13 +26,13 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A grid without rows.
+    /// Creates a grid without rows.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Alignment)>) -> Self {
         let (header, alignments) = columns.into_iter().map(|(name, alignment)| (printable(name), alignment)).unzip();
         Self { header, alignments, rows: Vec::new() }
     }
 
-    /// Adds a row; cells beyond the header are dropped, missing ones are empty.
+    /// Appends a row. Cells beyond the header are dropped, missing cells are empty.
     pub fn push(&mut self, mut cells: Vec<String>) {
         cells.resize(self.header.len(), String::new());
         for cell in &mut cells {
@@ -43,12 +43,12 @@ impl Grid {
         self.rows.push(cells);
     }
 
-    /// How many rows there are.
+    /// Count of rows, without the header.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Aligned by spaces; a cell may have several lines.
+    /// The grid as text, aligned by spaces. A cell may have several lines.
     pub fn text(&self) -> String {
         let widths = self.widths();
         let mut text = String::new();
@@ -70,7 +70,7 @@ impl Grid {
         text
     }
 
-    /// As a table in Markdown.
+    /// The grid as a Markdown table.
     pub fn markdown(&self) -> String {
         let escape = |cell: &String| cell.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "<br>");
         let line = |cells: &[String]| format!("| {} |\n", cells.iter().map(escape).collect::<Vec<_>>().join(" | "));
@@ -110,12 +110,12 @@ impl Grid {
     }
 }
 
-/// Columns that a line of text takes on a terminal.
+/// Width of a line of text on a terminal, in columns.
 fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { console::measure_text_width(text) }
 }
 
-/// The text with control characters written out, so that values cannot steer the terminal.
+/// Escapes control characters, so that values cannot control the terminal.
 fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut result, character| {
         match character {

@@ -1,7 +1,7 @@
-//! Results on standard output, in the format that was asked for.
+//! Output of results on standard output, in the chosen format.
 //!
-//! CSV and JSON leave as they are computed, one batch at a time. Tables and Markdown need the width of every value
-//! first, so they keep the rows that they show.
+//! CSV and JSON are written batch by batch while the query runs. Tables and Markdown need the width of every value
+//! first, so the rows that they show are buffered.
 
 pub mod grid;
 
@@ -29,7 +29,7 @@ pub enum Format {
     Markdown,
 }
 
-/// Standard output, buffered. Knows when its reader has gone.
+/// Buffered standard output that detects when its reader has closed it.
 pub struct Output {
     writer: io::BufWriter<io::Stdout>,
     is_terminal: bool,
@@ -37,19 +37,19 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output.
+    /// Creates the output for standard output.
     pub fn stdout() -> Self {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
         Self { writer: io::BufWriter::with_capacity(64 << 10, stdout), is_terminal, is_closed: false }
     }
 
-    /// Whether a person looks at it.
+    /// Whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// How many characters fit on a line.
+    /// Characters that fit on a line.
     pub fn width(&self) -> usize {
         const WIDTH_ELSEWHERE: usize = 160;
         match console::Term::stdout().size_checked() {
@@ -64,7 +64,7 @@ impl Output {
         self.checked(written)
     }
 
-    /// Hands everything written to the reader.
+    /// Flushes the buffer.
     pub fn finish(&mut self) -> Result<(), Failure> {
         let written = self.flush();
         self.checked(written)
@@ -94,10 +94,10 @@ impl Write for Output {
     }
 }
 
-/// Writes rows and gives their number.
+/// Writes rows and returns their count.
 ///
-/// `rows_max` bounds how many a table or Markdown shows; the others are counted all the same. When the query behind
-/// the rows fails, that is [`Failure::Database`].
+/// `rows_max` limits the rows that a table or Markdown shows. The count includes rows that are not shown. If the query
+/// of the rows fails, the error is [`Failure::Database`].
 pub fn write_rows(output: &mut Output, rows: Rows, format: Format, rows_max: Option<usize>) -> Result<u64, Failure> {
     match format {
         Format::Table | Format::Markdown => write_grid(output, rows, format, rows_max),
@@ -179,7 +179,7 @@ fn write_grid(output: &mut Output, rows: Rows, format: Format, rows_max: Option<
     Ok(count)
 }
 
-/// A grid with the columns of a schema; numbers stand to the right.
+/// Grid with the columns of a schema and without rows. Numbers are aligned to the right.
 fn empty_grid(schema: &Schema) -> Grid {
     let alignment = |data_type: &DataType| if data_type.is_numeric() { Alignment::Right } else { Alignment::Left };
     Grid::new(schema.fields().iter().map(|field| (field.name().as_str(), alignment(field.data_type()))))
@@ -199,7 +199,7 @@ fn push_rows(grid: &mut Grid, batch: &RecordBatch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How values are written in cells.
+/// Options for values as text, with the text of a null.
 pub fn format_options(null: &str) -> FormatOptions<'_> {
     FormatOptions::default()
         .with_null(null)

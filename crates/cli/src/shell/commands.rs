@@ -1,4 +1,4 @@
-//! Commands of the shell that are no SQL: `.tables`, `\d`, `.format` and so on.
+//! Commands of the shell that are not SQL: `.tables`, `\d`, `.format` and others.
 
 use std::path::Path;
 
@@ -13,18 +13,18 @@ use crate::statement_splitter::{Position, StatementText};
 use crate::system_tables::{self, Records, identifier};
 use crate::units::{bytes_text, count_text};
 
-/// What the shell does after a command.
+/// Next step of the shell after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Reads the next line.
+    /// The shell reads the next line.
     Line,
-    /// Ends.
+    /// The shell ends.
     End,
 }
 
-/// A command as `.help` shows it.
+/// Command of the shell, with its help text.
 pub struct Command {
-    /// Its name.
+    /// Name of the command, with its dot or backslash.
     pub name: &'static str,
     arguments: &'static str,
     help: &'static str,
@@ -88,7 +88,8 @@ fn wrong(name: &str, argument: &str) -> Failure {
     })
 }
 
-/// A name as SQL reads it: in double quotes as it is, else in lower case.
+/// Name that SQL would read from a text: unchanged in double quotes, else in lower case. Returns `None` for an empty
+/// text.
 fn name_of(text: &str) -> Option<String> {
     match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         _ if text.is_empty() => None,
@@ -143,7 +144,7 @@ fn tables(executor: &mut Executor) -> Result<(), Failure> {
     executor.output.line(grid.text().trim_end())
 }
 
-/// Names of views and their queries.
+/// Names and queries of all views.
 fn views(executor: &Executor) -> Result<Vec<(String, String)>, Failure> {
     const VIEWS: &str = "select table_name, definition from information_schema.views \
                          where table_schema = 'public' and definition is not null order by table_name";
@@ -186,7 +187,7 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
     }
 }
 
-/// The statement that makes a table like this one.
+/// `CREATE TABLE` statement for a table with the same columns and design.
 fn create_statement(executor: &Executor, table: &system_tables::TableFacts) -> Result<String, Failure> {
     let columns = Records::query(&executor.session, &format!("describe {}", identifier(&table.name)))?;
     let column = |row| {

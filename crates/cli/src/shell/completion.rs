@@ -1,4 +1,4 @@
-//! Completion of SQL words, tables, columns and commands.
+//! Completion of SQL keywords, tables, columns and commands.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use taut::Session;
 use super::commands::COMMANDS;
 use crate::system_tables::{Records, identifier};
 
-/// Tables and views with their columns, as they were when last asked for.
+/// Names of tables and views with their columns, as of the last refresh.
 #[derive(Clone, Default)]
 pub struct Names {
     shared: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
 }
 
 impl Names {
-    /// Asks the database for its tables and columns. What cannot be told is not completed.
+    /// Reads the names of tables and columns from the database. Keeps the old names if that fails.
     pub fn refresh(&self, session: &Session) {
         const COLUMNS: &str = "select table_schema, table_name, column_name from information_schema.columns \
                                where table_schema <> 'information_schema' order by ordinal_position";
@@ -35,13 +35,13 @@ impl Names {
     }
 }
 
-/// Completes the word before the cursor.
+/// Completer of the word before the cursor.
 pub struct SqlCompleter {
     names: Names,
 }
 
 impl SqlCompleter {
-    /// A completer of these names.
+    /// Creates a completer for these names.
     pub fn new(names: Names) -> Self {
         Self { names }
     }
@@ -65,7 +65,7 @@ impl Completer for SqlCompleter {
     }
 }
 
-/// What a word may become: columns of the tables that the line names come first, then tables, then SQL words.
+/// Completions of a word: first columns of the tables that the line names, then tables, then SQL keywords.
 fn candidates(
     word: &str,
     line: &str,
@@ -80,7 +80,7 @@ fn candidates(
     if word.is_empty() {
         return Vec::new();
     }
-    // After `table.` or `alias.`, the columns.
+    // After `table.` or `alias.`, complete the columns of that table.
     if let Some((qualifier, part)) = word.rsplit_once('.')
         && let Some(columns) = tables.get(&table_of(qualifier, line, tables))
     {
@@ -101,7 +101,7 @@ fn candidates(
     found
 }
 
-/// The table that a qualifier means: itself, or the table whose alias it is.
+/// Table to which a qualifier refers: the table with this name, or the table with this alias.
 fn table_of(qualifier: &str, line: &str, tables: &BTreeMap<String, Vec<String>>) -> String {
     if tables.contains_key(qualifier) {
         return qualifier.to_owned();

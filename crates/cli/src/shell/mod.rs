@@ -1,5 +1,5 @@
-//! The shell of `taut sql`: statements over several lines until a semicolon, commands that begin with a dot or a
-//! backslash, history, completion.
+//! The shell of `taut sql`. A statement may have several lines and ends with a semicolon. Commands begin with a dot or
+//! a backslash. The shell has history and completion.
 
 mod commands;
 mod completion;
@@ -19,13 +19,13 @@ use crate::statement_splitter::StatementSplitter;
 use commands::Next;
 use completion::{Names, SqlCompleter};
 
-/// Rows of a table that the shell shows unless told otherwise.
+/// Default maximum of rows that the shell shows of a result.
 pub const ROWS_MAX_DEFAULT: usize = 100;
 
 const MENU: &str = "completion";
 const SOURCE: &str = "line";
 
-/// Reads and answers until the end of input or `.quit`.
+/// Runs the shell until the end of input or `.quit`.
 pub fn run(mut executor: Executor, database: &str) -> Result<(), Failure> {
     executor.timing = true;
     executor.outlive_interrupts();
@@ -51,7 +51,7 @@ pub fn run(mut executor: Executor, database: &str) -> Result<(), Failure> {
     }
 }
 
-/// Runs a command or statements; the first error ends the line.
+/// Runs the command or the statements of a line. Stops at the first error.
 fn answer(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
     if is_command(line) {
         return commands::run(executor, line.trim());
@@ -86,14 +86,14 @@ fn editor(names: Names) -> Reedline {
         .with_partial_completions(true)
         .use_bracketed_paste(true);
     const HISTORY_LINES_MAX: usize = 10_000;
-    // A history that cannot be kept is no reason to refuse to work.
+    // The shell also works if the history file cannot be used.
     match history_file().and_then(|file| FileBackedHistory::with_file(HISTORY_LINES_MAX, file).ok()) {
         Some(history) => editor.with_history(Box::new(history)),
         None => editor,
     }
 }
 
-/// `taut/history` in the directory where the user's programs keep their state.
+/// Path of the history file: `taut/history` in the state directory of the user.
 fn history_file() -> Option<PathBuf> {
     let directory = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = directory("XDG_STATE_HOME")
@@ -102,7 +102,7 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("taut").join("history"))
 }
 
-/// Lets the Enter key end the input when a statement or command is complete.
+/// Validator that ends the input at Enter if the statement or command is complete.
 struct UntilSemicolon;
 
 impl Validator for UntilSemicolon {

@@ -1,4 +1,4 @@
-//! Zones rule out no row that passes, and their bytes lead back to them.
+//! Tests that zones rule out no row that passes, and that zone maps survive writing and parsing.
 
 use std::ops::Bound;
 
@@ -29,14 +29,14 @@ fn bytes_zone(values: &[Option<Vec<u8>>], rows_end: u32) -> Zone {
     }
 }
 
-/// The same values in order, those that are not null, in zones of up to two.
+/// Sorts the values that are not null, and divides them into zones of up to two.
 fn sorted_zones<T: Ord + Copy>(zones: Vec<Vec<Option<T>>>) -> Vec<Vec<Option<T>>> {
     let mut values: Vec<T> = zones.into_iter().flatten().flatten().collect();
     values.sort_unstable();
     values.chunks(2).map(|zone| zone.iter().copied().map(Some).collect()).collect()
 }
 
-/// Nothing that passes is ruled out, nothing that fails is certain, and the bytes lead back.
+/// Checks that no row that passes is ruled out, no row that fails is certain, and the bytes parse to the same zones.
 fn check(zones: Vec<(Zone, Vec<Option<Key>>)>, form: ZoneForm, test: Test) {
     let values: Vec<Option<Key>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
     let zones: Vec<Zone> = zones.into_iter().map(|(zone, _)| zone).collect();
@@ -75,7 +75,7 @@ fn check_map(map: &ZoneMap, values: &[Option<Key>], form: ZoneForm, test: &Test)
             }
             start = zone.rows_end;
         }
-        // No more than by the bounds of each; fewer where no value lies between those of the test.
+        // At most the rows that the bounds of each zone leave; fewer if no value is between those of the predicate.
         let mut both = candidates.clone();
         both.intersect(&one_by_one);
         assert_eq!(candidates, both, "{test:?}");
@@ -121,7 +121,7 @@ proptest! {
         low in (0..4u8, 0..20usize, 0..3u8), high in (0..4u8, 0..20usize, 0..3u8), sorted in any::<bool>(),
     ) {
         let zones = if sorted { sorted_zones(zones) } else { zones };
-        // Long runs of one byte, so that values meet around the cut of a prefix.
+        // Long runs of one byte, so that values are equal up to where a prefix is cut.
         let value = |(byte, length, last): (u8, usize, u8)| {
             let mut bytes = vec![[0, 1, 0x61, 0xff][byte as usize]; length];
             bytes.push([0, 0x7f, 0xff][last as usize]);
@@ -167,18 +167,18 @@ fn zones_that_tell_little_apart_are_joined() {
     let wide = [zone(10, 0, 0, 990, false), zone(20, 0, 10, 1000, false), zone(30, 0, 5, 1000, false)];
     assert_eq!(join_alike(wide.to_vec()), [zone(30, 0, 0, 1000, false)]);
     assert_eq!(count(&[zone(10, 3, 7, 7, false), zone(20, 1, 7, 7, false)]), 1);
-    // A zone that leaves much out, one in order, one without nulls, and one of nulls alone.
+    // A zone that excludes much, one in order, one without nulls, and one of nulls alone.
     assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 700, false), wide[2].clone()]), 3);
     assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 1000, true)]), 2);
     assert_eq!(count(&[wide[0].clone(), zone(20, 1, 0, 1000, false)]), 2);
     assert_eq!(count(&[wide[0].clone(), Zone { bounds: None, ..zone(20, 10, 0, 0, false) }]), 2);
-    // Bounds as far apart as they can be.
+    // Bounds as far apart as possible.
     let least = zone(10, 0, i128::MIN, i128::MAX, false);
     assert_eq!(count(&[least.clone(), zone(20, 0, i128::MIN, i128::MAX, false)]), 1);
     assert_eq!(count(&[least, zone(20, 0, 0, 9, false)]), 2);
     assert_eq!(count(&wide[..1]), 1);
     assert_eq!(count(&[]), 0);
-    // Long ones stay, and short ones become as long.
+    // Long zones stay, and short ones are joined to the same length.
     let long = |rows: u32| (1..=30_000 / rows).map(|place| zone(place * rows, 0, 0, 1000, false)).collect::<Vec<_>>();
     assert_eq!(join_alike(long(10_000)), long(10_000));
     let ends: Vec<u32> = join_alike(long(1000)).iter().map(|zone| zone.rows_end).collect();

@@ -1,40 +1,41 @@
-//! Column abstraction: which leading sort columns are stored by themselves, as levels.
+//! Column abstraction: leading sort columns that are stored separately, as levels.
 //!
-//! Rows that are sorted repeat the values of their leading sort columns. A *level* is such a column stored once per run
-//! of equal values, or by small steps where it ascends, instead of once per tuple (Halverson et al., 2006, section 2.2;
-//! Holloway and DeWitt, 2008, section 4.2).
+//! Sorted rows repeat the values of their leading sort columns. A *level* stores such a column once per run of equal
+//! values, or by small steps where it ascends, instead of once per row (Halverson et al., 2006, section 2.2; Holloway
+//! and DeWitt, 2008, section 4.2).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Compression, DesignError, Group, GroupKind, TableDesign};
 use crate::ColumnIndex;
 
-/// How many of the leading sort columns are levels.
+/// Number of leading sort columns that are levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Abstraction {
-    /// In packed rows as [`Abstraction::Auto`], else none.
+    /// Same as [`Abstraction::Auto`] for packed rows, else no levels.
     #[default]
     ByLayout,
-    /// As many as pay, by the data of each segment.
+    /// As many as are worthwhile, by the data of each segment.
     Auto,
-    /// This many, whether they pay or not.
+    /// The given number, worthwhile or not.
     Levels(u16),
 }
 
-/// The columns of a group that may become levels.
+/// Columns of a group that may become levels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelColumns {
-    /// Their places in the group, in the order of the sort columns.
+    /// Positions of the columns in the group, in the order of the sort columns.
     pub places: Vec<usize>,
-    /// Whether all of them are levels, also where that does not pay.
+    /// Whether all of the columns are levels, worthwhile or not.
     pub forced: bool,
 }
 
 impl TableDesign {
-    /// The columns of a group that may become levels, or must.
+    /// Columns of a group that may or must become levels.
     ///
-    /// Where the data decides, these are sort columns without a forced encoding, and none where nothing is compressed.
+    /// If the data determines the levels, these are the sort columns without a forced encoding, or no columns if
+    /// compression is off.
     pub fn levels(&self, group: &Group) -> LevelColumns {
         let forced = match self.abstraction {
             Abstraction::Levels(levels) => Some(usize::from(levels)),
@@ -48,7 +49,7 @@ impl TableDesign {
         LevelColumns { places: columns.filter_map(place_of).collect(), forced: forced.is_some() }
     }
 
-    /// Whether a column is a level whatever the data.
+    /// Whether a column is a level regardless of the data.
     pub(crate) fn is_forced_level(&self, column: ColumnIndex) -> bool {
         let Abstraction::Levels(levels) = self.abstraction else { return false };
         self.sort_by.iter().take(usize::from(levels)).any(|sort| sort.column == column)
@@ -57,7 +58,7 @@ impl TableDesign {
     /// Checks the levels against the sort columns.
     ///
     /// # Errors
-    /// When there are fewer sort columns than levels, or none that could be one.
+    /// If there are fewer sort columns than levels, or levels are chosen automatically without any sort column.
     pub fn check_abstraction(&self) -> Result<(), DesignError> {
         let columns = self.sort_by.len();
         let found = match self.abstraction {
@@ -73,7 +74,7 @@ impl TableDesign {
     }
 }
 
-/// The value of option `abstraction`.
+/// Parses the value of option `abstraction`.
 pub(super) fn parse(value: &str) -> Result<Abstraction, DesignError> {
     let text = value.trim();
     if text.eq_ignore_ascii_case("auto") {
@@ -87,7 +88,7 @@ pub(super) fn parse(value: &str) -> Result<Abstraction, DesignError> {
     })
 }
 
-/// The option of a design; `None` for the default.
+/// Option `abstraction` for a design, or `None` for the default.
 pub(super) fn option(abstraction: Abstraction) -> Option<(&'static str, String)> {
     let value = match abstraction {
         Abstraction::ByLayout => return None,

@@ -1,17 +1,17 @@
-//! Indexes that blocks carry beside their rows.
+//! Indexes in blocks, stored beside the rows.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ColumnIndex;
 
-/// An index of a table: each of its blocks has one of its own.
+/// Index of a table. Each block has its own index structure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDesign {
-    /// Its name in SQL.
+    /// Name of the index in SQL.
     pub name: String,
-    /// The structure.
+    /// Structure of the index.
     pub kind: IndexKind,
-    /// The columns whose values lead to rows, the first one first.
+    /// Indexed columns, in order.
     pub columns: Vec<ColumnIndex>,
 }
 
@@ -20,10 +20,10 @@ pub struct IndexDesign {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum IndexKind {
-    /// A cache-sensitive B+-tree: ranges and single values of one column, or of two.
+    /// Cache-sensitive B+-tree (CSB+-tree): finds ranges and single values of one or two columns.
     #[serde(rename = "csb")]
     CsbTree = 1,
-    /// A Bloom filter: single values of one column that do not occur.
+    /// Bloom filter: excludes single values of one column that do not occur.
     Bloom = 2,
 }
 
@@ -31,7 +31,7 @@ impl IndexKind {
     /// All kinds.
     pub const ALL: [Self; 2] = [Self::CsbTree, Self::Bloom];
 
-    /// The name in `CREATE INDEX ... USING` and in system tables.
+    /// Name in `CREATE INDEX ... USING` and in system tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::CsbTree => "csb",
@@ -39,7 +39,7 @@ impl IndexKind {
         }
     }
 
-    /// The most columns that an index of this kind can have.
+    /// Maximum number of columns of an index of this kind.
     pub fn columns_max(self) -> usize {
         match self {
             Self::CsbTree => 2,
@@ -47,7 +47,7 @@ impl IndexKind {
         }
     }
 
-    /// The kind of a stored code, or `None` for a code that this version does not know.
+    /// Kind of a stored code, or `None` for a code that this version does not know.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }

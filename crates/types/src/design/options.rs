@@ -1,4 +1,4 @@
-//! The design of a table as text: the options of `WITH (...)` and `SET (...)`.
+//! Design of a table as text: the options of `WITH (...)` and `SET (...)`.
 //!
 //! ```text
 //!   layout = 'groups'   groups = '(a, b), ("C c")'   sort_by = 'a, b desc nulls last'
@@ -6,7 +6,7 @@
 //!   partition_by = 'hash(a, 16)'
 //! ```
 //!
-//! Each option is parsed and checked here, once, against the table's schema.
+//! Each option is parsed and checked against the table's schema only here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,15 +18,15 @@ use super::{
 use crate::{ColumnIndex, Schema};
 
 impl TableDesign {
-    /// The names of all options.
+    /// Names of all options.
     pub const OPTIONS: [&'static str; 8] =
         ["layout", "groups", "sort_by", "compression", "encoding", "block_size", "abstraction", "partition_by"];
     const LAYOUTS: &'static str = "'row', 'packed_row', 'column' or 'groups'";
 
-    /// The design that these options describe; what they leave out has its default.
+    /// Design that the options describe. Omitted options have their defaults.
     ///
     /// # Errors
-    /// When an option or value is unknown, or does not fit the schema. The message lists what is allowed.
+    /// If an option or value is unknown or does not fit the schema. The message lists what is allowed.
     pub fn from_options<'a>(
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
         schema: &Schema,
@@ -37,7 +37,7 @@ impl TableDesign {
     /// This design with some options changed, as by `ALTER TABLE ... SET`.
     ///
     /// # Errors
-    /// As [`TableDesign::from_options`].
+    /// If an option or value is unknown or does not fit the schema. The message lists what is allowed.
     pub fn with_options<'a>(
         &self,
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -81,7 +81,7 @@ impl TableDesign {
         Ok(design)
     }
 
-    /// The design as options, which lead back to it; those at their default are left out, except the layout.
+    /// Options that describe this design and parse back to it. Options at their default are omitted, except the layout.
     pub fn to_options(&self, schema: &Schema) -> Vec<(&'static str, String)> {
         let name = |column: ColumnIndex| quote_identifier(&schema.column(column).name);
         let mut options = vec![("layout", self.layout.name().to_owned())];
@@ -125,15 +125,15 @@ impl TableDesign {
     }
 }
 
-/// A word of an option value: a name, quoted or not, or one of `( ) , =`.
+/// Token of an option value: a name, quoted or not, or one of `( ) , =`.
 #[derive(Debug, PartialEq)]
 enum Token {
     Word { text: String, quoted: bool },
     Sign(char),
 }
 
-/// Splits an option value into words and signs. Names in double quotes keep their case and may hold anything;
-/// a doubled quote stands for one.
+/// Splits an option value into tokens. Names in double quotes keep their case and may contain any character. A doubled
+/// quote stands for one quote.
 fn tokens(option: &'static str, value: &str) -> Result<Vec<Token>, DesignError> {
     let mut tokens = Vec::new();
     let mut characters = value.chars().peekable();
@@ -169,7 +169,8 @@ fn unexpected(option: &'static str, found: &str, allowed: &str) -> DesignError {
     DesignError::Value { option, found: found.to_owned(), allowed: allowed.to_owned() }
 }
 
-/// The column of a name: as it is written, or else, where it is not quoted, the only one that differs in case alone.
+/// Finds the column of a name. An exact match wins. An unquoted name else matches the only column that differs in case
+/// alone.
 fn column_of(option: &'static str, text: &str, quoted: bool, schema: &Schema) -> Result<ColumnIndex, DesignError> {
     if let Some(index) = schema.index_of(text) {
         return Ok(index);
@@ -189,7 +190,7 @@ fn column_of(option: &'static str, text: &str, quoted: bool, schema: &Schema) ->
     }
 }
 
-/// A name as SQL writes it: in double quotes, unless it is made of lower case letters, digits and underscores.
+/// A name as an SQL identifier: in double quotes, unless it has only lower case letters, digits and underscores.
 pub fn quote_identifier(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') && !name.is_empty();
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
@@ -450,7 +451,7 @@ mod tests {
         assert!(error.contains("\"3\" is not allowed; allowed is 'auto' or 0 to 2"), "{error}");
         let error = sorted.with_options([("sort_by", "a")], &schema()).unwrap_err().to_string();
         assert!(error.contains("0 to 1, the number of columns of sort_by"), "{error}");
-        // A level of rows takes the encodings of columns; what is no level, those of rows.
+        // A level of rows allows the encodings of columns. Other columns of rows allow only those of rows.
         let rows = sorted.with_options([("layout", "row"), ("encoding", "c=delta")], &schema()).unwrap();
         assert!(rows.with_options([("abstraction", "1")], &schema()).is_err());
         assert!(rows.with_options([("abstraction", "auto")], &schema()).is_err());

@@ -1,4 +1,4 @@
-//! Hashes and boundaries, and that no partition is ruled out that holds a row.
+//! Tests of hashes and boundaries, and that no partition with a passing row is ruled out.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ fn bytes_of(values: &[&str]) -> Vec<Key> {
     values.iter().map(|value| Key::Bytes(value.as_bytes().into())).collect()
 }
 
-/// The partitions of these values must never change: files on disk hold rows by them. XXH3 of the key's 16 bytes, or
-/// of the bytes, was computed with the reference implementation (python-xxhash).
+/// The partitions of these values must never change, because files on disk depend on them. The expected hashes are XXH3
+/// of the 16 bytes of a number, or of the bytes. The reference implementation computed them (python-xxhash).
 #[test]
 fn hashes_are_what_they_have_always_been() {
     let hash = hash(1000);
@@ -83,7 +83,7 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
     assert_eq!(partitions.bounds(0), (None, Some(&Key::Number(25))));
     assert_eq!(partitions.bounds(3), (Some(&Key::Number(75)), None));
     assert_eq!(partitions.bounds(4), (None, None));
-    // Half of the values are equal: fewer partitions.
+    // Half of the values are equal, so there are fewer partitions.
     let repeated = range(4, LogicalType::BigInt, numbers_of((0..100).map(|value| i128::min(value, 50))));
     assert_eq!(repeated.boundaries, numbers_of([25, 50]));
     assert_eq!(repeated.nulls(), 4);
@@ -99,7 +99,7 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
     assert!(long.boundaries.is_empty(), "what does not differ in the first {BOUNDARY_BYTES_MAX} bytes is not divided");
 }
 
-/// For every small value, partitioning and test: a partition is ruled out only if no row in it passes.
+/// For every small value, partitioning and predicate: a partition is ruled out only if no row in it passes.
 #[test]
 fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
     let key = |number: i128| Key::Number(number);
