@@ -1,4 +1,4 @@
-//! Arrow arrays from decoded numbers, of one chunk or of several.
+//! Arrow arrays from the decoded numbers of one chunk or of several.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::native::Native;
 use crate::numbers::Numbers;
 use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 
-/// Where the numbers of an array come from.
+/// Source of the numbers of an array.
 pub(crate) trait Source {
-    /// How many there are.
+    /// Count of the numbers.
     fn len(&self) -> usize;
-    /// Appends the numbers, decoded to a native integer; floating point as keys.
+    /// Appends the numbers, decoded to a native integer. Floating point is appended as keys.
     fn append<O: Native>(&self, out: &mut Vec<O>);
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Rows<'a>(pub(crate) &'a Numbers, pub(crate) Range<usize>);
 pub(crate) struct InRuns<'a>(pub(crate) &'a Numbers, pub(crate) &'a SelectedRuns<'a>);
 /// Ascending positions.
 pub(crate) struct Positions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
-/// The rows of a selection, of which there are so many.
+/// Selected rows, and their number.
 pub(crate) struct Selected<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pub(crate) usize);
 /// The distinct numbers of a dictionary.
 pub(crate) struct Entries<'a>(pub(crate) &'a Numbers);
@@ -91,14 +91,14 @@ fn numbers_of<O: Native>(source: &impl Source) -> Vec<O> {
     numbers
 }
 
-/// An array of numbers in the making, to which rows of one chunk after the other are appended.
+/// Builder of an array of numbers, to which rows of several chunks can be appended.
 pub struct ArrayBuilder {
     logical: LogicalType,
     values: Values,
     nulls: NullBufferBuilder,
 }
 
-/// Values as Arrow has them.
+/// Values in the native types of Arrow.
 enum Values {
     Small(Vec<i16>),
     /// Integers, dates, and the bits of single floating point.
@@ -109,8 +109,8 @@ enum Values {
 }
 
 impl ArrayBuilder {
-    /// An empty array of a type, with room for so many rows. `None` for booleans, text and bytes: their arrays are made
-    /// of one chunk each.
+    /// Empty array of a type with capacity for `rows` rows. Returns `None` for booleans, text and bytes, whose arrays
+    /// are built from one chunk each.
     pub fn new(logical: LogicalType, rows: usize) -> Option<Self> {
         let values = match logical {
             LogicalType::SmallInt => Values::Small(Vec::with_capacity(rows)),
@@ -124,12 +124,12 @@ impl ArrayBuilder {
         Some(Self { logical, values, nulls: NullBufferBuilder::new(rows) })
     }
 
-    /// The type.
+    /// Type of the array.
     pub(crate) fn logical(&self) -> LogicalType {
         self.logical
     }
 
-    /// Appends numbers of this type.
+    /// Appends numbers of the type of the array.
     pub(crate) fn append(&mut self, source: &impl Source, nulls: Option<&NullBuffer>) {
         match &mut self.values {
             Values::Small(values) => append_values(values, source, false),
@@ -154,7 +154,7 @@ impl ArrayBuilder {
         self.nulls.append_n_nulls(rows);
     }
 
-    /// The array.
+    /// Returns the finished array.
     pub fn finish(mut self) -> ArrayRef {
         let (buffer, rows) = match self.values {
             Values::Small(values) => parts_of(values),
@@ -166,7 +166,7 @@ impl ArrayBuilder {
     }
 }
 
-/// Appends numbers; keys of floating point as its bits.
+/// Appends numbers. If `are_keys`, turns keys into the bits of floating point.
 fn append_values<O: Native>(values: &mut Vec<O>, source: &impl Source, are_keys: bool) {
     let known = values.len();
     source.append(values);
@@ -182,7 +182,7 @@ fn parts_of<O: Native>(values: Vec<O>) -> (Buffer, usize) {
     (Buffer::from_vec(values), rows)
 }
 
-/// The array of numbers of this type, which is not one of text or bytes.
+/// Array of numbers of this type, which must not be text or bytes.
 pub(crate) fn array_of(logical: LogicalType, source: &impl Source, nulls: Option<NullBuffer>) -> ArrayRef {
     match ArrayBuilder::new(logical, source.len()) {
         Some(mut array) => {
@@ -196,7 +196,7 @@ pub(crate) fn array_of(logical: LogicalType, source: &impl Source, nulls: Option
     }
 }
 
-/// The array over native values laid out as Arrow's, of a type with such values.
+/// Array over native values that have Arrow's layout. Empty for booleans, text and bytes.
 pub(crate) fn array_of_buffer(
     logical: LogicalType,
     buffer: Buffer,
@@ -230,7 +230,7 @@ fn primitive<T: ArrowPrimitiveType>(
     Arc::new(PrimitiveArray::<T>::new(values, nulls).with_data_type(logical.arrow()))
 }
 
-/// One bit per byte: whether it is not zero.
+/// One bit per byte, set if the byte is not zero.
 fn bits_of(bytes: &[u8]) -> BooleanBuffer {
     let mut words: Vec<u64> = Vec::with_capacity(bytes.len().div_ceil(64));
     let mut vector = [0; VECTOR_ROWS];

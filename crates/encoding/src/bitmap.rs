@@ -1,4 +1,4 @@
-//! Which rows of a segment are still selected: one bit a row, row `r` at bit `r % 64` of word `r / 64`.
+//! Selection of the rows of a segment: one bit per row, row `r` at bit `r % 64` of word `r / 64`.
 
 use std::ops::Range;
 
@@ -15,32 +15,32 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// `len` rows, all selected.
+    /// Bitmap of `len` rows, all selected.
     pub fn all_set(len: usize) -> Self {
         let mut bitmap = Self::none(0);
         bitmap.set_all(len);
         bitmap
     }
 
-    /// `len` rows, none selected.
+    /// Bitmap of `len` rows, none selected.
     pub fn none(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)], len }
     }
 
-    /// Takes all rows away, and makes room for so many.
+    /// Removes all rows and reserves memory for `rows`.
     pub(crate) fn reset(&mut self, rows: usize) {
         self.words.clear();
         self.words.reserve(rows.div_ceil(64));
         self.len = 0;
     }
 
-    /// Selects all of so many rows.
+    /// Resizes the bitmap to `rows` rows, all selected.
     pub(crate) fn set_all(&mut self, rows: usize) {
         self.reset(rows);
         self.extend_set(rows);
     }
 
-    /// Adds rows behind all others, which end with a word. All of them are selected.
+    /// Appends `rows` selected rows. The present length must be a multiple of 64.
     pub(crate) fn extend_set(&mut self, rows: usize) {
         debug_assert!(self.len.is_multiple_of(64), "rows end inside a word");
         self.len += rows;
@@ -57,17 +57,17 @@ impl Bitmap {
         self.len
     }
 
-    /// Whether there are no rows at all.
+    /// Whether the bitmap has no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bits, 64 a word.
+    /// Bits of the rows, 64 per word.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// The bits, 64 a word. Whoever writes leaves the bits past the last row at zero.
+    /// Mutable bits of the rows, 64 per word. The caller must leave the bits past the last row at zero.
     pub fn words_mut(&mut self) -> &mut [u64] {
         &mut self.words
     }
@@ -75,7 +75,7 @@ impl Bitmap {
     /// Whether a row is selected.
     ///
     /// # Panics
-    /// When the row lies outside.
+    /// If the row is past the end.
     #[inline]
     pub fn get(&self, row: usize) -> bool {
         assert!(row < self.len, "row {row} of {}", self.len);
@@ -85,7 +85,7 @@ impl Bitmap {
     /// Selects a row.
     ///
     /// # Panics
-    /// When the row lies outside.
+    /// If the row is past the end.
     #[inline]
     pub fn set(&mut self, row: usize) {
         assert!(row < self.len, "row {row} of {}", self.len);
@@ -95,7 +95,7 @@ impl Bitmap {
     /// Deselects a row.
     ///
     /// # Panics
-    /// When the row lies outside.
+    /// If the row is past the end.
     #[inline]
     pub fn clear(&mut self, row: usize) {
         assert!(row < self.len, "row {row} of {}", self.len);
@@ -105,7 +105,7 @@ impl Bitmap {
     /// Selects the rows of a range.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range reaches past the end.
     pub fn set_range(&mut self, rows: Range<usize>) {
         self.change(rows, |word, mask| word | mask);
     }
@@ -113,42 +113,42 @@ impl Bitmap {
     /// Deselects the rows of a range.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range reaches past the end.
     pub fn clear_range(&mut self, rows: Range<usize>) {
         self.change(rows, |word, mask| word & !mask);
     }
 
-    /// How many rows are selected.
+    /// Number of selected rows.
     pub fn count(&self) -> usize {
         let words = self.words.as_slice();
         wide(move || words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>()) as usize
     }
 
-    /// How many rows of a range are selected.
+    /// Number of selected rows in a range.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range reaches past the end.
     pub fn count_range(&self, rows: Range<usize>) -> usize {
         self.masked(rows).map(|(word, mask)| (word & mask).count_ones() as usize).sum()
     }
 
-    /// Whether no row of a range is selected; true of an empty range.
+    /// Whether no row of a range is selected. True for an empty range.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range reaches past the end.
     pub fn is_range_empty(&self, rows: Range<usize>) -> bool {
         self.masked(rows).all(|(word, mask)| word & mask == 0)
     }
 
-    /// Whether every row of a range is selected; true of an empty range.
+    /// Whether every row of a range is selected. True for an empty range.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range reaches past the end.
     pub fn is_range_full(&self, rows: Range<usize>) -> bool {
         self.masked(rows).all(|(word, mask)| word & mask == mask)
     }
 
-    /// The first selected row at or after `row`.
+    /// First selected row at or after `row`.
     pub fn next_set(&self, row: usize) -> Option<usize> {
         let first = row / 64;
         let head = self.words.get(first)? & (u64::MAX << (row % 64));
@@ -157,23 +157,23 @@ impl Bitmap {
         found.map(|(index, word)| (first + index) * 64 + word.trailing_zeros() as usize)
     }
 
-    /// The selected rows, ascending.
+    /// Positions of the selected rows, ascending.
     pub fn positions(&self) -> Vec<u32> {
         self.positions_counted(self.count())
     }
 
-    /// As [`Bitmap::positions`], where it is known how many they are.
+    /// Like [`Bitmap::positions`], for callers that know the number of selected rows.
     pub fn positions_counted(&self, count: usize) -> Vec<u32> {
-        // With some room behind them, which the kernel writes to.
+        // The kernel writes past the last position.
         let mut positions = Vec::with_capacity(count + VECTOR_ROWS);
         self.append_positions(0..self.len, &mut positions);
         positions
     }
 
-    /// Appends the selected rows of a range, ascending.
+    /// Appends the positions of the selected rows of a range, ascending.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range reaches past the end.
     pub fn append_positions(&self, rows: Range<usize>, positions: &mut Vec<u32>) {
         let words = self.word_range(&rows);
         let masked = |index: usize| [self.words[index] & word_mask(index, &rows)];
@@ -188,7 +188,7 @@ impl Bitmap {
         }
     }
 
-    /// How many runs the selected rows make up.
+    /// Number of runs that the selected rows form.
     pub fn run_count(&self) -> usize {
         let mut before = 0;
         let starts =
@@ -196,10 +196,11 @@ impl Bitmap {
         self.words.iter().map(starts).sum()
     }
 
-    /// Of some ascending rows those that are selected, by how many are selected before them.
+    /// Ordinal among the selected rows of each of `rows` that is selected. `rows` must ascend; rows that are not
+    /// selected are skipped.
     ///
     /// # Panics
-    /// When a row is outside.
+    /// If a row is past the end.
     pub fn places(&self, rows: &[u32]) -> Vec<u32> {
         let (words, mut places) = (self.words.as_slice(), Vec::with_capacity(rows.len()));
         let (mut counted, mut before) = (0, 0);
@@ -215,7 +216,7 @@ impl Bitmap {
         places
     }
 
-    /// The runs of selected rows, ascending.
+    /// Runs of selected rows, ascending.
     pub fn runs(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::with_capacity(self.run_count());
         let mut start = 0;
@@ -237,10 +238,10 @@ impl Bitmap {
         runs
     }
 
-    /// Keeps of this selection what another of the same length selects too.
+    /// Deselects the rows that the other selection does not select.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     pub fn intersect(&mut self, other: &Self) {
         assert_eq!(self.len, other.len, "selections of different lengths");
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
@@ -248,16 +249,16 @@ impl Bitmap {
         }
     }
 
-    /// The bits of whole vectors.
+    /// Words of whole vectors, mutable.
     ///
     /// # Panics
-    /// When a vector reaches outside.
+    /// If a vector reaches past the end.
     pub(crate) fn vectors_mut(&mut self, vectors: Range<usize>) -> &mut [[u64; VECTOR_ROWS / 64]] {
         assert!(vectors.end * VECTOR_ROWS <= self.len, "vectors {vectors:?} of {} rows", self.len);
         &mut self.words.as_chunks_mut().0[vectors]
     }
 
-    /// The bits of up to 64 rows from one on, of which those from `end` on are zero.
+    /// Bits of up to 64 rows from `row` on. The bits of rows from `end` on are zero.
     #[inline]
     pub(crate) fn bits_from(&self, row: usize, end: usize) -> u64 {
         if row >= end {
@@ -268,7 +269,8 @@ impl Bitmap {
         if end - row < 64 { bits & !(u64::MAX << (end - row)) } else { bits }
     }
 
-    /// Clears the rows of a range, inside one vector, whose bit in the vector's mask is zero.
+    /// Deselects the rows of a range whose bit in `mask` is zero. The range lies in one vector, and `mask` is of that
+    /// vector.
     pub(crate) fn intersect_words(&mut self, rows: Range<usize>, mask: &[u64; VECTOR_ROWS / 64]) {
         let words = self.word_range(&rows);
         let first = words.start;
@@ -278,10 +280,11 @@ impl Bitmap {
         }
     }
 
-    /// Deselects those rows of a range whose bit in `passes` is zero; the first bit is that of the first row.
+    /// Deselects the rows of a range whose bit in `passes` is zero. The first bit is that of the first row of the
+    /// range.
     ///
     /// # Panics
-    /// When the range reaches outside, or has not as many rows as there are bits.
+    /// If the range reaches past the end, or its length is not the number of bits.
     pub fn intersect_range(&mut self, rows: Range<usize>, passes: &BooleanBuffer) {
         assert!(
             rows.end <= self.len && rows.len() == passes.len(),
@@ -292,7 +295,7 @@ impl Bitmap {
         for (row, passing) in rows.clone().step_by(64).zip(passes.bit_chunks().iter_padded()) {
             let failing = !passing & word_mask(0, &(0..rows.end - row));
             self.words[row / 64] &= !(failing << (row % 64));
-            // The rest lies in the next word, if there is one.
+            // The rest lies in the next word, if the range reaches it.
             let rest = failing >> 1 >> (63 - row % 64);
             if rest != 0 {
                 self.words[row / 64 + 1] &= !rest;
@@ -300,11 +303,11 @@ impl Bitmap {
         }
     }
 
-    /// Deselects those of some selected rows, ascending, whose bit in `passes` is zero; the first bit is that of the first
-    /// of them.
+    /// Deselects the rows of `rows` whose bit in `passes` is zero. The rows must ascend and be selected. Bit `i` is
+    /// that of `rows[i]`.
     ///
     /// # Panics
-    /// When a row is outside, or there are not as many rows as bits.
+    /// If a row is past the end, or the number of rows is not that of the bits.
     pub fn intersect_rows(&mut self, rows: &[u32], passes: &BooleanBuffer) {
         assert_eq!(rows.len(), passes.len(), "one bit for each row");
         for (rows, passing) in rows.chunks(64).zip(passes.bit_chunks().iter_padded()) {
@@ -314,7 +317,7 @@ impl Bitmap {
         }
     }
 
-    /// Clears those of some selected rows, up to a vector of them, whose bit in a mask of them is zero.
+    /// Deselects the rows of `rows` whose bit in `mask` is zero. The rows, up to a vector of them, must be selected.
     pub(crate) fn intersect_at(&mut self, rows: &[u32], mask: &[u64; VECTOR_ROWS / 64]) {
         for (rows, mask) in rows.chunks(64).zip(mask) {
             for (index, row) in rows.iter().enumerate() {
@@ -323,13 +326,13 @@ impl Bitmap {
         }
     }
 
-    /// Clears the rows of a range that lie in one word and whose bit in `mask` is zero.
+    /// Deselects the rows of a range that lie in word `index` and whose bit in `mask` is zero.
     #[inline]
     pub(crate) fn intersect_word(&mut self, rows: &Range<usize>, index: usize, mask: u64) {
         self.words[index] &= mask | !word_mask(index, rows);
     }
 
-    /// Selects what another selection of the same length selects too, in a range.
+    /// Selects the rows of a range that another selection of the same length selects.
     pub(crate) fn unite(&mut self, rows: Range<usize>, other: &Self) {
         let words = self.word_range(&rows);
         for index in words {
@@ -337,7 +340,7 @@ impl Bitmap {
         }
     }
 
-    /// Of the selected rows of a range, keeps those that `keep` wants; it is asked once for each, ascending.
+    /// Deselects the selected rows of a range for which `keep` returns false. Calls `keep` once per row, ascending.
     pub(crate) fn retain(&mut self, rows: Range<usize>, mut keep: impl FnMut(usize) -> bool) {
         let words = self.word_range(&rows);
         let first = words.start;
@@ -354,7 +357,7 @@ impl Bitmap {
         }
     }
 
-    /// The words that a range touches, each with the mask of its bits that lie in the range.
+    /// Words that a range touches, each with the mask of its bits that lie in the range.
     fn masked(&self, rows: Range<usize>) -> impl Iterator<Item = (u64, u64)> {
         let words = self.word_range(&rows);
         let first = words.start;
@@ -378,7 +381,7 @@ impl Bitmap {
     }
 }
 
-/// The bits of word `index` that belong to `rows`, which must touch that word.
+/// Mask of the bits of word `index` that belong to `rows`.
 #[inline]
 pub(crate) fn word_mask(index: usize, rows: &Range<usize>) -> u64 {
     let low = rows.start.saturating_sub(index * 64);

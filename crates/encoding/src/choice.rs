@@ -1,19 +1,19 @@
-//! What a caller says of the encoding of an array, and why that may be impossible.
+//! Choice of an encoding for an array, and the errors of encoding.
 
 use taut_types::{Encoding, LogicalType};
 
-/// How an encoding is chosen.
+/// Rule for choosing an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// By size and cost of decoding, estimated from the values.
     Auto,
-    /// The smallest of those that live on the order of rows, whatever decoding costs: `constant`, `run_length`,
-    /// `run_length_delta` and `delta`, of text and bytes `front_coded`; also where rows are in no order. For numbers that
-    /// are too far apart for differences, `run_length`.
+    /// The smallest of the encodings that use the order of rows, whatever decoding costs and even if the rows are in no
+    /// order. For numbers: `constant`, `run_length`, `run_length_delta` and `delta`; only `run_length` if they are too
+    /// far apart for differences. For text and bytes: `front_coded`.
     Ordered,
     /// Plain values.
     Plain,
-    /// This one.
+    /// This encoding.
     Forced(Encoding),
 }
 
@@ -26,21 +26,21 @@ pub enum EncodeError {
     Impossible {
         /// The encoding.
         encoding: Encoding,
-        /// What stands against it.
+        /// Why the encoding cannot hold the values.
         reason: &'static str,
     },
-    /// The array is not of the Arrow type of the column.
+    /// The array does not have the Arrow type of the column.
     #[error("a {logical} column takes arrays of {}, not {found}", logical.arrow())]
     WrongType {
         /// Type of the column.
         logical: LogicalType,
-        /// Type of the array, as Arrow writes it.
+        /// Type of the array, in Arrow's notation.
         found: String,
     },
-    /// A chunk has between 1 and 65,536 rows.
+    /// The array does not have between 1 and 65,536 rows.
     #[error("a chunk has 1 to {} rows, not {found}", crate::CHUNK_ROWS_MAX)]
     Rows {
-        /// How many there are.
+        /// Rows of the array.
         found: usize,
     },
     /// A decimal has more digits than its type.
@@ -49,10 +49,10 @@ pub enum EncodeError {
         /// Type of the column.
         logical: LogicalType,
     },
-    /// Text or bytes of one chunk reach past 2 GiB.
+    /// The text or bytes of one chunk exceed 2 GiB.
     #[error("{bytes} bytes of text in one chunk; at most {} are possible", i32::MAX)]
     TooLong {
-        /// How many there are.
+        /// Bytes of the values.
         bytes: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! A parsed chunk: what can be asked of an encoded column, whatever its encoding.
+//! A parsed chunk: decoding, filtering and aggregation of one encoded column, whatever its encoding.
 
 mod aggregate;
 
@@ -20,16 +20,16 @@ pub use aggregate::NullableNumbers;
 
 /// An encoded column of a segment, ready to be read. Clones share the bytes.
 ///
-/// Parsing checks the frame and touches no row. Rows are checked as they are read: bytes that were damaged, and
-/// yet have the right checksum, can read as wrong values (text that is not UTF-8 reads as the empty string), but
-/// never as anything that Arrow must not see. [`Chunk::check`] looks at all rows.
+/// Parsing checks the frame and reads no rows. Rows are checked when they are read. Damaged bytes whose checksum is
+/// right can decode to wrong values, but never to values that break an invariant of Arrow. For example, text that is
+/// not UTF-8 decodes to the empty string. [`Chunk::check`] checks all rows.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     logical: LogicalType,
     encoding: Encoding,
     rows: usize,
     nulls: usize,
-    /// Set where a row is not null; absent where all rows are alike.
+    /// Set where a row is not null; absent if all rows are null or none is.
     validity: Option<BooleanBuffer>,
     values: Values,
 }
@@ -43,10 +43,10 @@ enum Values {
 }
 
 impl Chunk {
-    /// Checks the bytes of a chunk. Bytes that are not aligned to 16 are copied.
+    /// Checks the frame of a chunk. Bytes that are not aligned to 16 are copied.
     ///
     /// # Errors
-    /// When they are no chunk of this type and number of rows.
+    /// If the bytes are not a chunk of this type and number of rows.
     pub fn parse(bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, CorruptChunk> {
         let (head, mut parts) = Head::parse(bytes, logical.plain_bytes().unwrap_or(0), rows)?;
         let validity = if head.nulls > 0 && head.nulls < rows {
@@ -73,12 +73,12 @@ impl Chunk {
         Ok(Self { logical, encoding: head.encoding, rows, nulls: head.nulls, validity, values })
     }
 
-    /// The outermost encoding.
+    /// Outermost encoding of the chunk.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// The encodings as a person reads them: `dictionary(1234) of bit_packed(11)`.
+    /// Readable name of the encodings, for example `dictionary(1234) of bit_packed(11)`.
     pub fn description(&self) -> String {
         match &self.values {
             Values::Null => "constant".to_owned(),
@@ -87,17 +87,17 @@ impl Chunk {
         }
     }
 
-    /// Number of rows.
+    /// Number of rows, nulls included.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many of them are null.
+    /// Number of rows that are null.
     pub fn nulls(&self) -> usize {
         self.nulls
     }
 
-    /// Bytes of a decoded row, about.
+    /// Approximate bytes of a decoded row.
     pub fn decoded_bytes_per_row(&self) -> usize {
         match &self.values {
             Values::Bytes(bytes) => bytes.row_bytes(self.rows),
@@ -105,10 +105,10 @@ impl Chunk {
         }
     }
 
-    /// The values of a range of rows, in the Arrow type of the column.
+    /// Decodes a range of rows, in the Arrow type of the column.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range is not within the rows of the chunk.
     pub fn decode(&self, rows: Range<usize>) -> ArrayRef {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let nulls = self.nulls_of(&rows);
@@ -122,10 +122,10 @@ impl Chunk {
         }
     }
 
-    /// Appends what [`Chunk::decode`] gives.
+    /// Appends the values that [`Chunk::decode`] returns.
     ///
     /// # Panics
-    /// As there, or when the array is one of another type.
+    /// If the range is not within the rows of the chunk, or the array has another type.
     pub fn append(&self, rows: Range<usize>, array: &mut ArrayBuilder) {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let nulls = self.nulls_of(&rows);
@@ -143,26 +143,27 @@ impl Chunk {
         match &self.values {
             Values::Null => array.append_nulls(rows),
             Values::Numbers(numbers) => array.append(&source(numbers), nulls),
-            // There is no builder of these.
+            // No builder exists for text and bytes.
             Values::Bytes(_) => {}
         }
     }
 
-    /// Whether [`Chunk::decode`] hands out the bytes of the chunk as they are.
+    /// Whether [`Chunk::decode`] shares the bytes of the chunk instead of decoding them.
     pub fn is_decoded(&self) -> bool {
         matches!(&self.values, Values::Numbers(numbers) if self.shared(numbers, &(0..0)).is_some())
     }
 
-    /// Where rows of a range are null; `None` where none is, or all rows of the chunk are alike.
+    /// Validity of a range of rows. Returns `None` if none of the rows is null, or if all rows of the chunk are null.
     fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
         let nulls = self.validity.as_ref().map(|bits| NullBuffer::new(bits.slice(rows.start, rows.len())));
         nulls.filter(|nulls| nulls.null_count() > 0)
     }
 
-    /// The values of rows in runs: those between the first and the last are decoded, of which most should be wanted.
+    /// Decodes the rows of selected runs. All rows from the first to the last run are decoded, so most of them should
+    /// be selected.
     ///
     /// # Panics
-    /// When a run reaches outside.
+    /// If a run is not within the rows of the chunk.
     pub fn decode_runs(&self, runs: &SelectedRuns<'_>) -> ArrayRef {
         let rows = runs.span();
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
@@ -178,10 +179,10 @@ impl Chunk {
         }
     }
 
-    /// Appends what [`Chunk::decode_runs`] gives.
+    /// Appends the values that [`Chunk::decode_runs`] returns.
     ///
     /// # Panics
-    /// As there, or when the array is one of another type.
+    /// If a run is not within the rows of the chunk, or the array has another type.
     pub fn append_runs(&self, runs: &SelectedRuns<'_>, array: &mut ArrayBuilder) {
         let rows = runs.span();
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
@@ -189,17 +190,17 @@ impl Chunk {
         self.append_from(array, runs.len(), nulls.as_ref(), |numbers| InRuns(numbers, runs));
     }
 
-    /// The bytes of plain numbers that are laid out as Arrow's.
+    /// Bytes of plain numbers that have the layout of the Arrow type, not copied.
     fn shared(&self, numbers: &Numbers, rows: &Range<usize>) -> Option<Buffer> {
         let width = self.logical.arrow().primitive_width()?;
         let buffer = numbers.plain_buffer().filter(|_| self.logical.plain_bytes() == Some(width))?;
         Some(buffer.slice_with_length(rows.start * width, rows.len() * width))
     }
 
-    /// The values at ascending positions.
+    /// Decodes the rows at ascending positions.
     ///
     /// # Panics
-    /// When a position lies outside.
+    /// If a position is not within the rows of the chunk.
     pub fn gather(&self, positions: &[u32]) -> ArrayRef {
         let nulls = self.nulls_at(positions);
         match &self.values {
@@ -209,16 +210,16 @@ impl Chunk {
         }
     }
 
-    /// Appends what [`Chunk::gather`] gives.
+    /// Appends the values that [`Chunk::gather`] returns.
     ///
     /// # Panics
-    /// As there, or when the array is one of another type.
+    /// If a position is not within the rows of the chunk, or the array has another type.
     pub fn append_at(&self, positions: &[u32], array: &mut ArrayBuilder) {
         let nulls = self.nulls_at(positions);
         self.append_from(array, positions.len(), nulls.as_ref(), |numbers| Positions(numbers, positions));
     }
 
-    /// Where rows at ascending positions are null; `None` where all rows of the chunk are alike.
+    /// Validity of the rows at ascending positions. Returns `None` if all rows of the chunk are null or none is.
     fn nulls_at(&self, positions: &[u32]) -> Option<NullBuffer> {
         let last = positions.last().map_or(0, |last| *last as usize + 1);
         assert!(last <= self.rows, "row {last} of {}", self.rows);
@@ -228,19 +229,19 @@ impl Chunk {
         self.validity.as_ref().map(|bits| NullBuffer::new(is_valid(bits)))
     }
 
-    /// The values of selected rows, of which there are so many. `None` where [`Chunk::gather`] is faster.
+    /// Decodes the selected rows; `selected` is their number. Returns `None` if [`Chunk::gather`] is faster.
     ///
     /// # Panics
-    /// When the selection is not one of the chunk's rows.
+    /// If the length of the selection is not the number of rows of the chunk.
     pub fn select(&self, selection: &Bitmap, selected: usize) -> Option<ArrayRef> {
         let source = self.selected(selection, selected)?;
         Some(array_of(self.logical, &source, None))
     }
 
-    /// Appends what [`Chunk::select`] gives; `false` where that is nothing.
+    /// Appends the values that [`Chunk::select`] returns. Returns `false` if it returns none.
     ///
     /// # Panics
-    /// As there, or when the array is one of another type.
+    /// If the length of the selection is not the number of rows of the chunk, or the array has another type.
     pub fn append_selected(&self, selection: &Bitmap, selected: usize, array: &mut ArrayBuilder) -> bool {
         let Some(source) = self.selected(selection, selected) else { return false };
         self.append_from(array, selected, None, |_| source);
@@ -255,11 +256,11 @@ impl Chunk {
         is_fast.then_some(Selected(numbers, selection, selected))
     }
 
-    /// Clears the bits of rows in `rows` that fail the test. Bit `r` of `selection` is row `r` of the segment;
-    /// rows outside `rows` stay as they are.
+    /// Clears the bits of rows in `rows` that fail the predicate. Bit `r` of `selection` is row `r` of the segment.
+    /// Bits outside `rows` do not change.
     ///
     /// # Panics
-    /// When the range reaches outside, or the selection is not one of the chunk's rows.
+    /// If the range is not within the rows of the chunk, or the selection has another length.
     pub fn filter(&self, test: &ColumnTest, rows: Range<usize>, selection: &mut Bitmap) {
         self.check_selection(&rows, selection);
         if test.test == Test::Null {
@@ -273,8 +274,8 @@ impl Chunk {
         }
     }
 
-    /// Selects the rows that pass a test, and no others: what [`Chunk::filter`] leaves of all, and faster. Whatever the
-    /// selection was before, it is one of the chunk's rows then.
+    /// Selects the rows that pass a predicate, and no others. Same result as [`Chunk::filter`] on a full selection, but
+    /// faster. The previous content and length of the selection are overwritten.
     pub fn select_passing(&self, test: &ColumnTest, selection: &mut Bitmap) {
         let is_selected = match &self.values {
             _ if test.test == Test::Null => false,
@@ -290,20 +291,21 @@ impl Chunk {
         }
     }
 
-    /// Does as [`Chunk::filter`] for all rows, of which so many are selected, taking each by itself: for few rows. `false`,
-    /// with nothing done, where the encoding gains nothing by that.
+    /// Evaluates a predicate on the selected rows one by one, which is fast if they are few. `selected` is their
+    /// number. Otherwise like [`Chunk::filter`] on all rows. Returns `false`, and changes nothing, if the encoding
+    /// gains nothing from that.
     ///
     /// # Panics
-    /// When the selection is not one of the chunk's rows.
+    /// If the length of the selection is not the number of rows of the chunk.
     pub fn filter_selected(&self, test: &ColumnTest, selected: usize, selection: &mut Bitmap) -> bool {
         self.check_selection(&(0..self.rows), selection);
         let (Values::Numbers(numbers), None) = (&self.values, &self.validity) else { return false };
         test.test != Test::Null && numbers.filter_selected(&test.test, test.negated, selected, selection)
     }
 
-    /// The extremes of a few neighbouring values each, with which [`Chunk::find_by_extremes`] is faster than
-    /// [`Chunk::filter`] where few rows pass that lie at this end of all: a twentieth of the chunk's bytes, about. `None`
-    /// where the encoding has none.
+    /// Extremes of groups of neighbouring values, in about a twentieth of the chunk's bytes. With them,
+    /// [`Chunk::find_by_extremes`] is faster than [`Chunk::filter`] if few rows pass and these lie at this end of all
+    /// values. Returns `None` if the encoding has no extremes.
     pub fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match &self.values {
             Values::Numbers(numbers) => numbers.extremes(extreme),
@@ -311,12 +313,12 @@ impl Chunk {
         }
     }
 
-    /// The rows of a range that pass a test, ascending, found by extremes of this chunk, and how many rows it looked at.
-    /// `None` where the test is not one on a range, or too many rows may pass for that to be faster than
-    /// [`Chunk::filter`].
+    /// Finds the rows of a range that pass a predicate, by the extremes of this chunk. Returns them ascending, with the
+    /// number of rows that were read. Returns `None` if the predicate is not a range, or so many rows may pass that
+    /// [`Chunk::filter`] is as fast.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range is not within the rows of the chunk.
     pub fn find_by_extremes(
         &self,
         test: &ColumnTest,
@@ -335,11 +337,12 @@ impl Chunk {
         Some((found, looked_at))
     }
 
-    /// Of rows whose values ascend and among which none is null, those that pass a test that is not one for nulls: by
-    /// binary search, as ranges. `None` where that is not worth it: for a long list, or by the encoding.
+    /// Finds the rows that pass a predicate by binary search, as ranges. The values of `rows` must ascend and not be
+    /// null, and the predicate must not be one on nulls. Returns `None` if the encoding does not gain from it, or the
+    /// list of the predicate is long.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range is not within the rows of the chunk.
     pub fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match &self.values {
@@ -349,8 +352,8 @@ impl Chunk {
         }
     }
 
-    /// The codes of the dictionary whose entries pass a test that is not one for nulls, ascending. `None` where there
-    /// is no dictionary of text or bytes.
+    /// Codes of a dictionary of text or bytes whose entries pass a predicate, ascending. The predicate must not be one
+    /// on nulls. Returns `None` if the chunk has no such dictionary.
     pub fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
         match &self.values {
             Values::Null => Some(vec![]),
@@ -364,7 +367,7 @@ impl Chunk {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
     }
 
-    /// Keeps the rows of a range that are null, or those that are not.
+    /// Keeps the rows of a range that are null, or those that are not null.
     fn filter_nulls(&self, keep_nulls: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let Some(validity) = &self.validity else {
             if (self.nulls > 0) != keep_nulls {
@@ -386,7 +389,7 @@ impl Chunk {
         }
     }
 
-    /// The distinct values, where the chunk has a dictionary or is constant; a chunk of nulls has none of them.
+    /// Distinct values of a chunk that has a dictionary or is constant. Empty if all rows are null.
     pub fn dictionary(&self) -> Option<ArrayRef> {
         match &self.values {
             Values::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
@@ -396,10 +399,10 @@ impl Chunk {
         }
     }
 
-    /// Clears rows whose dictionary entry's flag is false; null rows stay iff `null_passes`.
+    /// Clears the rows of a range whose dictionary entry has a false flag. Null rows stay if and only if `null_passes`.
     ///
     /// # Panics
-    /// When the chunk has no dictionary, the range reaches outside, or the selection is not one of its rows.
+    /// If the chunk has no dictionary, the range is not within its rows, or the selection has another length.
     pub fn filter_codes(&self, entries: &BooleanBuffer, null_passes: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.check_selection(&rows, selection);
         let before = (null_passes && self.nulls > 0).then(|| selection.clone());
@@ -427,10 +430,11 @@ impl Chunk {
         }
     }
 
-    /// Checks what [`Chunk::parse`] leaves to the moment of reading: that text is UTF-8, and that its ends ascend.
+    /// Checks what [`Chunk::parse`] leaves to the readers: that the ends of text and bytes ascend, and that text is
+    /// UTF-8.
     ///
     /// # Errors
-    /// When a row cannot be read as it was written.
+    /// If a row cannot be read as it was written.
     pub fn check(&self) -> Result<(), CorruptChunk> {
         match &self.values {
             Values::Bytes(bytes) if !bytes.is_good(self.rows) => {

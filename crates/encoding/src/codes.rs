@@ -6,8 +6,8 @@
 //!                              part: one packed code per run
 //! ```
 //!
-//! Codes are of at most 16 bits. Nothing checks them against the dictionary: whoever looks up a code that is none
-//! finds some entry, or the empty string.
+//! Codes have at most 16 bits. They are not checked against the dictionary: a reader that looks up a code that does not
+//! exist gets some entry, or the empty string.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) enum Codes {
     Runs(RunEnds, Packed),
 }
 
-/// Fewer rows per run than this are not worth being found by binary search.
+/// Minimum average rows of a run for which binary search pays.
 const RUN_ROWS_MIN: usize = 8;
 
 /// Bits of a code. A dictionary has at most 2^16 entries.
@@ -36,12 +36,12 @@ fn width_of(entries: usize) -> usize {
     packed::width_of(0, entries as i32 - 1).unwrap_or(16)
 }
 
-/// Whether runs are so long that they pay.
+/// Whether runs are long enough to be smaller than packed codes, and worth a binary search.
 fn pays_in_runs(rows: usize, runs: usize, width: usize) -> bool {
     runs * RUN_ROWS_MIN <= rows && runs * (16 + width) * 2 < rows * width
 }
 
-/// Bytes of the parts of codes that change so often, in the form that pays.
+/// Bytes of the parts of `rows` codes that form `runs` runs, in the form that pays.
 pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     let width = width_of(entries);
     if pays_in_runs(rows, runs, width) {
@@ -51,8 +51,8 @@ pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     }
 }
 
-/// Writes the parts of codes, in runs if that is asked for or pays; sets what the head says. `entries` is one
-/// more than the greatest code can be.
+/// Writes the parts of codes and sets their fields of the head. Codes are written in runs if `in_runs` requests it, or
+/// if it is `None` and runs pay. `entries` is one more than the greatest possible code.
 pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: &mut Head, writer: &mut Writer) {
     let width = width_of(entries);
     head.width = width;
@@ -71,7 +71,7 @@ pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: 
 }
 
 impl Codes {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.width > 16 {
             return Err(CorruptChunk { at: 2, expected: "codes of at most 16 bits" });
@@ -86,7 +86,7 @@ impl Codes {
         }
     }
 
-    /// The encoding as a person reads it.
+    /// Readable name of the encoding.
     pub(crate) fn description(&self) -> String {
         match self {
             Self::Packed(packed) => format!("bit_packed({})", packed.width()),
@@ -118,7 +118,7 @@ impl Codes {
         }
     }
 
-    /// Visits the codes of a range run by run; a packed code is a run of its own.
+    /// Visits the codes of a range run by run. A packed code counts as a run of one row.
     pub(crate) fn visit_runs(&self, rows: Range<usize>, mut visit: impl FnMut(u16, Range<usize>)) {
         match self {
             Self::Packed(packed) => {
@@ -134,7 +134,7 @@ impl Codes {
         }
     }
 
-    /// The codes at ascending positions.
+    /// Codes of the rows at ascending positions.
     pub(crate) fn at(&self, positions: &[u32]) -> Vec<u16> {
         let mut codes: Vec<i32> = Vec::with_capacity(positions.len());
         match self {
@@ -153,7 +153,7 @@ impl Codes {
         codes.into_iter().map(|code| code as u16).collect()
     }
 
-    /// One code.
+    /// Code of one row.
     pub(crate) fn value(&self, row: usize) -> u16 {
         // `parse` admits codes of at most 16 bits.
         match self {
@@ -162,7 +162,7 @@ impl Codes {
         }
     }
 
-    /// Clears the rows of a range whose code fails a test on numbers.
+    /// Clears the rows of a range whose code fails a predicate on numbers.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {
             Self::Packed(packed) => packed.filter(test, negated, rows, selection),
@@ -173,7 +173,7 @@ impl Codes {
         }
     }
 
-    /// As [`Packed::select`], of codes and a test on numbers.
+    /// Like [`Packed::select`], for a predicate on codes as numbers.
     pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
         match self {
             Self::Packed(packed) => packed.select(test, negated, rows, selection),
@@ -181,7 +181,7 @@ impl Codes {
         }
     }
 
-    /// Clears the rows of a range whose code has no flag that is set.
+    /// Clears the rows of a range whose code has no flag, or one that is false.
     pub(crate) fn filter_flags(
         &self,
         flags: impl ExactSizeIterator<Item = bool>,

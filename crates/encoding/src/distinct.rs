@@ -1,33 +1,33 @@
-//! The distinct values of a column, sorted, and the place of each row's value among them.
+//! Sorted distinct values of a column, and the code of each row: the index of its value among them.
 //!
-//! Values are found by hashing into a table of open addressing; whoever asks says how many distinct values are
-//! still of use, and the search gives up beyond.
+//! Values are found in a hash table with open addressing. The caller limits the number of distinct values, and the
+//! search stops when it is exceeded.
 
 use arrow_array::{Array, BinaryViewArray};
 
 use crate::native::Native;
 
-/// Sorted distinct values, and for each row the place of its value.
+/// Sorted distinct values, and for each row the index of its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Distinct<T> {
     pub(crate) entries: Vec<T>,
     pub(crate) codes: Vec<i32>,
 }
 
-/// Odd, with bits spread evenly: the golden ratio.
+/// Odd, with bits spread evenly: derived from the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const INLINE_MAX: u32 = 12;
 
-/// Both halves of a product of 128 bits, folded: every bit of the factors reaches every bit of the result.
+/// Both halves of a 128-bit product, folded. Every bit of the factors affects every bit of the result.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A hash table of places in a list of entries, kept by the caller.
+/// Hash table of indexes into a list of entries. The caller holds the list.
 struct Places {
-    /// One more than the place; 0 where free. A power of two of them.
+    /// One more than the index of the entry, 0 if the slot is free. The number of slots is a power of two.
     slots: Vec<u32>,
     hashes: Vec<u64>,
 }
@@ -37,7 +37,8 @@ impl Places {
         Self { slots: vec![0; 1024], hashes: vec![] }
     }
 
-    /// The place of the entry of this hash for which `is_same` holds, or `None` after taking in a new one.
+    /// Index of the entry that has this hash and for which `is_same` holds. If no entry does, inserts one and returns
+    /// `None`.
     #[inline(always)]
     fn find_or_insert(&mut self, hash: u64, is_same: impl Fn(usize) -> bool) -> Option<usize> {
         let mask = self.slots.len() - 1;
@@ -77,7 +78,7 @@ impl Places {
     }
 }
 
-/// The distinct numbers, if there are at most `entries_max`.
+/// Distinct numbers. Returns `None` if there are more than `entries_max`.
 pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<Distinct<N>> {
     let (mut entries, mut codes) = (Vec::<N>::new(), Vec::with_capacity(values.len()));
     let mut places = Places::new();
@@ -104,8 +105,8 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
     Some(sorted(entries, codes, |left, right| left.cmp(right)))
 }
 
-/// The distinct values of the rows that are not null, each by its first row, if there are at most `entries_max`.
-/// A null row has the code of the row before it; not all rows are null.
+/// Distinct values of the rows that are not null, each as the first row that has it. Returns `None` if there are more
+/// than `entries_max`. A null row gets the code of the row before it. At least one row must not be null.
 pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
     let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
     let mut places = Places::new();
@@ -130,7 +131,7 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
         codes.push(last.1);
     }
     let value = |row: &u32| array.value(*row as usize);
-    // Most comparisons are decided by the eight bytes after those that all entries share.
+    // The eight bytes after the prefix that all entries share decide most comparisons.
     let first = entries.first().map_or(&[][..], value);
     let shared =
         entries.iter().map(|row| first.iter().zip(value(row)).take_while(|(left, right)| left == right).count());
@@ -142,8 +143,8 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
     Some(Distinct { entries: entries.into_iter().map(|(_, row)| row).collect(), codes })
 }
 
-/// The first eight bytes, padded by zeros, as a number: where two of them differ, they have the order of the
-/// values.
+/// First eight bytes of a value as a number, padded with zeros. If the numbers of two values differ, they have the
+/// order of the values.
 #[inline(always)]
 pub(crate) fn prefix(value: &[u8]) -> u64 {
     match value.first_chunk() {
@@ -152,7 +153,7 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
     }
 }
 
-/// How many of these rows, at most, differ from all others of them. Null rows count as one value.
+/// Number of distinct values of some rows. Null rows do not count.
 pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> usize {
     let mut places = Places::new();
     let mut entries: Vec<usize> = vec![];
@@ -172,7 +173,7 @@ fn is_same(array: &BinaryViewArray, view: u128, row: usize, other: usize) -> boo
     if view as u32 <= INLINE_MAX {
         return view == other_view;
     }
-    // Length and the first four bytes are the lower half of a view.
+    // The lower half of a view holds the length and the first four bytes.
     view as u64 == other_view as u64 && array.value(row) == array.value(other)
 }
 
@@ -187,14 +188,14 @@ fn hash_of(array: &BinaryViewArray, view: u128, row: usize) -> u64 {
     for word in words {
         hash = fold(u64::from_le_bytes(*word) ^ hash, MIX.rotate_left(32));
     }
-    // There are more than twelve bytes: the last eight overlap those before instead of being padded.
+    // The value has more than twelve bytes, so its last eight overlap earlier ones and need no padding.
     match bytes.last_chunk::<8>() {
         Some(last) if !rest.is_empty() => fold(u64::from_le_bytes(*last) ^ hash, MIX.rotate_left(17)),
         _ => hash,
     }
 }
 
-/// Sorts the entries and moves the codes along.
+/// Sorts the entries and renumbers the codes to match.
 fn sorted<T: Copy>(
     entries: Vec<T>,
     mut codes: Vec<i32>,

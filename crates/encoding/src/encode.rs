@@ -1,4 +1,4 @@
-//! From an Arrow array to the bytes of a chunk.
+//! Encodes an Arrow array to the bytes of a chunk.
 
 use std::borrow::Cow;
 
@@ -18,11 +18,12 @@ use crate::native::Native;
 use crate::numbers::Nesting;
 use crate::{CHUNK_ROWS_MAX, bytes, numbers};
 
-/// Encodes an array of 1 to 65,536 rows in the Arrow type of `logical`. Rows that are all null become one
-/// `constant`, whatever the choice.
+/// Encodes an array of 1 to 65,536 rows in the Arrow type of `logical`. If all rows are null, the chunk is `constant`,
+/// whatever the choice.
 ///
 /// # Errors
-/// When a forced encoding cannot hold the values, or the array is not one of this type.
+/// If the array has another type or number of rows, or a forced encoding cannot hold the values. Also if a decimal has
+/// more digits than its type, or text or bytes exceed 2 GiB.
 pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<Vec<u8>, EncodeError> {
     let rows = array.len();
     if !(1..=CHUNK_ROWS_MAX).contains(&rows) {
@@ -77,12 +78,12 @@ pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<
     }
 }
 
-/// The native values of an array of this Arrow type.
+/// Native values of an array. Returns `None` if the array has another Arrow type.
 fn values<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<&[T::Native]> {
     array.as_primitive_opt::<T>().map(|array| &**array.values())
 }
 
-/// What the numbers of a column are encoded with.
+/// Inputs that all encodings of numbers share.
 struct Frame<'a> {
     nulls: Option<&'a NullBuffer>,
     choice: Choice,
@@ -99,13 +100,13 @@ impl Frame<'_> {
         numbers::encode(&values, Nesting::of_column(is_float), self.choice, self.head, self.writer)
     }
 
-    /// Decimals are narrowed to 64 bits where all of them fit, which is so for most columns of any precision.
+    /// Encodes decimals, in 64 bits if all of them fit. Most columns fit, whatever their precision.
     fn decimals(self, values: &[i128], logical: LogicalType) -> Result<Vec<u8>, EncodeError> {
         let plain_bytes = self.head.plain_bytes;
         if let Some(narrow) = narrowed(values).filter(|_| plain_bytes == 8) {
             return self.numbers(narrow, false);
         }
-        // What lies under nulls may not fit.
+        // The values of null rows may not fit.
         let mut values = values.to_vec();
         if let Some(nulls) = self.nulls {
             fill_nulls(&mut values, nulls);
@@ -121,7 +122,7 @@ impl Frame<'_> {
     }
 }
 
-/// The numbers in 64 bits, if all fit.
+/// Numbers in 64 bits. Returns `None` if one does not fit.
 fn narrowed(values: &[i128]) -> Option<Vec<i64>> {
     wide(move || {
         let mut fit = true;
@@ -134,7 +135,7 @@ fn narrowed(values: &[i128]) -> Option<Vec<i64>> {
     })
 }
 
-/// Gives each null the value before it, or the first value there is, so that it costs nothing.
+/// Sets each null row to the value before it, or to the first value, so that nulls take no space in the encoding.
 fn fill_nulls<N: Native>(values: &mut [N], nulls: &NullBuffer) {
     let Some(mut last) = nulls.valid_indices().next().map(|row| values[row]) else { return };
     for (value, is_valid) in values.iter_mut().zip(nulls.iter()) {

@@ -1,23 +1,23 @@
-//! Which numbers may be among many that lie far apart.
+//! Filter for membership in a long list of numbers that lie far apart.
 
-/// Bits for each number that is there, up to [`BITS_MAX`]: of those that are not, about one in as many has the bit of one
-/// that is.
+/// Bits per number, up to [`BITS_MAX`]. About one in 64 numbers that are not in the list shares its bit with one that
+/// is.
 const BITS_PER_NUMBER: usize = 64;
-/// So many bits stay in the nearest cache, with what else a vector needs.
+/// This many bits fit the nearest cache, with the other data of a vector.
 const BITS_MAX: usize = 1 << 17;
 const BITS_MIN: usize = 64;
 
-/// A bit for each hash of a number, set where some number has it.
+/// Bloom filter with one hash: a bit is set if some number has its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashes {
-    /// A power of two.
+    /// The length is a power of two.
     words: Vec<u32>,
-    /// Bits of a product that are not of the hash.
+    /// Bits of the 32-bit product below the hash.
     shift: u32,
 }
 
 impl Hashes {
-    /// Those of some numbers.
+    /// Filter of these numbers.
     pub fn of(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
         let bits = (numbers.len() * BITS_PER_NUMBER).next_power_of_two().clamp(BITS_MIN, BITS_MAX);
         let mut hashes = Self { words: vec![0; bits / 32], shift: u32::BITS - bits.trailing_zeros() };
@@ -28,14 +28,14 @@ impl Hashes {
         hashes
     }
 
-    /// Whether a number may be one of them.
+    /// Whether a number may be in the list. False positives are possible.
     #[inline(always)]
     pub fn may_contain(&self, number: u64) -> bool {
         let hash = hash(number, self.shift);
         self.words[(hash / 32) as usize & (self.words.len() - 1)] >> (hash % 32) & 1 != 0
     }
 
-    /// Sets the byte of each number that may be one of them to 1, and the others to 0.
+    /// Sets the byte of each number to 1 if it may be in the list, else to 0.
     pub(crate) fn mark(&self, numbers: impl Iterator<Item = u64>, bytes: &mut [u8]) {
         let (words, last, shift) = (self.words.as_slice(), self.words.len() - 1, self.shift);
         for (byte, number) in bytes.iter_mut().zip(numbers) {
@@ -45,7 +45,8 @@ impl Hashes {
     }
 }
 
-/// The upper bits of a product with an odd number (the golden ratio, as Knuth 6.4 has it), which hang on all others.
+/// Upper bits of a product with an odd number (golden ratio; Knuth, section 6.4), which depend on all bits of the other
+/// factor.
 #[inline(always)]
 fn hash(number: u64, shift: u32) -> u32 {
     ((number ^ number >> 32) as u32).wrapping_mul(0x9e37_79b1) >> shift

@@ -1,4 +1,4 @@
-//! The frame of a chunk: a fixed head, then parts.
+//! Frame of a chunk: a fixed head, then parts.
 //!
 //! ```text
 //! offset  size  field
@@ -17,37 +17,37 @@
 //! 44      1     exponent       of alp
 //! 45      1     factor         of alp
 //! 46      18    reserved       zero
-//! 64      ...   parts          validity (where nulls > 0 and not all rows are null), then those of the encoding
+//! 64      ...   parts          validity (if nulls > 0 and not all rows are null), then the parts of the encoding
 //! ```
 //!
-//! Each part begins at a multiple of 64 and is padded to one by zeros. The head says all lengths, so that parts
-//! have no directory.
+//! Each part begins at a multiple of 64 and is padded with zeros to the next one. All lengths follow from the head, so
+//! that parts need no directory.
 
 use arrow_buffer::{Buffer, MutableBuffer};
 use taut_types::Encoding;
 
 use crate::CHUNK_ROWS_MAX;
 
-/// Parts begin at multiples of this.
+/// Alignment of parts, in bytes.
 const ALIGNMENT: usize = 64;
 const HEAD_BYTES: usize = 64;
 
-/// Bytes that are no chunk of the type and number of rows expected.
+/// Error of a chunk whose bytes do not fit the expected type and number of rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt column chunk, byte {at}: expected {expected}")]
 pub struct CorruptChunk {
     /// Offset in the chunk.
     pub at: usize,
-    /// What should be there.
+    /// What the reader expected at the offset.
     pub expected: &'static str,
 }
 
-/// Bytes that a part of so many takes.
+/// Bytes of a part in the chunk, padding included.
 pub(crate) fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// The fields of a head.
+/// Fields of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) encoding: Encoding,
@@ -66,7 +66,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// A head of this encoding; all that depends on the data is zero.
+    /// Head of this encoding. All fields that depend on the data are zero.
     pub(crate) fn new(encoding: Encoding) -> Self {
         Self {
             encoding,
@@ -85,7 +85,8 @@ impl Head {
         }
     }
 
-    /// The head and the parts after it. `plain_bytes` is what the type of the column asks for.
+    /// Parses and checks the head, and returns it with the parts after it. `plain_bytes` is the plain width of the
+    /// column's type.
     pub(crate) fn parse(bytes: Buffer, plain_bytes: usize, rows: usize) -> Result<(Self, Parts), CorruptChunk> {
         let corrupt = |at, expected| CorruptChunk { at, expected };
         let head = bytes.first_chunk::<HEAD_BYTES>().ok_or(corrupt(0, "a head of 64 bytes"))?;
@@ -132,8 +133,8 @@ impl Head {
 
     fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
-        // Every narrowing is safe: widths and exponents are at most 64, counts at most 65,536, and heaps were held
-        // below 2 GiB.
+        // Every narrowing is safe: widths and exponents are at most 64, counts at most 65,536, and heaps were checked
+        // to be below 2 GiB.
         bytes[0] = self.encoding as u8;
         bytes[1] = self.inner.map_or(0, |inner| inner as u8);
         bytes[2] = self.width as u8;
@@ -156,7 +157,7 @@ impl Head {
     }
 }
 
-/// Cuts parts off the bytes of a chunk, one after the other.
+/// Reader of the parts of a chunk, one after the other.
 #[derive(Debug)]
 pub(crate) struct Parts {
     bytes: Buffer,
@@ -165,7 +166,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     fn new(bytes: Buffer) -> Self {
-        // Slices of 16-byte integers need their alignment. Readers align chunks; this copies only for others.
+        // Slices of 16-byte integers need that alignment. Readers of files align chunks, so that this rarely copies.
         let is_aligned = (bytes.as_ptr() as usize).is_multiple_of(align_of::<i128>());
         let bytes = if is_aligned {
             bytes
@@ -177,12 +178,12 @@ impl Parts {
         Self { bytes, at: HEAD_BYTES }
     }
 
-    /// Where the next part begins.
+    /// Offset of the next part.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// The next part, of this many bytes.
+    /// Reads the next part of this many bytes.
     pub(crate) fn take(&mut self, bytes: usize, expected: &'static str) -> Result<Buffer, CorruptChunk> {
         let padded = padded(bytes);
         if padded > self.bytes.len() - self.at {
@@ -193,7 +194,7 @@ impl Parts {
         Ok(part)
     }
 
-    /// Whether all parts were taken.
+    /// Fails if bytes are left after the parts that were read.
     pub(crate) fn finish(self) -> Result<(), CorruptChunk> {
         if self.at == self.bytes.len() {
             return Ok(());
@@ -202,14 +203,14 @@ impl Parts {
     }
 }
 
-/// Writes a chunk: parts first, the head at the end.
+/// Writer of a chunk: parts first, the head at the end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// A chunk without parts, with room for about this many bytes of them.
+    /// Chunk without parts. Reserves memory for about this many bytes of parts.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut writer = Self { bytes: Vec::with_capacity(HEAD_BYTES + 4 * ALIGNMENT + bytes) };
         writer.bytes.resize(HEAD_BYTES, 0);

@@ -1,8 +1,8 @@
-//! A test on numbers, translated once into the lanes in which a chunk holds them.
+//! Predicate on numbers, translated once into the lanes in which a chunk holds them.
 //!
-//! Lanes are unsigned and count from some origin: the base of packed numbers, zero for codes and for plain
-//! numbers, whose negative values then stand in the upper half. Within the numbers that lanes can hold, a
-//! subtraction modulo the lane takes care of all of that: `low <= x <= high` is `x - low <= high - low`.
+//! Lanes are unsigned and count from an origin: the base of packed numbers, or zero for codes and plain numbers.
+//! Negative plain numbers are then in the upper half of the lanes. A subtraction modulo the lane handles all of these
+//! cases, within the numbers that lanes can hold: `low <= x <= high` is `x - low <= high - low`.
 
 use std::ops::Range;
 
@@ -11,18 +11,19 @@ use taut_types::Test;
 use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, unpack_lanes, wide};
 use crate::{Bitmap, Hashes, VECTOR_ROWS};
 
-/// Up to so many neighbouring numbers are looked up in a table.
+/// Maximum span of the numbers of a list that is looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;
 
-/// Of a source, so many bytes or vectors are tested together. Measured with `predicate_speed`, columns out of cache.
+/// Bytes of a source that are tested together, and the least number of vectors. Measured with `predicate_speed`,
+/// columns out of cache.
 const PART_BYTES: usize = 8192;
 const PART_VECTORS_MIN: usize = 8;
 
-/// A test on lanes.
+/// Predicate on lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaneTest<L> {
     kind: Kind<L>,
-    /// Whether lanes must fail the test instead.
+    /// Whether exactly the lanes that fail `kind` pass.
     negated: bool,
 }
 
@@ -32,16 +33,17 @@ enum Kind<L> {
     Nothing,
     /// `lane - low <= span`.
     Range { low: L, span: L },
-    /// Any of these.
+    /// The lane is one of these.
     Few(Vec<L>),
-    /// `lane - low` is the index of a 1.
+    /// The flag at index `lane - low` is 1.
     Table { low: L, flags: Vec<u8> },
-    /// `lane - low` is among these, ascending.
+    /// `lane - low` is one of `distances`, which ascend.
     Sorted { low: L, distances: Vec<L>, hashes: Hashes },
 }
 
 impl<L: Lane> LaneTest<L> {
-    /// The test on lanes that hold the numbers `domain`, counted from `origin`. A test on bytes admits nothing.
+    /// Predicate on lanes that hold the numbers of `domain`, counted from `origin`. No lane passes a predicate on
+    /// bytes.
     pub(crate) fn new(test: &Test, negated: bool, domain: (i128, i128), origin: i128) -> Self {
         let lane = |number: i128| L::from_i128(number.wrapping_sub(origin));
         let kind = match test {
@@ -61,7 +63,7 @@ impl<L: Lane> LaneTest<L> {
             Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Kind::Nothing,
         };
         match kind {
-            // All the other lanes are a range too, from the upper end of this one round to its lower.
+            // The lanes outside the range are a range too, which wraps around.
             Kind::Range { low, span } if negated && span != L::MAX => {
                 let low = low.minus(L::MAX.minus(span));
                 Self { kind: Kind::Range { low, span: L::MAX.minus(span).minus(L::from_u64(1)) }, negated: false }
@@ -90,12 +92,12 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
-    /// Passes this lane alone.
+    /// Predicate that only this lane passes.
     pub(crate) fn equal_to(lane: L) -> Self {
         Self { kind: Kind::Range { low: lane, span: L::default() }, negated: false }
     }
 
-    /// The test on codes whose entries pass where the flag of the code is set. Codes past the flags fail.
+    /// Predicate on codes: a code passes if its flag is true. Codes past the flags fail.
     pub(crate) fn of_flags(flags: impl ExactSizeIterator<Item = bool>) -> Self {
         let flags: Vec<u8> = flags.map(u8::from).collect();
         let negated = false;
@@ -113,7 +115,7 @@ impl<L: Lane> LaneTest<L> {
         Self { kind, negated }
     }
 
-    /// Whether one lane passes.
+    /// Whether a lane passes.
     #[inline]
     pub(crate) fn admits(&self, lane: L) -> bool {
         let admits = match &self.kind {
@@ -129,7 +131,7 @@ impl<L: Lane> LaneTest<L> {
         admits != self.negated
     }
 
-    /// Whether all lanes pass, or none; `None` where that depends on the lane.
+    /// Whether all lanes pass (`true`) or none does (`false`). Returns `None` if that depends on the lane.
     pub(crate) fn constant(&self) -> Option<bool> {
         match &self.kind {
             Kind::Nothing => Some(self.negated),
@@ -138,11 +140,11 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
-    /// The least and the greatest lane that pass, where all between them do and none else.
+    /// Least and greatest lane that pass, if exactly the lanes between them pass. Otherwise `None`.
     pub(crate) fn bounds(&self) -> Option<(L, L)> {
         match &self.kind {
             Kind::Range { low, span } if !self.negated && *span <= L::MAX.minus(*low) => {
-                // What is left out above both bounds.
+                // Lanes above `low`, less those that pass.
                 let above = L::MAX.minus(*low).minus(*span);
                 Some((*low, L::MAX.minus(above)))
             }
@@ -150,7 +152,7 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
-    /// Clears the rows of a range that fail; the source has the vectors of all rows.
+    /// Clears the rows of a range that fail. The source must have the vectors of all rows.
     pub(crate) fn filter(&self, source: Source<L>, rows: Range<usize>, selection: &mut Bitmap) {
         if let Some(all) = self.constant() {
             if !all {
@@ -170,8 +172,8 @@ impl<L: Lane> LaneTest<L> {
         self.keep(source.vectors(whole.clone()), selection.vectors_mut(whole));
     }
 
-    /// Selects those of all rows of a source that pass, and no others. Bits are set a part before they are cleared: those of
-    /// all rows would be gone from the cache next to the processor by then.
+    /// Selects the rows of a source that pass, and no others. The bits of a part are set right before they are cleared.
+    /// If those of all rows were set first, they would have left the nearest cache by then.
     pub(crate) fn select(&self, source: Source<L>, vector_bytes: usize, rows: usize, selection: &mut Bitmap) {
         selection.reset(rows);
         let vectors = if self.constant().is_none() { rows / VECTOR_ROWS } else { 0 };
@@ -186,14 +188,14 @@ impl<L: Lane> LaneTest<L> {
         self.filter(source, rest, selection);
     }
 
-    /// One bit per lane of a source of one vector; bits past the last lane are undefined.
+    /// One bit per lane of a source of one vector. Bits past the last lane are undefined.
     pub(crate) fn mask_of(&self, vector: Source<L>) -> [u64; MASK_WORDS] {
         let mut bits = [[u64::MAX; MASK_WORDS]];
         self.keep(vector, &mut bits);
         bits[0]
     }
 
-    /// Clears the bits of lanes that fail; bits past the last lane are then undefined.
+    /// Clears the bits of lanes that fail. Bits past the last lane are undefined afterwards.
     fn keep(&self, source: Source<L>, selected: &mut [VectorBits]) {
         if L::keep_narrow(&source, |lane| self.admits(lane), selected) {
             return;
@@ -219,13 +221,13 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
-    /// One bit per number of up to a vector, which stand there as the bits of floating-point numbers.
+    /// One bit per number of up to a vector. The numbers are given as the bits of floating-point numbers.
     fn mask_floats(&self, bits: &[L]) -> [u64; MASK_WORDS] {
         let mut keys = [L::default(); VECTOR_ROWS];
         let target = &mut keys;
         wide(move || {
             for (key, bits) in target.iter_mut().zip(bits) {
-                // The other bits are turned where the sign is set.
+                // The bits below the sign are inverted if the sign is set.
                 let turned = L::default().minus(bits.down(L::BITS - 1)).down(1);
                 *key = bits.xor(turned);
             }
@@ -247,7 +249,7 @@ impl<L: Lane> LaneTest<L> {
         self.finish(&bytes)
     }
 
-    /// One bit per lane of up to a vector; bits past them are undefined.
+    /// One bit per lane of up to a vector. Bits past the last lane are undefined.
     pub(crate) fn mask(&self, lanes: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
         self.test(lanes, &mut bytes);
@@ -259,7 +261,7 @@ impl<L: Lane> LaneTest<L> {
         if self.negated { mask.map(|word| !word) } else { mask }
     }
 
-    /// Sets the byte of each lane that passes to 1; all are 0 at first.
+    /// Sets the byte of each lane that passes to 1. All bytes must be 0 before.
     fn test(&self, lanes: &[L], bytes: &mut [u8; VECTOR_ROWS]) {
         match &self.kind {
             Kind::Nothing => {}
@@ -281,7 +283,7 @@ impl<L: Lane> LaneTest<L> {
             }),
             Kind::Table { low, flags } => {
                 for (byte, lane) in bytes.iter_mut().zip(lanes) {
-                    // An index past `usize` is past the table too.
+                    // An index that overflows `usize` is past the table.
                     let index = usize::try_from(lane.minus(*low).to_u128()).unwrap_or(usize::MAX);
                     *byte = flags.get(index).copied().unwrap_or(0);
                 }
@@ -301,8 +303,8 @@ impl<L: Lane> LaneTest<L> {
     }
 }
 
-/// Clears in `selection` the rows of `rows` whose bit in the mask of their vector is zero; vectors without a
-/// selected row are left out.
+/// Clears the rows of `rows` in `selection` whose bit in the mask of their vector is zero. Vectors without a selected
+/// row are skipped.
 pub(crate) fn filter_vectors(
     rows: Range<usize>,
     selection: &mut Bitmap,

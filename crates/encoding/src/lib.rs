@@ -1,8 +1,8 @@
-//! One column of values to bytes and back, and search on the bytes.
+//! Encodes one column of values to bytes, decodes them, and evaluates predicates on the encoded bytes.
 //!
-//! A *chunk* is the values of one column for the rows of one segment, encoded. [`encode`] writes one,
-//! [`Chunk::parse`] reads it; a chunk decodes ranges of rows, gathers single rows, and tests rows without
-//! decoding them. Nothing here knows blocks or files.
+//! A *chunk* is the encoded values of one column for the rows of one segment. [`encode`] writes a chunk and
+//! [`Chunk::parse`] reads it. A chunk decodes ranges of rows, gathers single rows, and evaluates predicates without
+//! decoding. This crate knows nothing about blocks or files.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -50,7 +50,7 @@ pub use numbers::Extreme;
 pub use runs::SelectedRuns;
 pub use search::numbers as search_ascending;
 
-/// Rows of a vector: the unit in which numbers are packed, unpacked and tested.
+/// Rows of a vector: the unit in which numbers are packed, unpacked and compared.
 pub const VECTOR_ROWS: usize = 1024;
-/// The most rows a chunk can have: those of a segment.
+/// Maximum rows of a chunk, which is also the maximum of a segment.
 pub const CHUNK_ROWS_MAX: usize = 65_536;

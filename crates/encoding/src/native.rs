@@ -1,26 +1,26 @@
-//! Native integers: the forms in which numbers are stored plain and decoded.
+//! Native integers: the forms in which plain numbers are stored and all numbers are decoded.
 
 use arrow_buffer::ArrowNativeType;
 
 use crate::kernels::Compress;
 
-/// A native integer that holds the numbers of a type, or the low bits of any number.
+/// Native integer that holds the numbers of a type, or the low bits of any number.
 pub(crate) trait Native: ArrowNativeType + Ord + Compress {
-    /// Least number.
+    /// Least value.
     const MIN: Self;
-    /// Greatest number.
+    /// Greatest value.
     const MAX: Self;
-    /// The low bits of a number.
+    /// Low bits of a number.
     fn from_number(number: i128) -> Self;
-    /// The number.
+    /// The value as a number.
     fn to_number(self) -> i128;
-    /// `self + distance`, modulo the native integer.
+    /// `self + distance`, modulo the range of the integer.
     fn plus(self, distance: u64) -> Self;
-    /// `self + other`, modulo the native integer.
+    /// `self + other`, modulo the range of the integer.
     fn sum(self, other: Self) -> Self;
-    /// The low bits of `self - base`.
+    /// Low bits of `self - base`.
     fn minus(self, base: Self) -> u64;
-    /// From the bits of a floating-point number to its key, and back.
+    /// Key of the bits of a floating-point number, or the bits of a key: the mapping is its own inverse.
     fn flipped(self) -> Self;
 }
 
@@ -62,8 +62,8 @@ native!(i32);
 native!(i64);
 native!(i128);
 
-/// Runs an expression with `$native` standing for the integer of `$bytes` bytes: 1 is unsigned, for booleans, the
-/// others are signed.
+/// Runs an expression with `$native` as the integer type of `$bytes` bytes. The type of 1 byte is unsigned, for
+/// booleans; the others are signed.
 macro_rules! with_native {
     ($bytes:expr, $native:ident => $body:expr) => {
         match $bytes {
@@ -92,7 +92,7 @@ macro_rules! with_native {
 }
 pub(crate) use with_native;
 
-/// Runs an expression with `$lane` standing for the narrowest lane of at least `$width` bits.
+/// Runs an expression with `$lane` as the narrowest lane type of at least `$width` bits.
 macro_rules! with_lane {
     ($width:expr, $lane:ident => $body:expr) => {
         match $width {

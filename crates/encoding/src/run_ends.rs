@@ -1,11 +1,11 @@
-//! Where runs of equal values end.
+//! Ends of runs of equal values.
 //!
 //! ```text
-//! part: runs * 2   u16 each: the last row of the run, ascending; that of the last run is the last row
+//! part: runs * 2   u16 each: the last row of the run, ascending; the last run ends with the last row
 //! ```
 //!
-//! Rows are found by binary search. Ends that do not ascend, or stop short, give runs that are wrong but never
-//! reach outside the rows asked for.
+//! The run of a row is found by binary search. Ends that do not ascend, or end too early, give wrong runs, but never
+//! rows outside the requested range.
 
 use std::ops::Range;
 
@@ -14,19 +14,19 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use crate::CHUNK_ROWS_MAX;
 use crate::head::{CorruptChunk, Parts};
 
-/// The last row of each run.
+/// Last row of each run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunEnds {
     lasts: ScalarBuffer<u16>,
 }
 
-/// The first row of each run of equal values.
+/// First row of each run of equal values.
 pub(crate) fn run_starts<T: PartialEq>(values: &[T]) -> Vec<usize> {
     let changes = values.windows(2).enumerate().filter(|(_, pair)| pair[0] != pair[1]).map(|(row, _)| row + 1);
     std::iter::once(0).chain(changes).collect()
 }
 
-/// The bytes of runs that begin at these rows.
+/// Bytes of runs that begin at these rows.
 pub(crate) fn write(starts: &[usize], rows: usize) -> Vec<u8> {
     let ends = starts.iter().skip(1).copied().chain([rows]);
     // A chunk has at most 2^16 rows, none of its runs is empty.
@@ -35,7 +35,7 @@ pub(crate) fn write(starts: &[usize], rows: usize) -> Vec<u8> {
 }
 
 impl RunEnds {
-    /// Takes the ends of so many runs, of which there must be one.
+    /// Reads the ends of `runs` runs. Fails if `runs` is zero.
     pub(crate) fn parse(parts: &mut Parts, runs: usize) -> Result<Self, CorruptChunk> {
         if runs == 0 {
             return Err(CorruptChunk { at: 32, expected: "at least one run" });
@@ -44,7 +44,7 @@ impl RunEnds {
         Ok(Self { lasts: ScalarBuffer::from(lasts) })
     }
 
-    /// The ends of runs of `length + 1` rows each, if they make up the rows.
+    /// Ends of runs of `length + 1` rows each. Returns `None` if the lengths do not add up to `rows`.
     pub(crate) fn of_lengths(lengths: impl ExactSizeIterator<Item = u64>, rows: usize) -> Option<Self> {
         let (mut end, mut lasts) = (0, Vec::with_capacity(lengths.len()));
         for length in lengths {
@@ -59,12 +59,12 @@ impl RunEnds {
         self.lasts.len()
     }
 
-    /// The run of a row.
+    /// Run that a row belongs to.
     pub(crate) fn run_of(&self, row: usize) -> usize {
         self.lasts.partition_point(|last| usize::from(*last) < row).min(self.lasts.len() - 1)
     }
 
-    /// The runs of a range of rows.
+    /// Runs that a range of rows touches.
     pub(crate) fn runs_of(&self, rows: &Range<usize>) -> Range<usize> {
         if rows.is_empty() {
             return 0..0;
@@ -73,7 +73,7 @@ impl RunEnds {
         first..self.run_of(rows.end - 1).max(first) + 1
     }
 
-    /// Visits the runs of a range of rows, each with its rows in the range.
+    /// Visits the runs of a range of rows, each with its rows within the range.
     #[inline]
     pub(crate) fn visit(&self, rows: Range<usize>, mut visit: impl FnMut(usize, Range<usize>)) {
         let runs = self.runs_of(&rows);
@@ -88,7 +88,7 @@ impl RunEnds {
         }
     }
 
-    /// Visits the run of each of ascending positions.
+    /// Visits the run of each of the ascending positions.
     #[inline]
     pub(crate) fn visit_at(&self, positions: &[u32], mut visit: impl FnMut(usize)) {
         let mut run = 0;

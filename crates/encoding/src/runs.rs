@@ -1,5 +1,5 @@
-//! Selected rows that mostly follow each other: where few are left out, what lies between them is decoded together, and
-//! the gaps are closed afterwards.
+//! Selected rows that mostly follow each other. All rows between the first and the last are decoded together, and the
+//! gaps are closed afterwards.
 //!
 //! ```text
 //! runs      2..5  6..9                      span 2..9
@@ -12,10 +12,10 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
 use crate::Bitmap;
 
-/// The rows of ascending ranges that lie between two rows.
+/// Selected rows as ascending ranges, restricted to one range.
 #[derive(Clone, Debug)]
 pub struct SelectedRuns<'a> {
-    /// All of them touch `span`.
+    /// Every range overlaps `span`.
     ranges: &'a [Range<u32>],
     /// Begins and ends with a selected row.
     span: Range<u32>,
@@ -23,7 +23,8 @@ pub struct SelectedRuns<'a> {
 }
 
 impl<'a> SelectedRuns<'a> {
-    /// Of ranges that ascend, of which none is empty and no two touch each other, the rows that lie in `rows`.
+    /// The rows of `ranges` that lie in `rows`. The ranges must ascend, must not be empty, and must not touch each
+    /// other.
     pub fn new(ranges: &'a [Range<u32>], rows: Range<u32>) -> Self {
         let first = ranges.partition_point(|range| range.end <= rows.start);
         let ranges = &ranges[first..];
@@ -37,22 +38,22 @@ impl<'a> SelectedRuns<'a> {
         Self { ranges, span, len: all - outside as usize }
     }
 
-    /// Those of the rows that lie in `rows`.
+    /// The selected rows that lie in `rows`.
     pub fn within(&self, rows: Range<u32>) -> Self {
         Self::new(self.ranges, rows.start.max(self.span.start)..rows.end.min(self.span.end))
     }
 
-    /// How many rows there are.
+    /// Number of selected rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether no row is selected.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// From the first row to behind the last.
+    /// Range from the first selected row to the last.
     pub fn span(&self) -> Range<usize> {
         self.span.start as usize..self.span.end as usize
     }
@@ -63,11 +64,11 @@ impl<'a> SelectedRuns<'a> {
         self.ranges.iter().map(move |range| range.start.max(span.start) as usize..range.end.min(span.end) as usize)
     }
 
-    /// Of one value for each row of the span, moves those of the selected rows to the front, and returns how many there
-    /// are. What is behind them then is undefined.
+    /// Moves the values of the selected rows to the front and returns their number. `values` has one value for each row
+    /// of the span. The values after those returned are undefined.
     ///
     /// # Panics
-    /// When there are fewer values.
+    /// If there are fewer values than rows in the span.
     pub(crate) fn close_gaps<T: Copy>(&self, values: &mut [T]) -> usize {
         let (start, mut kept) = (self.span().start, 0);
         for run in self.iter() {
@@ -78,7 +79,7 @@ impl<'a> SelectedRuns<'a> {
         kept
     }
 
-    /// Of one bit for each row of the span, those of the selected rows; `None` where none of them is null.
+    /// Validity of the selected rows, from that of all rows of the span. Returns `None` if none of them is null.
     pub(crate) fn nulls(&self, nulls: Option<NullBuffer>) -> Option<NullBuffer> {
         let nulls = nulls?;
         let mut valid = Bitmap::none(nulls.len());
@@ -87,7 +88,7 @@ impl<'a> SelectedRuns<'a> {
             .iter_mut()
             .zip(nulls.inner().bit_chunks().iter_padded())
             .for_each(|(word, bits)| *word = bits);
-        // With one word more, for the bits that are moved out of the last one.
+        // One more word, for the bits that are shifted out of the last one.
         let mut words = vec![0; self.len.div_ceil(64) + 1];
         let (start, mut kept) = (self.span().start, 0);
         for run in self.iter() {

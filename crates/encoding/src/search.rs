@@ -1,15 +1,15 @@
-//! Binary search over values that ascend.
+//! Binary search in ascending values.
 
 use std::borrow::Cow;
 use std::ops::{Bound, Range};
 
 use taut_types::Test;
 
-/// Longer lists are tested value by value.
+/// Maximum items of a list that is evaluated by binary search.
 const LIST_MAX: usize = 16;
 
-/// Of rows whose numbers ascend, those that pass a test, as ranges; `None` for a test that is not one of numbers, or a long
-/// list.
+/// Finds the rows that pass a predicate, as ranges. The numbers of the rows must ascend. Returns `None` if the
+/// predicate is not one on numbers, or its list is long.
 pub fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) -> Option<Vec<Range<usize>>> {
     let between = |low: i128, high: i128, rows: Range<usize>| {
         let start = first_row(rows.clone(), |row| number(row) < low);
@@ -23,7 +23,7 @@ pub fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) 
     }
 }
 
-/// Of rows whose values ascend, those that pass a test.
+/// Finds the rows that pass a predicate on text or bytes, as ranges. The values of the rows must ascend.
 pub(crate) fn bytes<'a>(
     test: &Test,
     rows: Range<usize>,
@@ -54,7 +54,7 @@ pub(crate) fn bytes<'a>(
     }
 }
 
-/// What is found of each item of an ascending list, each behind the one before.
+/// Finds the rows of each item of an ascending list. The search for an item begins after the rows of the item before.
 fn each<T>(
     list: &[T],
     rows: Range<usize>,
@@ -69,7 +69,8 @@ fn each<T>(
     (list.len() <= LIST_MAX).then(|| list.iter().map(found).collect())
 }
 
-/// The first row for which `is_before` does not hold, or the end; it holds for all rows in front of that one.
+/// First row for which `is_before` is false, or the end of the range. `is_before` must hold for all rows before that
+/// one, and for none after it.
 fn first_row(rows: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (rows.start, rows.end);
     while low < high {

@@ -1,4 +1,4 @@
-//! Which encoding the strings of a segment get, from samples of them.
+//! Choice of the encoding for the strings of a segment, from samples of them.
 
 use arrow_array::{Array, BinaryViewArray};
 use fsst::Compressor;
@@ -10,21 +10,21 @@ use crate::bytes::fsst as symbols;
 use crate::choice::EncodeError;
 use crate::distinct::{self, Distinct};
 
-/// Rows whose distinct values are counted before a dictionary is tried on all.
+/// Rows whose distinct values are counted before a dictionary of all rows is tried.
 const SAMPLE_ROWS: usize = 4096;
 /// Rows on which the symbols of fsst are trained and measured.
 const TRAINING_ROWS: usize = 1024;
-/// Stretches of rows on which it is measured what neighbours share.
+/// Stretches of rows in which the shared prefixes of neighbours are measured.
 const SAMPLED_STRETCHES: usize = 64;
-/// Fewer bytes than this leave symbols nothing to save.
+/// Minimum bytes of all strings. With fewer, symbols save nothing.
 const FSST_BYTES_MIN: usize = 16 << 10;
-/// Bytes that plain strings cost per row besides their heap, and that fsst does, about.
+/// Approximate bytes per row besides the heap: of plain strings, and of fsst.
 const PLAIN_END_BYTES: usize = 4;
 const FSST_END_BYTES: usize = 2;
 
-/// An encoding, with what was found on the way to it.
+/// Encoding, with the results of its choice that writing it reuses.
 pub(crate) enum Plan {
-    /// The value of this row.
+    /// The value of this row, for all rows.
     Constant(usize),
     Plain,
     Dictionary(Distinct<u32>),
@@ -34,7 +34,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// Which encoding it is.
+    /// Encoding that the plan is for.
     pub(crate) fn encoding(&self) -> Encoding {
         match self {
             Self::Constant(_) => Encoding::Constant,
@@ -47,7 +47,7 @@ impl Plan {
     }
 }
 
-/// The plan for a forced encoding.
+/// Plan for a forced encoding.
 pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan, EncodeError> {
     let impossible = |reason| EncodeError::Impossible { encoding, reason };
     let distinct = || distinct::of_bytes(array, array.len()).ok_or(impossible("there are too many distinct values"));
@@ -69,9 +69,10 @@ pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan
     })
 }
 
-/// The smallest encoding, where it saves enough to be worth its decoding: a dictionary two fifths (it also makes
-/// tests and decoding faster), symbols a quarter, shared beginnings a half. Plain strings are decoded five times as
-/// fast as either of the last two, single ones found twice as fast as by symbols and four times as by beginnings.
+/// Plan for the smallest encoding that saves enough to be worth its decoding. A dictionary must save two fifths (it
+/// also makes predicates and decoding faster), symbols a quarter, shared prefixes a half. Plain strings are decoded
+/// five times as fast as with symbols or shared prefixes. A single plain string is found twice as fast as with symbols,
+/// and four times as fast as with prefixes.
 pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
     if let Some(row) = constant_row(array) {
         return Plan::Constant(row);
@@ -86,7 +87,7 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
     }
     if heap_bytes >= FSST_BYTES_MIN {
         let compressor = symbols::train(array, sample(array.len(), TRAINING_ROWS));
-        // Measured on other rows than those that the symbols were made from.
+        // Measured on other rows than the symbols were trained on.
         let others = sample(array.len(), TRAINING_ROWS).map(|row| (row + 1).min(array.len() - 1));
         let (before, after) = symbols::measure(&compressor, array, others);
         let ends = (FSST_END_BYTES * array.len().next_multiple_of(VECTOR_ROWS)) as f64;
@@ -98,16 +99,16 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
     best.1
 }
 
-/// The smaller of runs and shared beginnings, whatever else would be smaller still.
+/// Plan for the smaller of runs and shared prefixes, even if another encoding is smaller still.
 pub(crate) fn by_order(array: &BinaryViewArray) -> Result<Plan, EncodeError> {
     if let Some(row) = constant_row(array) {
         return Ok(Plan::Constant(row));
     }
     let lengths = Lengths::of(array, 0..array.len());
-    // What a run takes besides its value: in the dictionary an end, then where it ends, and a code.
+    // Bytes of a run besides its value: an end in the dictionary, the end of the run, and a code.
     const RUN_BYTES: usize = PLAIN_END_BYTES + 4;
     let (mut last, mut runs_bytes) = (None, 0);
-    // Nulls repeat the value before.
+    // Null rows repeat the value before.
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let value = array.value(row);
         if last != Some(value) {
@@ -121,11 +122,11 @@ pub(crate) fn by_order(array: &BinaryViewArray) -> Result<Plan, EncodeError> {
     forced(array, Encoding::RunLength)
 }
 
-/// The lengths of values that take less than half their plain bytes by what they share.
+/// Lengths of the values, if shared prefixes make them less than half their plain bytes.
 fn front_coded(array: &BinaryViewArray, plain_bytes: usize) -> Option<Lengths> {
     let rows = array.len();
     let pays = |bytes: usize, rows_seen: usize| 2 * bytes * rows <= plain_bytes * rows_seen;
-    // Neighbours tell: whole stretches of them are looked at.
+    // Only neighbours show what is shared, so whole stretches are sampled.
     let stretches = sample(rows, SAMPLED_STRETCHES).map(|first| first..rows.min(first + RESTART_ROWS));
     let (bytes, seen) = stretches.fold((0, 0), |(bytes, seen), stretch| {
         (bytes + Lengths::of(array, stretch.clone()).own_bytes(), seen + stretch.len())
@@ -138,7 +139,7 @@ fn front_coded(array: &BinaryViewArray, plain_bytes: usize) -> Option<Lengths> {
     (is_possible && pays(lengths.encoded_bytes(), rows)).then_some(lengths)
 }
 
-/// The first row that is not null, if all others have its value or are null.
+/// First row that is not null, if all other rows have its value or are null.
 fn constant_row(array: &BinaryViewArray) -> Option<usize> {
     let first = (0..array.len()).find(|row| array.is_valid(*row))?;
     let (view, value) = (array.views()[first], array.value(first));
@@ -153,7 +154,7 @@ fn dictionary(array: &BinaryViewArray, heap_bytes: usize, plain_bytes: usize) ->
     let value_bytes = heap_bytes.div_ceil(values) + PLAIN_END_BYTES;
     let sampled = sample(rows, SAMPLE_ROWS).filter(|row| array.is_valid(*row)).count();
     let found = distinct::count_of_bytes(array, sample(rows, SAMPLE_ROWS));
-    // A sample of 1/16 with nearly all its values distinct comes from more than a quarter of distinct values.
+    // If nearly all values of a 1/16 sample are distinct, the column has more than a quarter of distinct values.
     if rows > SAMPLE_ROWS && found * 20 > sampled * 17 {
         return None;
     }
@@ -162,7 +163,7 @@ fn dictionary(array: &BinaryViewArray, heap_bytes: usize, plain_bytes: usize) ->
     distinct::of_bytes(array, entries_max)
 }
 
-/// About `count` of so many rows, evenly spread.
+/// About `count` of `rows` rows, evenly spread.
 fn sample(rows: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..rows).step_by(rows.div_ceil(count).max(1))
 }

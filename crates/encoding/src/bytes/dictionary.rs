@@ -1,12 +1,12 @@
-//! Distinct strings once, and a code per row: encodings `dictionary` and `run_length` of text and bytes.
+//! Each distinct string once, and a code per row: encodings `dictionary` and `run_length` of text and bytes.
 //!
 //! ```text
 //! parts: the distinct strings, ascending, as in `strings.rs`
 //! parts: codes, as in `codes.rs`; for `run_length` they are in runs
 //! ```
 //!
-//! Codes have the order of the strings, so that a test on strings is a test on codes. A column decodes to views
-//! of the entries, made once per chunk.
+//! Codes have the order of the strings, so that a predicate on strings is a predicate on codes. A column decodes to
+//! views of the entries, which are made once per chunk.
 
 use std::ops::{Bound, Range};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use crate::distinct::Distinct;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 
-/// Distinct strings, and codes.
+/// Distinct strings, and a code per row.
 #[derive(Clone, Debug)]
 pub(crate) struct Dictionary {
     entries: Strings,
@@ -30,7 +30,7 @@ pub(crate) struct Dictionary {
     views: Arc<OnceLock<Views>>,
 }
 
-/// Writes the parts of strings by their distinct ones; sets what the head says.
+/// Writes the parts of strings from their distinct ones, and sets their fields of the head.
 pub(crate) fn write(array: &BinaryViewArray, distinct: &Distinct<u32>, head: &mut Head, writer: &mut Writer) {
     let entries = distinct.entries.iter().map(|row| array.value(*row as usize));
     let heap_bytes = entries.clone().map(<[u8]>::len).sum();
@@ -40,7 +40,7 @@ pub(crate) fn write(array: &BinaryViewArray, distinct: &Distinct<u32>, head: &mu
 }
 
 impl Dictionary {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries == 0 {
             return Err(CorruptChunk { at: 12, expected: "at least one entry" });
@@ -54,7 +54,7 @@ impl Dictionary {
         Ok(Self { entries, codes, in_runs, views: Arc::default() })
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         let (entries, codes) = (self.entries.len(), self.codes.description());
         if self.in_runs {
@@ -64,12 +64,12 @@ impl Dictionary {
         }
     }
 
-    /// The distinct strings.
+    /// Distinct strings, ascending.
     pub(crate) fn entries(&self) -> &Strings {
         &self.entries
     }
 
-    /// The codes.
+    /// Codes of the rows.
     pub(crate) fn codes(&self) -> &Codes {
         &self.codes
     }
@@ -79,7 +79,7 @@ impl Dictionary {
         self.views.get_or_init(|| self.entries.views(0..self.entries.len()).0)
     }
 
-    /// The strings of a range.
+    /// Strings of a range of rows.
     pub(crate) fn views(&self, rows: Range<usize>) -> Views {
         let table = self.table();
         let mut views = table.empty_like(rows.len());
@@ -87,11 +87,11 @@ impl Dictionary {
         views
     }
 
-    /// The strings of ascending positions.
+    /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         let codes = self.codes.at(positions);
         if self.views.get().is_none() && codes.len() < self.entries.len() {
-            // Few values are wanted: cheaper than views of all entries.
+            // For few values, this is cheaper than views of all entries.
             let entries: Vec<u32> =
                 codes.iter().map(|code| u32::from(*code).min(self.entries.len() as u32 - 1)).collect();
             return self.entries.views_at(&entries);
@@ -102,15 +102,15 @@ impl Dictionary {
         views
     }
 
-    /// One string; an empty one where there is no entry of its code.
+    /// String of one row. Empty if its code has no entry.
     pub(crate) fn value(&self, row: usize) -> &[u8] {
         let code = usize::from(self.codes.value(row));
         if code < self.entries.len() { self.entries.get(code) } else { &[] }
     }
 
-    /// The codes whose entries pass a test.
+    /// Codes whose entries pass a predicate.
     pub(crate) fn codes_that_pass(&self, test: &Test) -> Vec<Range<u32>> {
-        // Codes are of at most 16 bits.
+        // Codes have at most 16 bits.
         match self.test_on_codes(test) {
             Test::Range { low, high } if low <= high => {
                 let codes = low as u32..high as u32 + 1;
@@ -121,17 +121,17 @@ impl Dictionary {
         }
     }
 
-    /// As [`Codes::select`].
+    /// Like [`Codes::select`].
     pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
         self.codes.select(&self.test_on_codes(test), negated, rows, selection)
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.codes.filter(&self.test_on_codes(test), negated, rows, selection);
     }
 
-    /// The test on codes that says the same as a test on strings.
+    /// Predicate on codes that is equivalent to a predicate on strings.
     fn test_on_codes(&self, test: &Test) -> Test {
         let entries = &self.entries;
         match test {

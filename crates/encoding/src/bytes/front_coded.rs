@@ -1,18 +1,18 @@
-//! Text and bytes by what each shares with the value before: encoding `front_coded`.
+//! Text and bytes without the prefixes that they share with the value before: encoding `front_coded`.
 //!
 //! ```text
-//! part: ceil(rows / 16) * 4   u32 each: where the bytes of each sixteenth value, which is whole, begin in the heap
-//! part: packed                per row, how many bytes it shares with the value before; as in `numbers/packed.rs`
-//! part: packed                per row, how many bytes of its own follow them, in the same width
-//! part: heap_bytes            these bytes, end to end
+//! part: ceil(rows / 16) * 4   u32 each: offset in the heap of each sixteenth value, which is stored whole
+//! part: packed                per row, the bytes that it shares with the value before; as in `numbers/packed.rs`
+//! part: packed                per row, the bytes of its own that follow them, in the same width
+//! part: heap_bytes            the bytes of their own, end to end
 //!
 //! "https://a.org/1", "https://a.org/2", "https://b.org/"   heap: "https://a.org/1" "2" "b.org/"
 //! ```
 //!
-//! For sorted values, and such as share long beginnings with their neighbours: URLs, paths, keys that count. One
-//! long value widens the lengths of all. A value is rebuilt from the whole one before it, in at most 16 steps, which
-//! a range pays once. A null repeats the value before, and is empty where it would have to be whole: it costs nothing
-//! but its lengths.
+//! The encoding is for sorted values, and for values that share long prefixes with their neighbours: URLs, paths,
+//! numbered keys. One long value widens the lengths of all. A value is rebuilt from the last whole one before it, in at
+//! most 16 steps, which a range pays once. A null repeats the value before it, or is empty if it would be stored whole.
+//! It costs nothing but its lengths.
 
 use std::ops::Range;
 
@@ -26,10 +26,10 @@ use crate::kernels::Views;
 use crate::numbers::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Every so many values, one is whole.
+/// Distance between values that are stored whole.
 pub(crate) const RESTART_ROWS: usize = 16;
 
-/// Strings by what they share.
+/// Strings without the prefixes that they share with the one before.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontCoded {
     starts: ScalarBuffer<u32>,
@@ -38,11 +38,11 @@ pub(crate) struct FrontCoded {
     heap: Buffer,
     is_text: bool,
     rows: usize,
-    /// Bytes of all values together, which no reading of them exceeds.
+    /// Bytes of all values together. Reading never produces more.
     decoded_bytes: usize,
 }
 
-/// What each value of a column shares with the one before.
+/// Lengths of the shared prefix and of the rest of each value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
     shared: Vec<i32>,
@@ -50,7 +50,7 @@ pub(crate) struct Lengths {
 }
 
 impl Lengths {
-    /// The lengths of these rows, each of which follows the one before it in a chunk of them.
+    /// Lengths of the values of these rows, as if they were a chunk of their own.
     pub(crate) fn of(array: &BinaryViewArray, rows: Range<usize>) -> Self {
         let mut lengths = Self { shared: Vec::with_capacity(rows.len()), own: Vec::with_capacity(rows.len()) };
         let mut before: &[u8] = &[];
@@ -71,7 +71,7 @@ impl Lengths {
         self.own.iter().map(|own| *own as usize).sum()
     }
 
-    /// Bytes of the values, those repeated under nulls included.
+    /// Bytes of the values, including those that are repeated for nulls.
     pub(crate) fn decoded_bytes(&self) -> usize {
         self.shared.iter().chain(&self.own).map(|length| *length as usize).sum()
     }
@@ -89,7 +89,7 @@ impl Lengths {
     }
 }
 
-/// How many bytes two values begin with in common.
+/// Length of the common prefix of two values.
 fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
     let words = left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
@@ -97,8 +97,8 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
     8 * words + rest.take_while(|(left, right)| left == right).count()
 }
 
-/// Writes the parts of values whose lengths are given; sets what the head says. Returns whether that was possible:
-/// with the nulls filled, the values must stay below 2 GiB.
+/// Writes the parts of values with these lengths, and sets their fields of the head. Returns `false`, and writes
+/// nothing, if the values with the nulls filled in exceed 2 GiB.
 pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head, writer: &mut Writer) -> bool {
     let decoded_bytes = lengths.decoded_bytes();
     if decoded_bytes > i32::MAX as usize {
@@ -125,7 +125,7 @@ pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head,
 }
 
 impl FrontCoded {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.width > 31 {
             return Err(CorruptChunk { at: 2, expected: "lengths of at most 31 bits" });
@@ -141,17 +141,17 @@ impl FrontCoded {
         Ok(Self { starts, shared, own, heap, is_text, rows: head.rows, decoded_bytes: head.decoded_bytes })
     }
 
-    /// Decoded bytes of a row, about.
+    /// Approximate decoded bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.decoded_bytes.div_ceil(self.rows.max(1))
     }
 
-    /// The strings of a range, and whether all of them are good.
+    /// Strings of a range of rows, and whether all of them are good.
     pub(crate) fn views(&self, rows: Range<usize>) -> (Views, bool) {
         self.rebuild(rows)
     }
 
-    /// The strings of ascending positions.
+    /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         self.rebuild(positions.iter().map(|row| *row as usize)).0
     }
@@ -164,7 +164,8 @@ impl FrontCoded {
         let (mut left, mut last, mut is_good) = (self.decoded_bytes, None, true);
         for row in rows {
             let value = cursor.value(row);
-            // Rows have no more bytes than all of them, unless lengths are hostile: then what is rebuilt must end.
+            // Rows have no more bytes than all of them together, unless the lengths are hostile. Rebuilding must then
+            // stop.
             let bytes = if last == Some(row) { 0 } else { value.len() };
             match left.checked_sub(bytes) {
                 Some(rest) => {
@@ -181,12 +182,12 @@ impl FrontCoded {
         (views, is_good && cursor.is_good)
     }
 
-    /// One string.
+    /// String of one row.
     pub(crate) fn value(&self, row: usize) -> Vec<u8> {
         Cursor::new(self).value(row).to_vec()
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let test = BytesTest::new(test);
         let mut cursor = Cursor::new(self);
@@ -194,16 +195,16 @@ impl FrontCoded {
     }
 }
 
-/// Rebuilds values of ascending rows.
+/// Rebuilds the values of ascending rows.
 struct Cursor<'a> {
     strings: &'a FrontCoded,
-    /// The vector whose lengths are unpacked.
+    /// Vector whose lengths are unpacked.
     vector: Option<usize>,
     shared: Vec<i32>,
     own: Vec<i32>,
-    /// The row after that of the value.
+    /// The row after that of `value`.
     next: usize,
-    /// Where the bytes of the next row begin in the heap.
+    /// Offset in the heap of the bytes of the next row.
     at: usize,
     value: Vec<u8>,
     /// Whether all lengths were possible.
@@ -216,7 +217,7 @@ impl<'a> Cursor<'a> {
         Self { strings, vector: None, shared, own, next: 0, at: 0, value: vec![], is_good: true }
     }
 
-    /// The value of a row that is not before the last one asked for.
+    /// Value of a row, which must not be before the row of the last call.
     #[inline]
     fn value(&mut self, row: usize) -> &[u8] {
         let vector = row / VECTOR_ROWS;
@@ -245,7 +246,7 @@ impl<'a> Cursor<'a> {
         self.vector = Some(vector);
     }
 
-    /// From the value of a row to that of the next, in the same vector.
+    /// Steps from the value of a row to that of the next row, in the same vector.
     #[inline]
     fn step(&mut self) {
         let place = self.next % VECTOR_ROWS;

@@ -3,14 +3,14 @@
 //! ```text
 //! part: entries * 8    symbols: up to 8 bytes each, padded by zeros
 //! part: entries        their lengths, 1 ..= 8
-//! part: vectors * 4    u32 each: where the first value of each 1,024 begins in the heap
-//! part: packed         per row, where its value ends, counted from there; as in `numbers/packed.rs`
+//! part: vectors * 4    u32 each: offset in the heap of the first value of each 1,024
+//! part: packed         per row, the end of its value, counted from that offset; as in `numbers/packed.rs`
 //! part: heap_bytes     per value its codes: a byte below 255 stands for that symbol, 255 for the byte after it
 //! ```
 //!
-//! Crate `fsst-rs` finds the symbols and compresses. It is not asked to decompress, because it panics on bytes
-//! that it has not written. Decompressing costs about a nanosecond per code, and the bytes must be copied: worth
-//! it only where it saves a good part of the space, and never for values that are mostly looked for by tests.
+//! Crate `fsst-rs` finds the symbols and compresses. It is not used to decompress, because it panics on bytes that it
+//! has not written. Decompressing costs about a nanosecond per code, and the bytes must be copied. The encoding is
+//! worth it only if it saves a good part of the space, and never for values that are mostly read by predicates.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::numbers::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
 const ESCAPE: u8 = 255;
-/// The ends of more rows of a vector than this are cheaper to get by unpacking all of them.
+/// Maximum rows of a vector whose ends are read one by one. For more, unpacking all ends is cheaper.
 const ENDS_EXTRACTED_MAX: usize = 16;
 
 /// Compressed strings.
@@ -38,7 +38,7 @@ pub(crate) struct Fsst {
     ends: Packed,
     heap: Buffer,
     is_text: bool,
-    /// Decoded bytes of a row, about.
+    /// Approximate decoded bytes of a row.
     row_bytes: usize,
 }
 
@@ -48,7 +48,7 @@ struct Symbols {
     lengths: [u8; 256],
 }
 
-/// A compressor for the values at these rows.
+/// Compressor for the values at these rows.
 pub(crate) fn train(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> Compressor {
     Compressor::train(&rows.filter(|row| array.is_valid(*row)).map(|row| array.value(row)).collect())
 }
@@ -65,8 +65,8 @@ pub(crate) fn measure(
     (values.iter().map(|value| value.len()).sum(), compressed.len())
 }
 
-/// Writes the parts of values compressed; sets what the head says. Returns whether that was possible: the
-/// compressed values must stay below 2 GiB.
+/// Writes the parts of values, compressed, and sets their fields of the head. Returns `false`, and writes nothing, if
+/// the compressed values exceed 2 GiB.
 pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut Head, writer: &mut Writer) -> bool {
     let value = |row| if array.is_valid(row) { array.value(row) } else { &[] };
     let values: Vec<&[u8]> = (0..array.len()).map(value).collect();
@@ -76,7 +76,7 @@ pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut
         return false;
     }
     head.decoded_bytes = values.iter().map(|value| value.len()).sum();
-    // All ends were just found to fit 31 bits.
+    // All ends fit 31 bits, as was just checked.
     let ends: Vec<i64> = ends.into_iter().map(|end| end as i64).collect();
     let first_end = |vector: usize| if vector == 0 { 0 } else { ends[vector * VECTOR_ROWS - 1] as u32 };
     let starts: Vec<u32> = (0..array.len().div_ceil(VECTOR_ROWS)).map(first_end).collect();
@@ -94,7 +94,7 @@ pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut
 }
 
 impl Fsst {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries > ESCAPE.into() {
             return Err(CorruptChunk { at: 12, expected: "at most 255 symbols" });
@@ -102,7 +102,7 @@ impl Fsst {
         if head.decoded_bytes > 8 * head.heap_bytes {
             return Err(CorruptChunk { at: 40, expected: "at most 8 bytes per compressed byte" });
         }
-        // A code without a symbol stands for nothing.
+        // A code without a symbol decodes to nothing.
         let mut symbols = Symbols { symbols: [[0; 8]; 256], lengths: [0; 256] };
         let bytes = parts.take(8 * head.entries, "symbols")?;
         for (symbol, bytes) in symbols.symbols.iter_mut().zip(bytes.as_chunks().0) {
@@ -121,12 +121,12 @@ impl Fsst {
         Ok(Self { symbols: Arc::new(symbols), starts: ScalarBuffer::from(starts), ends, heap, is_text, row_bytes })
     }
 
-    /// Decoded bytes of a row, about.
+    /// Approximate decoded bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.row_bytes
     }
 
-    /// Where the compressed value of a row lies, by its end and that of the row before, both in their vectors.
+    /// Compressed value of a row, from its end and the end of the row before, each relative to its vector.
     #[inline]
     fn compressed(&self, row: usize, end_before: u64, end: u64) -> &[u8] {
         let start = if row.is_multiple_of(VECTOR_ROWS) { 0 } else { end_before };
@@ -135,7 +135,7 @@ impl Fsst {
         self.heap.get(place(start)..place(end)).unwrap_or_default()
     }
 
-    /// The compressed value of a row, given the ends of rows from `first`.
+    /// Compressed value of a row, from the ends of rows from `first` on.
     #[inline]
     fn compressed_in(&self, row: usize, ends: &[i64], first: usize) -> &[u8] {
         let end_before = if row == 0 { 0 } else { ends[row - 1 - first] as u64 };
@@ -148,7 +148,7 @@ impl Fsst {
         self.compressed(row, end_before, self.ends.value(row) as u64)
     }
 
-    /// The strings of a range, and whether all of them are good.
+    /// Strings of a range of rows, and whether all of them are good.
     pub(crate) fn views(&self, rows: Range<usize>) -> (Views, bool) {
         let first = rows.start.saturating_sub(1);
         let mut ends: Vec<i64> = vec![];
@@ -156,7 +156,7 @@ impl Fsst {
         self.decompress(rows.map(|row| self.compressed_in(row, &ends, first)))
     }
 
-    /// The strings of ascending positions.
+    /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         self.decompress(positions.iter().map(|row| self.compressed_at(*row as usize))).0
     }
@@ -175,7 +175,7 @@ impl Fsst {
         (views, is_good)
     }
 
-    /// One string.
+    /// String of one row.
     pub(crate) fn value(&self, row: usize) -> Vec<u8> {
         let mut heap = Heap::with_capacity(self.row_bytes);
         self.symbols.decompress(self.compressed_at(row), &mut heap);
@@ -183,7 +183,7 @@ impl Fsst {
         heap.bytes
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let test = BytesTest::new(test);
         let mut heap = Heap::with_capacity(self.row_bytes);
@@ -209,7 +209,7 @@ impl Fsst {
     }
 }
 
-/// Decompressed bytes: the first `len`, and room after them for whole symbols.
+/// Decompressed bytes: the first `len` bytes, and free space after them for whole symbols.
 struct Heap {
     bytes: Vec<u8>,
     len: usize,
@@ -229,10 +229,10 @@ impl From<Heap> for Buffer {
 }
 
 impl Symbols {
-    /// Appends what these codes stand for. Returns whether the last of them was whole.
+    /// Appends the decompressed bytes of these codes. Returns whether the last code was whole.
     #[inline]
     fn decompress(&self, codes: &[u8], heap: &mut Heap) -> bool {
-        // Each code gives at most eight bytes, and eight are written for it.
+        // Each code gives at most eight bytes, and eight bytes are always written.
         let room = heap.len + 8 * codes.len() + 8;
         if heap.bytes.len() < room {
             heap.bytes.resize(room.max(heap.bytes.len() * 2), 0);

@@ -1,7 +1,7 @@
 //! Text and bytes.
 //!
-//! One file per encoding, each with its byte picture, `write`, and a view with `parse`, `views` (a range),
-//! `views_at` (single positions) and `filter`. [`Bytes`] is the closed set of them.
+//! Each encoding has a file with its byte picture, `write`, and a view with `parse`, `views` (a range), `views_at`
+//! (single positions) and `filter`. [`Bytes`] is the closed set of the views.
 
 mod choose;
 mod dictionary;
@@ -34,17 +34,17 @@ use test::BytesTest;
 pub(crate) enum Bytes {
     /// One string for all rows.
     Constant(Strings),
-    /// As they are.
+    /// Strings end to end, not encoded.
     Plain(Strings),
     /// `dictionary` and `run_length`.
     Dictionary(Dictionary),
-    /// Compressed.
+    /// Compressed by a table of frequent short strings.
     Fsst(Fsst),
-    /// By what they share.
+    /// Each string without the prefix that it shares with the one before.
     FrontCoded(FrontCoded),
 }
 
-/// Encodes strings, not all of which are null; `head` says the rows and nulls, `writer` has taken the validity.
+/// Encodes strings, not all of which may be null. `head` has the rows and nulls, and `writer` has the validity already.
 pub(crate) fn encode(
     array: &BinaryViewArray,
     choice: Choice,
@@ -93,7 +93,7 @@ pub(crate) fn encode(
 }
 
 impl Bytes {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         Ok(match head.encoding {
             Encoding::Constant => Self::Constant(Strings::parse(head, is_text, 1, parts)?),
@@ -114,7 +114,7 @@ impl Bytes {
         })
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         match self {
             Self::Constant(_) => "constant".to_owned(),
@@ -125,7 +125,7 @@ impl Bytes {
         }
     }
 
-    /// The strings of a range.
+    /// Strings of a range of rows.
     pub(crate) fn views(&self, rows: Range<usize>) -> Views {
         match self {
             Self::Constant(strings) => repeated(strings, rows.len()),
@@ -136,7 +136,7 @@ impl Bytes {
         }
     }
 
-    /// The strings of ascending positions.
+    /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         match self {
             Self::Constant(strings) => repeated(strings, positions.len()),
@@ -147,7 +147,7 @@ impl Bytes {
         }
     }
 
-    /// Clears the rows of a range that fail a test other than [`Test::Null`].
+    /// Clears the rows of a range that fail a predicate other than [`Test::Null`].
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {
             Self::Constant(strings) => {
@@ -162,8 +162,8 @@ impl Bytes {
         }
     }
 
-    /// Selects those of all rows, of which there are so many, that pass a test other than [`Test::Null`]. `false`, with nothing
-    /// done, where [`Bytes::filter`] is as fast.
+    /// Selects the rows that pass a predicate other than [`Test::Null`], and no others; `rows` is the number of all
+    /// rows. Returns `false`, and changes nothing, if [`Bytes::filter`] is as fast.
     pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
         match self {
             Self::Dictionary(dictionary) => dictionary.select(test, negated, rows, selection),
@@ -171,7 +171,7 @@ impl Bytes {
         }
     }
 
-    /// The distinct strings, where there is a dictionary.
+    /// Distinct strings. Returns `None` if there is no dictionary and the chunk is not constant.
     pub(crate) fn entries(&self) -> Option<Views> {
         match self {
             Self::Constant(strings) => Some(strings.views(0..1).0),
@@ -180,7 +180,7 @@ impl Bytes {
         }
     }
 
-    /// The codes, where there is a dictionary.
+    /// Codes of the rows. Returns `None` if there is no dictionary.
     pub(crate) fn codes(&self) -> Option<&Codes> {
         match self {
             Self::Dictionary(dictionary) => Some(dictionary.codes()),
@@ -188,7 +188,7 @@ impl Bytes {
         }
     }
 
-    /// One string; an empty one where it cannot be read.
+    /// String of one row. Empty if it cannot be read.
     pub(crate) fn value(&self, row: usize) -> Cow<'_, [u8]> {
         match self {
             Self::Constant(strings) => strings.get(0).into(),
@@ -199,7 +199,7 @@ impl Bytes {
         }
     }
 
-    /// The codes whose entries pass a test, where there is a dictionary.
+    /// Codes whose entries pass a predicate. Returns `None` if there is no dictionary and the chunk is not constant.
     pub(crate) fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
         match self {
             Self::Constant(strings) => {
@@ -211,7 +211,7 @@ impl Bytes {
         }
     }
 
-    /// Whether every string is read as it was written, as far as that can be seen.
+    /// Whether every string can be read as it was written, as far as the bytes show it.
     pub(crate) fn is_good(&self, rows: usize) -> bool {
         match self {
             Self::Constant(strings) | Self::Plain(strings) => strings.views(0..strings.len()).1,
@@ -221,7 +221,7 @@ impl Bytes {
         }
     }
 
-    /// Decoded bytes of a row, about: its view, and its share of the heap where that is not shared by rows.
+    /// Approximate decoded bytes of a row: its view, and its share of the heap unless rows share that.
     pub(crate) fn row_bytes(&self, rows: usize) -> usize {
         let view = size_of::<u128>();
         match self {

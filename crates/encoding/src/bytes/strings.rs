@@ -1,11 +1,11 @@
-//! Strings of bytes end to end: encodings `plain` and `constant`, and the entries of a dictionary.
+//! Strings of bytes, end to end: encodings `plain` and `constant`, and the entries of a dictionary.
 //!
 //! ```text
-//! part: count * 4    u32 each: where the value ends in the heap; it begins where the one before ends
+//! part: count * 4    u32 each: the end of the value in the heap; it begins at the end of the value before
 //! part: heap_bytes   the bytes of all values
 //! ```
 //!
-//! Ends and UTF-8 are checked as values are read, so that reading few of them does not cost reading all.
+//! Ends and UTF-8 are checked when values are read, so that reading a few does not cost reading all.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::bytes::test::BytesTest;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 
-/// Strings side by side.
+/// Strings, end to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Strings {
     ends: ScalarBuffer<u32>,
@@ -25,7 +25,8 @@ pub(crate) struct Strings {
     is_text: bool,
 }
 
-/// Writes the parts of strings, which together have `heap_bytes`, less than 2 GiB; sets what the head says.
+/// Writes the parts of strings, and sets their fields of the head. The strings must have `heap_bytes` in all, less than
+/// 2 GiB.
 pub(crate) fn write<'a>(
     values: impl ExactSizeIterator<Item = &'a [u8]>,
     heap_bytes: usize,
@@ -44,7 +45,7 @@ pub(crate) fn write<'a>(
 }
 
 impl Strings {
-    /// Takes so many strings.
+    /// Reads `count` strings.
     pub(crate) fn parse(head: &Head, is_text: bool, count: usize, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let ends = parts.take(4 * count, "ends of values")?;
         let heap = parts.take(head.heap_bytes, "bytes of values")?;
@@ -69,12 +70,12 @@ impl Strings {
         self.start(index) as usize..self.ends[index] as usize
     }
 
-    /// One string; an empty one where its ends are impossible.
+    /// String at an index. Empty if its ends are impossible.
     pub(crate) fn get(&self, index: usize) -> &[u8] {
         self.heap.get(self.range(index)).unwrap_or_default()
     }
 
-    /// The strings of a range, and whether all of them are good.
+    /// Strings of a range, and whether all of them are good.
     pub(crate) fn views(&self, range: Range<usize>) -> (Views, bool) {
         let mut views = Views::new(self.heap.clone(), self.is_text, range.len());
         let start = if range.is_empty() { 0 } else { self.start(range.start) };
@@ -82,7 +83,7 @@ impl Strings {
         (views, is_good)
     }
 
-    /// The strings of ascending positions.
+    /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         let mut views = Views::new(self.heap.clone(), self.is_text, positions.len());
         for position in positions {
@@ -91,7 +92,7 @@ impl Strings {
         views
     }
 
-    /// Of ascending strings, the place of the first for which `is_before` does not hold.
+    /// Index of the first string for which `is_before` is false. The strings must ascend.
     pub(crate) fn partition_point(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -101,7 +102,7 @@ impl Strings {
         low
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let test = BytesTest::new(test);
         selection.retain(rows, |row| test.admits(self.get(row)) != negated);

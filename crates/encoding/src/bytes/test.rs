@@ -1,4 +1,4 @@
-//! A test on strings, prepared once for many values.
+//! Predicate on strings, prepared once for many values.
 
 use std::ops::Bound;
 
@@ -6,21 +6,21 @@ use taut_types::Test;
 
 use crate::distinct::prefix;
 
-/// A test on strings. Of most values the first eight bytes decide.
+/// Predicate on strings. The first eight bytes decide for most values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BytesTest<'a> {
-    /// No value passes; so ends a test on numbers.
+    /// No value passes. A predicate on numbers becomes this one.
     Nothing,
-    /// This value.
+    /// Values equal to this one.
     Equal(&'a [u8]),
-    /// Any value between bounds whose prefixes are given.
+    /// Values between bounds. `prefixes` are the prefixes of the bounds.
     Range { low: &'a Bound<Box<[u8]>>, high: &'a Bound<Box<[u8]>>, prefixes: (u64, u64) },
-    /// One of these, ascending.
+    /// Values equal to one of these, which ascend.
     OneOf(&'a [Box<[u8]>]),
 }
 
 impl<'a> BytesTest<'a> {
-    /// Prepares a test.
+    /// Prepares a predicate.
     pub(crate) fn new(test: &'a Test) -> Self {
         let bound = |bound: &Bound<Box<[u8]>>, unbounded| match bound {
             Bound::Included(value) | Bound::Excluded(value) => prefix(value),

@@ -1,5 +1,5 @@
-//! What an aggregation asks of a chunk: a small code in place of a value, runs in place of rows, and numbers in 64 bits
-//! whatever the width of their type.
+//! Access for aggregations: small codes instead of values, runs instead of rows, and numbers in 64 bits whatever the
+//! width of their type.
 //!
 //! ```text
 //! encoding     code of a row                    codes
@@ -9,8 +9,8 @@
 //! any, null    the last one                     one more
 //! ```
 //!
-//! Rows of one code have one value; two codes may stand for the same value, as those of two runs do. Where there are no
-//! codes, a group is better found by the number itself.
+//! Rows with the same code have the same value. Two codes may stand for one value, as those of two runs may. If a chunk
+//! has no codes, groups are better found by the numbers.
 
 use std::ops::Range;
 
@@ -27,16 +27,16 @@ use crate::run_ends::RunEnds;
 /// Codes have 16 bits.
 const CODES_MAX: usize = 1 << 16;
 
-/// Numbers, and which of them are null; under null there is any number.
+/// Numbers and their validity. The number of a null row is arbitrary.
 pub type NullableNumbers = (Vec<i64>, Option<NullBuffer>);
 
-/// Where the codes of a chunk come from, nulls aside.
+/// Source of the codes of a chunk, nulls aside.
 enum Source<'a> {
-    /// All rows have the same.
+    /// All rows have one code.
     Constant,
-    /// Codes of a dictionary with so many entries.
+    /// Codes of a dictionary, and its number of entries.
     Codes(&'a Codes, usize),
-    /// The number of the run.
+    /// The ordinal of the run is the code.
     Runs(&'a RunEnds),
 }
 
@@ -67,14 +67,14 @@ impl Chunk {
         }
     }
 
-    /// How many codes there are, with that of null, where rows have codes.
+    /// Number of codes, that of null included. Returns `None` if the rows have no codes.
     pub fn code_count(&self) -> Option<usize> {
         let count = self.code_source()?.count() + usize::from(self.nulls > 0);
         (count <= CODES_MAX).then_some(count)
     }
 
-    /// The sum of all rows, where it takes a look at each run instead of each row; `None` for other encodings, where some
-    /// row is null, and where it does not fit.
+    /// Sum of all rows, computed from the runs. Returns `None` if the encoding has no runs, a row is null, or the sum
+    /// overflows.
     pub fn sum_of_runs(&self) -> Option<i128> {
         let Values::Numbers(numbers) = &self.values else { return None };
         if self.nulls > 0 {
@@ -94,10 +94,10 @@ impl Chunk {
         sum
     }
 
-    /// The codes of a range of rows, each below [`Chunk::code_count`]; `None` where there are none.
+    /// Codes of a range of rows, each below [`Chunk::code_count`]. Returns `None` if the rows have no codes.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range is not within the rows of the chunk.
     pub fn codes_of(&self, rows: Range<usize>) -> Option<Vec<u16>> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let (count, source) = (self.code_count()?, self.code_source()?);
@@ -106,7 +106,7 @@ impl Chunk {
             Source::Constant => codes.resize(rows.len(), 0),
             Source::Codes(packed, _) => packed.visit(rows.clone(), |part| codes.extend_from_slice(part)),
             Source::Runs(ends) => ends.visit(rows.clone(), |run, part| {
-                // Runs are no more than codes can be.
+                // There are at most as many runs as codes.
                 codes.resize(codes.len() + part.len(), run as u16);
             }),
         }
@@ -114,10 +114,10 @@ impl Chunk {
         Some(codes)
     }
 
-    /// The codes of rows in runs, as [`Chunk::codes_of`].
+    /// Codes of the rows of selected runs, like [`Chunk::codes_of`].
     ///
     /// # Panics
-    /// When a run reaches outside.
+    /// If a run is not within the rows of the chunk.
     pub fn codes_of_runs(&self, runs: &SelectedRuns<'_>) -> Option<Vec<u16>> {
         let mut codes = self.codes_of(runs.span())?;
         let kept = runs.close_gaps(&mut codes);
@@ -125,10 +125,10 @@ impl Chunk {
         Some(codes)
     }
 
-    /// The codes at ascending positions, as [`Chunk::codes_of`].
+    /// Codes at ascending positions, like [`Chunk::codes_of`].
     ///
     /// # Panics
-    /// When a position lies outside.
+    /// If a position is not within the rows of the chunk.
     pub fn codes_at(&self, positions: &[u32]) -> Option<Vec<u16>> {
         let last = positions.last().map_or(0, |last| *last as usize + 1);
         assert!(last <= self.rows, "row {last} of {}", self.rows);
@@ -138,7 +138,7 @@ impl Chunk {
             Source::Codes(packed, _) => packed.at(positions),
             Source::Runs(ends) => {
                 let mut codes = Vec::with_capacity(positions.len());
-                // Runs are no more than codes can be.
+                // There are at most as many runs as codes.
                 ends.visit_at(positions, |run| codes.push(run as u16));
                 codes
             }
@@ -147,7 +147,7 @@ impl Chunk {
         Some(codes)
     }
 
-    /// Gives null its code, and damaged codes one that exists.
+    /// Sets the code of null rows, and replaces codes that do not exist, which only damaged bytes have.
     fn finish_codes(&self, count: usize, codes: &mut [u16], position: impl Fn(usize) -> usize) {
         // At most 65,536 codes, at least one.
         let last = (count - 1) as u16;
@@ -165,11 +165,11 @@ impl Chunk {
         }
     }
 
-    /// The runs of a range of rows: the code of each, and the row behind its last. `None` where rows are not in runs, or
-    /// some are null and others not.
+    /// Runs of a range of rows: the code of each run, and the row after its last. Returns `None` if the rows are not in
+    /// runs, or if some rows of the chunk are null and others are not.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range is not within the rows of the chunk.
     pub fn code_runs(&self, rows: Range<usize>) -> Option<Vec<(u16, usize)>> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let (count, source) = (self.code_count()?, self.code_source()?);
@@ -188,11 +188,11 @@ impl Chunk {
         Some(runs)
     }
 
-    /// The numbers of a range of rows as they are stored (unscaled decimals, days, microseconds), in their low 64 bits;
-    /// `None` for text, bytes and floating point.
+    /// Numbers of a range of rows as they are stored (unscaled decimals, days, microseconds), in their low 64 bits.
+    /// Returns `None` for text, bytes and floating point.
     ///
     /// # Panics
-    /// When the range reaches outside.
+    /// If the range is not within the rows of the chunk.
     pub fn numbers(&self, rows: Range<usize>) -> Option<NullableNumbers> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         Some(match self.exact_numbers()? {
@@ -201,10 +201,10 @@ impl Chunk {
         })
     }
 
-    /// The numbers of rows in runs, as [`Chunk::numbers`].
+    /// Numbers of the rows of selected runs, like [`Chunk::numbers`].
     ///
     /// # Panics
-    /// When a run reaches outside.
+    /// If a run is not within the rows of the chunk.
     pub fn numbers_of_runs(&self, runs: &SelectedRuns<'_>) -> Option<NullableNumbers> {
         let rows = runs.span();
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
@@ -214,10 +214,10 @@ impl Chunk {
         })
     }
 
-    /// The numbers at ascending positions, as [`Chunk::numbers`].
+    /// Numbers at ascending positions, like [`Chunk::numbers`].
     ///
     /// # Panics
-    /// When a position lies outside.
+    /// If a position is not within the rows of the chunk.
     pub fn numbers_at(&self, positions: &[u32]) -> Option<NullableNumbers> {
         let last = positions.last().map_or(0, |last| *last as usize + 1);
         assert!(last <= self.rows, "row {last} of {}", self.rows);
@@ -227,7 +227,7 @@ impl Chunk {
         Some((numbers.gather(positions), nulls))
     }
 
-    /// The numbers of a column that holds some; the inner `None` says that all are null.
+    /// Numbers of a column that is not text, bytes or floating point. The inner `None` means that all rows are null.
     fn exact_numbers(&self) -> Option<Option<&Numbers>> {
         match &self.values {
             _ if self.logical.is_bytes() || matches!(self.logical, LogicalType::Real | LogicalType::Double) => None,

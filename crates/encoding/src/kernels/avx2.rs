@@ -1,7 +1,7 @@
-//! What AVX2 does to a register, under one name per width of lanes.
+//! Operations of AVX2 on one register, with one name per lane width.
 //!
-//! Comparisons fill lanes with ones, of which one bit each is then taken: lanes are made bytes first, of which one
-//! instruction takes the bits of 32.
+//! Comparisons fill lanes with ones, and one bit of each lane is needed. Lanes are therefore narrowed to bytes first,
+//! as one instruction reads the bits of 32 bytes.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -9,13 +9,13 @@ use std::mem::MaybeUninit;
 use crate::kernels::loops::loops;
 use crate::kernels::{MASK_WORDS, VectorBits};
 
-/// A register.
+/// Register of 32 bytes.
 type Register = __m256i;
 
-/// What a test says of a register: each lane is all ones or all zeros.
+/// Result of a predicate on a register: each lane is all ones or all zeros.
 type Mask = __m256i;
 
-/// Loads lanes, which are as many as a register has.
+/// Loads lanes, which must fill a register.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load<L>(lanes: &[L]) -> Register {
@@ -24,7 +24,7 @@ fn load<L>(lanes: &[L]) -> Register {
     unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) }
 }
 
-/// Writes all cells, which are as many as the lanes of the register.
+/// Writes all cells. There must be one per lane of the register.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
@@ -53,33 +53,33 @@ macro_rules! with_avx2 {
 }
 
 with_avx2! {
-    /// The bits that are set in both.
+    /// Bits that are set in both.
     fn and(left: Register, right: Register) -> Register {
         _mm256_and_si256(left, right)
     }
 
-    /// How far lanes are shifted.
+    /// Number of bits that lanes are shifted by.
     fn by(shift: usize) -> __m128i {
         _mm_cvtsi32_si128(shift as i32)
     }
 
-    /// What passes one of two tests.
+    /// Lanes that pass at least one of two predicates.
     fn either(left: Mask, right: Mask) -> Mask {
         _mm256_or_si256(left, right)
     }
 
-    /// A bit for each byte of two registers.
+    /// One bit per byte of two registers.
     fn bits_of(first: Mask, second: Mask) -> u64 {
         let bits = |bytes: Mask| u64::from(_mm256_movemask_epi8(bytes) as u32);
         bits(first) | bits(second) << 32
     }
 
-    /// A bit for each lane of a row.
+    /// One bit per lane of a row.
     fn bits_8(masks: [Mask; 4]) -> [u64; 2] {
         [bits_of(masks[0], masks[1]), bits_of(masks[2], masks[3])]
     }
     fn bits_16(masks: [Mask; 4]) -> [u64; 1] {
-        // Both halves of a register are packed by themselves, so that the quarters come out as 0 2 1 3.
+        // Both halves of a register are packed separately, so that the quarters come out as 0 2 1 3.
         let packed = |first: Mask, second: Mask| {
             _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(first, second))
         };
@@ -103,9 +103,10 @@ with_avx2! {
         [_mm_movemask_epi8(_mm_shuffle_epi8(halves, order)) as u16]
     }
 
-    /// What [`in_range_8`] and so on ask for: a range of unsigned lanes as one of signed ones, of which there are
-    /// comparisons. They begin at the least one: all are moved down by `low` and by half of the lane's numbers, and those
-    /// that pass are less than `span + 1`, moved alike. The span must not be the greatest lane.
+    /// Operands of [`in_range_8`] and its siblings. A range of unsigned lanes is given as one of signed lanes, which
+    /// AVX2 can compare. The range begins at the least signed lane: all lanes are moved down by `low` and by half of
+    /// the lane's numbers. The lanes that pass are less than `span + 1`, moved likewise. The span must not be the
+    /// greatest lane.
     fn range_8(low: u8, span: u8) -> [Register; 2] {
         [_mm256_set1_epi8(low.wrapping_sub(1 << 7) as i8), _mm256_set1_epi8((span + 1).wrapping_sub(1 << 7) as i8)]
     }
@@ -133,7 +134,7 @@ with_avx2! {
         _mm256_cmpgt_epi64(range[1], _mm256_sub_epi64(lanes, range[0]))
     }
 
-    /// The bits of each lane from `shift`; what is then above them is undefined.
+    /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
     fn down_8(lanes: Register, shift: usize) -> Register {
         _mm256_srl_epi16(lanes, by(shift))
     }
@@ -147,7 +148,7 @@ with_avx2! {
         _mm256_srl_epi64(lanes, by(shift))
     }
 
-    /// The bits of each lane of `low` from `shift`, which is not zero, and above them those of `high`.
+    /// Lanes of `low` shifted down by `shift`, with the low bits of `high` above them. `shift` must not be zero.
     fn join_8(low: Register, high: Register, shift: usize) -> Register {
         let (low, high) = (_mm256_srl_epi16(low, by(shift)), _mm256_sll_epi16(high, by(8 - shift)));
         let is_low = _mm256_set1_epi8((0xff_u8 >> shift) as i8);
@@ -163,11 +164,11 @@ with_avx2! {
         _mm256_or_si256(_mm256_srl_epi64(low, by(shift)), _mm256_sll_epi64(high, by(64 - shift)))
     }
 
-    /// The keys of floating-point numbers, of which there are none so short.
+    /// Keys of floating-point numbers. There are none of this width.
     fn key_none(bits: Register) -> Register {
         bits
     }
-    /// The keys of floating-point numbers: where the sign is set, the other bits are turned.
+    /// Keys of floating-point numbers: the bits below the sign are inverted if the sign is set.
     fn key_32(bits: Register) -> Register {
         let turned = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(bits));
         _mm256_xor_si256(bits, turned)
@@ -177,7 +178,7 @@ with_avx2! {
         _mm256_xor_si256(bits, _mm256_srli_epi64::<1>(sign))
     }
 
-    /// The registers in which a table of 256 bits is looked up by bytes: each half of its bytes, twice.
+    /// Registers of a table of 256 bits that is looked up by bytes: each half of its bytes, twice.
     fn table_8(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
         let half = |at: usize| _mm256_setr_epi64x(bits[at] as i64, bits[at + 1] as i64, bits[at] as i64, bits[at + 1] as i64);
         [half(0), half(2)]
@@ -185,19 +186,19 @@ with_avx2! {
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
         let place = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
         let (low, high) = (_mm256_shuffle_epi8(table[0], place), _mm256_shuffle_epi8(table[1], place));
-        // The fifth bit of the place, which says the half, comes first.
+        // The fifth bit of the place, which selects the half, moves to the top.
         let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(place));
         let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
         _mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit)
     }
 
-    /// The registers in which a table of 1,024 bits is looked up by longer lanes.
+    /// Registers of a table of 1,024 bits that is looked up by longer lanes.
     fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 4] {
         [load(&bits[..4]), load(&bits[4..8]), load(&bits[8..12]), load(&bits[12..])]
     }
     fn in_table_16(table: [Register; 4], lanes: Register) -> Mask {
-        // In the order in which packing puts them back.
+        // In the order in which packing restores them.
         let zero = _mm256_setzero_si256();
         let (low, high) = (_mm256_unpacklo_epi16(lanes, zero), _mm256_unpackhi_epi16(lanes, zero));
         _mm256_packs_epi32(in_table_32(table, low), in_table_32(table, high))
@@ -205,7 +206,7 @@ with_avx2! {
     fn in_table_32(table: [Register; 4], lanes: Register) -> Mask {
         let word = _mm256_srli_epi32::<5>(lanes);
         let found = |place: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[place], word));
-        // The bits above those of a place in a register say which one: each comes first in its turn.
+        // The bits above those of a place in a register select the register. Each moves to the top in turn.
         let is_odd = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(word));
         let is_late = _mm256_castsi256_ps(_mm256_slli_epi32::<27>(word));
         let (early, late) = (_mm256_blendv_ps(found(0), found(1), is_odd), _mm256_blendv_ps(found(2), found(3), is_odd));

@@ -1,4 +1,4 @@
-//! What AVX-512 does to a register, whose comparisons give a bit per lane, under one name per width of lanes.
+//! Operations of AVX-512 on one register, with one name per lane width. Comparisons give one bit per lane.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -6,13 +6,13 @@ use std::mem::MaybeUninit;
 use crate::kernels::loops::loops;
 use crate::kernels::{MASK_WORDS, VectorBits};
 
-/// A register.
+/// Register of 64 bytes.
 type Register = __m512i;
 
-/// What a test says of a register: a bit for each lane.
+/// Result of a predicate on a register: one bit per lane.
 type Mask = u64;
 
-/// Loads lanes, which are as many as a register has.
+/// Loads lanes, which must fill a register.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
 fn load<L>(lanes: &[L]) -> Register {
@@ -21,7 +21,7 @@ fn load<L>(lanes: &[L]) -> Register {
     unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
 }
 
-/// Writes all cells, which are as many as the lanes of the register.
+/// Writes all cells. There must be one per lane of the register.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
 fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
@@ -55,17 +55,17 @@ macro_rules! with_avx512 {
 }
 
 with_avx512! {
-    /// The bits that are set in both.
+    /// Bits that are set in both.
     fn and(left: Register, right: Register) -> Register {
         _mm512_and_si512(left, right)
     }
 
-    /// What passes one of two tests.
+    /// Lanes that pass at least one of two predicates.
     fn either(left: Mask, right: Mask) -> Mask {
         left | right
     }
 
-    /// A bit for each lane of a row.
+    /// One bit per lane of a row.
     fn bits_8(masks: [Mask; 2]) -> [u64; 2] {
         masks
     }
@@ -79,7 +79,7 @@ with_avx512! {
         [(masks[0] | masks[1] << 8) as u16]
     }
 
-    /// What [`in_range_8`] and so on ask for: where a range begins, and how many lanes follow.
+    /// Operands of [`in_range_8`] and its siblings: the first lane of a range, and the number of lanes after it.
     fn range_8(low: u8, span: u8) -> [Register; 2] {
         [_mm512_set1_epi8(low as i8), _mm512_set1_epi8(span as i8)]
     }
@@ -107,7 +107,7 @@ with_avx512! {
         u64::from(_mm512_cmple_epu64_mask(_mm512_sub_epi64(lanes, range[0]), range[1]))
     }
 
-    /// Whether each lane is that of the second.
+    /// Whether each lane equals that of the other register.
     fn equal_8(left: Register, right: Register) -> Mask {
         _mm512_cmpeq_epi8_mask(left, right)
     }
@@ -121,7 +121,7 @@ with_avx512! {
         u64::from(_mm512_cmpeq_epi64_mask(left, right))
     }
 
-    /// The bits of each lane from `shift`; what is then above them is undefined.
+    /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
     fn down_8(lanes: Register, shift: usize) -> Register {
         _mm512_srlv_epi16(lanes, _mm512_set1_epi16(shift as i16))
     }
@@ -135,12 +135,12 @@ with_avx512! {
         _mm512_srlv_epi64(lanes, _mm512_set1_epi64(shift as i64))
     }
 
-    /// The bits of each lane of `low` from `shift`, which is not zero, and above them those of `high`.
+    /// Lanes of `low` shifted down by `shift`, with the low bits of `high` above them. `shift` must not be zero.
     fn join_8(low: Register, high: Register, shift: usize) -> Register {
         let low = _mm512_srlv_epi16(low, _mm512_set1_epi16(shift as i16));
         let high = _mm512_sllv_epi16(high, _mm512_set1_epi16(8 - shift as i16));
         let is_low = _mm512_set1_epi8((0xff_u8 >> shift) as i8);
-        // Where the first has ones the second, else the third.
+        // Bits of `low` where `is_low` is one, else bits of `high`.
         _mm512_ternarylogic_epi32::<0xca>(is_low, low, high)
     }
     fn join_16(low: Register, high: Register, shift: usize) -> Register {
@@ -153,11 +153,11 @@ with_avx512! {
         _mm512_shrdv_epi64(low, high, _mm512_set1_epi64(shift as i64))
     }
 
-    /// The keys of floating-point numbers, of which there are none so short.
+    /// Keys of floating-point numbers. There are none of this width.
     fn key_none(bits: Register) -> Register {
         bits
     }
-    /// The keys of floating-point numbers: where the sign is set, the other bits are turned.
+    /// Keys of floating-point numbers: the bits below the sign are inverted if the sign is set.
     fn key_32(bits: Register) -> Register {
         let sign = _mm512_srai_epi32::<31>(bits);
         _mm512_ternarylogic_epi32::<0x78>(bits, sign, _mm512_set1_epi32(i32::MAX))
@@ -167,20 +167,20 @@ with_avx512! {
         _mm512_ternarylogic_epi64::<0x78>(bits, sign, _mm512_set1_epi64(i64::MAX))
     }
 
-    /// The registers in which a table of 256 bits is looked up by bytes: its bytes, which are 32, twice, and the
-    /// bit of each place in a byte.
+    /// Registers of a table of 256 bits that is looked up by bytes: its 32 bytes twice, and the bit of each position in
+    /// a byte.
     fn table_8(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
         let word = |index: usize| bits[index % 4] as i64;
         let flags = _mm512_setr_epi64(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
         [flags, _mm512_set1_epi64(0x8040_2010_0804_0201_u64 as i64)]
     }
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
-        // Places are taken modulo 64: bits that come from the neighbour do no harm, as there are two equal halves.
+        // Indexes are taken modulo 64. Bits that come from the neighbour do no harm, as both halves are equal.
         let flags = _mm512_permutexvar_epi8(_mm512_srli_epi16::<3>(lanes), table[0]);
         _mm512_test_epi8_mask(flags, _mm512_permutexvar_epi8(lanes, table[1]))
     }
 
-    /// The registers in which a table of 1,024 bits is looked up by longer lanes.
+    /// Registers of a table of 1,024 bits that is looked up by longer lanes.
     fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
         let half = |at: usize| {
             let word = |index: usize| bits[at + index] as i64;

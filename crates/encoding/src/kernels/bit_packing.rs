@@ -1,17 +1,17 @@
 //! Packing of 1,024 numbers into a fixed number of bits each, in the transposed layout of FastLanes.
 //!
-//! With lanes of `T` bits a vector is `1024 / T` lanes of `T` rows. Row `r` of all lanes lies side by side in
-//! the values, at `first_index(r)`, so that one instruction works on as many lanes as fit its register; in the
-//! packed words, each lane is a stream of `T * width` bits, and words of all lanes are interleaved:
+//! With lanes of `T` bits, a vector is `1024 / T` lanes of `T` rows. In the values, row `r` of all lanes is contiguous,
+//! at `first_index(r)`, so that one instruction works on as many lanes as fit its register. In the packed words, each
+//! lane is a stream of `T * width` bits, and the words of all lanes are interleaved:
 //!
 //! ```text
 //! packed word w of lane l, at w * lanes + l:   bits w*T .. (w+1)*T of the lane's stream
 //! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
 //! ```
 //!
-//! The bytes are those of crate `fastlanes`, which the tests hold against these loops. They are written anew
-//! because here the width is an ordinary variable, so that one loop serves all widths and can be fused with
-//! what follows (adding a base, widening, comparing) and compiled for wider vectors.
+//! The bytes are those of crate `fastlanes`, with which the tests compare these loops. The loops are written here
+//! because the width is an ordinary variable. One loop therefore serves all widths, can be fused with what follows
+//! (adding a base, widening, comparing), and is compiled for wider vectors.
 
 use std::mem::MaybeUninit;
 
@@ -21,33 +21,33 @@ use crate::VECTOR_ROWS;
 use crate::kernels::{Keep, wide};
 use crate::native::Native;
 
-/// An unsigned integer in which packed numbers are unpacked.
+/// Unsigned integer that packed numbers are unpacked to.
 pub(crate) trait Lane: ArrowNativeType + Ord + Keep {
     /// Bits of the integer.
     const BITS: usize;
     /// Lanes of a vector.
     const LANES: usize = VECTOR_ROWS / Self::BITS;
-    /// Greatest number.
+    /// Greatest value.
     const MAX: Self;
-    /// The low bits of a number.
+    /// Low bits of a number.
     fn from_i128(number: i128) -> Self;
-    /// The low bits of a number.
+    /// Low bits of a number.
     fn from_u64(number: u64) -> Self;
-    /// The low 64 bits.
+    /// Low 64 bits of the value.
     fn to_u64(self) -> u64;
-    /// The number.
+    /// The value as a number.
     fn to_u128(self) -> u128;
-    /// `self - other`, modulo the lane.
+    /// `self - other`, modulo the range of the integer.
     fn minus(self, other: Self) -> Self;
-    /// The bits of `self` from `shift`, which is less than the bits of the lane.
+    /// `self` shifted down by `shift` bits, which must be less than [`Lane::BITS`].
     fn down(self, shift: usize) -> Self;
-    /// The bits of `self` moved up by `shift`, which is less than the bits of the lane.
+    /// `self` shifted up by `shift` bits, which must be less than [`Lane::BITS`].
     fn up(self, shift: usize) -> Self;
-    /// Bits in both.
+    /// Bits that are set in both.
     fn and(self, other: Self) -> Self;
-    /// Bits in either.
+    /// Bits that are set in one or both.
     fn or(self, other: Self) -> Self;
-    /// Bits in one and not the other.
+    /// Bits that are set in exactly one.
     fn xor(self, other: Self) -> Self;
 }
 
@@ -105,23 +105,23 @@ lane!(u32);
 lane!(u64);
 lane!(u128);
 
-/// The order of eighths of 128 values, which is its own inverse.
+/// Order of the eighths of 128 values. It is its own inverse.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-/// Place in the vector of lane 0 in each row; the other lanes follow it. Over all rows, these are the multiples
-/// of the number of lanes, each once.
+/// Index in the vector of lane 0 of a row; the other lanes follow it. Over all rows, these are the multiples of the
+/// number of lanes, each once.
 #[inline(always)]
 pub(super) fn first_index<L: Lane>(row: usize) -> usize {
     ORDER[row / 8] * 16 + row % 8 * 128
 }
 
-/// The row in which the value of this place in the vector stands: the inverse of `first_index`.
+/// Row of the value at an index in the vector: the inverse of `first_index`.
 #[inline(always)]
 pub(crate) fn row_of<L: Lane>(index: usize) -> usize {
     ORDER[index % 128 / L::LANES * L::LANES / 16] * 8 + index / 128
 }
 
-/// The greatest number of `width` bits.
+/// Greatest number of `width` bits.
 #[inline(always)]
 fn mask<L: Lane>(width: usize) -> L {
     if width == 0 { L::default() } else { L::MAX.down(L::BITS - width) }
@@ -132,10 +132,10 @@ pub(crate) fn packed_bytes(width: usize) -> usize {
     VECTOR_ROWS / 8 * width
 }
 
-/// Packs a vector into its `packed_bytes(width)`, which must be zero at first.
+/// Packs a vector into its `packed_bytes(width)`, which must be zero before.
 ///
 /// # Panics
-/// When the width is greater than the lane, or the output shorter than the packed vector.
+/// If the width is greater than the lane, or the output is shorter than the packed vector.
 pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
     assert!(width <= L::BITS && packed.len() >= width * L::LANES, "no room for a packed vector");
     if width > 0 {
@@ -165,7 +165,7 @@ fn pack_rows<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L])
 /// Unpacks a vector, passing each number through `map`.
 ///
 /// # Panics
-/// When the width is greater than the lane, or the input shorter than the packed vector.
+/// If the width is greater than the lane, or the input is shorter than the packed vector.
 #[inline]
 pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O; VECTOR_ROWS], map: impl Fn(L) -> O) {
     let cells = out.as_mut_ptr().cast::<[MaybeUninit<O>; VECTOR_ROWS]>();
@@ -173,10 +173,10 @@ pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O;
     unpack_into(width, packed, unsafe { &mut *cells }, map);
 }
 
-/// Unpacks a vector as it is.
+/// Unpacks a vector without changing its numbers.
 ///
 /// # Panics
-/// As [`unpack`].
+/// Like [`unpack`].
 #[inline]
 pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VECTOR_ROWS]) {
     assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
@@ -193,7 +193,7 @@ pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VE
 /// Unpacks a vector to the end of `out`, passing each number through `map`.
 ///
 /// # Panics
-/// As [`unpack`].
+/// Like [`unpack`].
 #[inline]
 pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut Vec<O>, map: impl Fn(L) -> O) {
     out.reserve(VECTOR_ROWS);
@@ -202,18 +202,18 @@ pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out:
     unsafe { out.set_len(out.len() + VECTOR_ROWS) };
 }
 
-/// Unpacks a vector to the end of `out`, each number with `base` added, modulo the native integer.
+/// Unpacks a vector to the end of `out`, with `base` added to each number, modulo the native integer.
 ///
 /// # Panics
-/// As [`unpack`].
+/// Like [`unpack`].
 #[inline]
 pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: O, out: &mut Vec<O>) {
     if size_of::<O>() == size_of::<L>() {
         assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
         out.reserve(VECTOR_ROWS);
         let cells = out.spare_capacity_mut()[..VECTOR_ROWS].as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
-        // SAFETY: the cells of a vector are there. Both types are integers of one size, and so of one alignment, that hold
-        // any bits.
+        // SAFETY: the cells of a vector are there. Both types are integers of one size, and so of one alignment, and
+        // hold any bits.
         if L::unpack_lanes(width, packed, L::from_i128(base.to_number()), unsafe { &mut *cells }) {
             // SAFETY: `unpack_lanes` has written all cells.
             return unsafe { out.set_len(out.len() + VECTOR_ROWS) };
@@ -222,7 +222,7 @@ pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: 
     append_unpacked(width, packed, out, |lane| base.plus(lane.to_u64()));
 }
 
-/// Writes every cell of `out`, which are those of one vector.
+/// Writes every cell of `out`, which must have the length of a vector.
 #[inline(always)]
 fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
     assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
@@ -265,17 +265,17 @@ fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
     }
 }
 
-/// The words of a packed vector in which the values of a row stand.
+/// Range of the words of a packed vector that hold the values of a row.
 #[inline(always)]
 pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<usize> {
     row * width / L::BITS * L::LANES..((row + 1) * width).div_ceil(L::BITS) * L::LANES
 }
 
-/// Unpacks the values of one row, passing each through `map`. To be inlined into a loop that [`wide`] compiles.
+/// Unpacks the values of one row, passing each through `map`. It should be inlined into a loop that [`wide`] compiles.
 ///
 /// # Panics
-/// When the row is none of a vector, the width zero or greater than the lane, the input cut off, or the output shorter than
-/// a row.
+/// If the vector has no such row, the width is zero or greater than the lane, the input is cut off, or the output is
+/// shorter than a row.
 #[inline(always)]
 pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out: &mut [O], map: impl Fn(L) -> O) {
     assert!((1..=L::BITS).contains(&width) && row < L::BITS, "row {row} of a vector of {width} bits");
@@ -292,13 +292,13 @@ pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out
     }
 }
 
-/// Rows whose numbers wait on the stack.
+/// Rows whose numbers are buffered on the stack.
 const GATHERED: usize = 256;
 
 /// Appends the numbers at some rows of packed vectors, passing each through `map`.
 ///
 /// # Panics
-/// When a row is past the vectors, or the width greater than the lane.
+/// If a row is past the vectors, or the width is greater than the lane.
 #[inline]
 pub(crate) fn append_extracted<L: Lane, O: Copy>(
     width: usize,
@@ -323,10 +323,10 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
     }
 }
 
-/// One number of a packed vector.
+/// Reads one number of a packed vector.
 ///
 /// # Panics
-/// When the index is no row of a vector, the width greater than the lane, or the input cut off.
+/// If the vector has no row at the index, the width is greater than the lane, or the input is cut off.
 #[inline]
 pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     if width == 0 {
@@ -335,8 +335,8 @@ pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     let (row, lane) = (row_of::<L>(index), index % L::LANES);
     let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
     let place = word * L::LANES + lane;
-    // Where the number ends in its first word, that word once more, so that nothing has to be guessed: its bits come
-    // above those of the number.
+    // If the number ends in its first word, this is that word again, which avoids a branch: its bits come above those
+    // of the number.
     let next = place + if shift + width > L::BITS { L::LANES } else { 0 };
     packed[place].down(shift).or(packed[next].up(L::BITS - 1 - shift).up(1)).and(mask(width))
 }

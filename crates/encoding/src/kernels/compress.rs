@@ -1,13 +1,14 @@
-//! Values whose bits are set, moved together.
+//! Compaction of the values whose bits are set to the front of a slice.
 //!
 //! ```text
 //! bits     1 0 0 1 1 0
-//! values   a b c d e f   ->   a d e | what is behind does not matter
+//! values   a b c d e f   ->   a d e | the rest is undefined
 //! ```
 
-/// Values that can be moved together.
+/// Values that can be moved to the front by their bits.
 pub(crate) trait Compress: Copy {
-    /// As [`compress`], by instructions of this machine. `None` where it has none, and has done nothing.
+    /// Like [`compress`], with the instructions of this machine. Returns `None`, and changes nothing, if it has none
+    /// for the type.
     fn compress_wide(_values: &mut [Self], _bits: &[u64]) -> Option<usize> {
         None
     }
@@ -22,17 +23,17 @@ mod others {
     impl super::Compress for i64 {}
 }
 
-/// Moves the values whose bits are set to the front, in their order, and returns how many there are. What is behind
-/// them then is undefined.
+/// Moves the values whose bits are set to the front, in their order, and returns their number. The values after those
+/// are undefined.
 ///
 /// # Panics
-/// When there are fewer bits than values.
+/// If there are fewer bits than values.
 pub(crate) fn compress<V: Compress>(values: &mut [V], bits: &[u64]) -> usize {
     assert!(values.len() <= 64 * bits.len(), "a bit for each value");
     V::compress_wide(values, bits).unwrap_or_else(|| compress_from(values, bits, 0, 0))
 }
 
-/// The same for the values from one on, where so many are in front already.
+/// Like [`compress`], for the values from `from` on. `kept` values are in front already.
 fn compress_from<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut kept: usize) -> usize {
     let end = values.len();
     for first in (from - from % 64..end).step_by(64) {
@@ -57,7 +58,7 @@ mod x86 {
     use crate::kernels::Instructions;
     use crate::kernels::positions::PLACES;
 
-    /// Declares the loop for one type of values and one set of instructions, by what moves the values of a register.
+    /// Declares the loop for one type of values and one set of instructions. `$moved` moves the values of a register.
     macro_rules! compress {
         ($name:ident, $value:ty, $register:ty, $features:literal, |$bits:ident, $values:ident| $moved:expr) => {
             #[target_feature(enable = $features)]
@@ -68,8 +69,9 @@ mod x86 {
                 let mut kept = 0;
                 let mut step = |word: u64, first: usize, place: usize| {
                     let $bits = word >> place & (u64::MAX >> (64 - LANES));
-                    // SAFETY: the place is before `whole`, and so the register's values end where the slice does or
-                    // before. No more values were kept than came before the place: what is stored ends no later.
+                    // SAFETY: the place is before `whole`, so that the register's values end at the end of the slice or
+                    // before. At most as many values were kept as came before the place, so that the store ends no
+                    // later.
                     unsafe {
                         let values = values.as_mut_ptr();
                         let $values = values.add(first + place).cast::<$register>().read_unaligned();
@@ -79,7 +81,7 @@ mod x86 {
                 };
                 for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
                     if first + 64 <= whole {
-                        // A number of times that the compiler knows, and unrolls.
+                        // The compiler knows this number of iterations, and unrolls them.
                         (0..64).step_by(LANES).for_each(|place| step(*word, first, place));
                     } else {
                         (0..whole - first).step_by(LANES).for_each(|place| step(*word, first, place));
@@ -106,7 +108,7 @@ mod x86 {
         _mm_cvtsi128_si64(_mm_shuffle_epi8(_mm_cvtsi64_si128(values as i64), places)) as u64
     });
     compress!(compress_16_avx2, i16, __m128i, "avx2,popcnt", |bits, values| {
-        // The bytes of a value are at twice its place, and behind.
+        // The bytes of a value are at twice its place, and the one after.
         let places = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(places(bits) as i64));
         let bytes = _mm_add_epi16(_mm_mullo_epi16(places, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
         _mm_shuffle_epi8(values, bytes)
@@ -116,7 +118,7 @@ mod x86 {
         _mm256_permutevar8x32_epi32(values, places)
     });
 
-    /// The places of the bits of a byte.
+    /// Positions of the set bits of a byte.
     #[inline]
     fn places(bits: u64) -> u64 {
         PLACES[bits as usize % PLACES.len()]
@@ -127,7 +129,7 @@ mod x86 {
             impl Compress for $value {
                 fn compress_wide(values: &mut [Self], bits: &[u64]) -> Option<usize> {
                     match Instructions::current() {
-                        // SAFETY: the set in use is one that the machine has.
+                        // SAFETY: the machine has the instructions of the current set.
                         $(Instructions::Avx2 => Some(unsafe { $avx2(values, bits) }),)?
                         // SAFETY: as above.
                         Instructions::Avx512 => Some(unsafe { $avx512(values, bits) }),
@@ -140,7 +142,7 @@ mod x86 {
     moved!(u8, compress_8_avx512, compress_8_avx2);
     moved!(i16, compress_16_avx512, compress_16_avx2);
     moved!(i32, compress_32_avx512, compress_32_avx2);
-    // With AVX2, four values at a time: that is no faster than to take each.
+    // AVX2 moves four values at a time, which is no faster than moving one by one.
     moved!(i64, compress_64_avx512);
 }
 

@@ -1,15 +1,15 @@
-//! Bits that follow each other, put in places that do not.
+//! Spreads consecutive bits over the set positions of a word.
 
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::Instructions;
 
-/// For each place that is set, from the lowest on, the next of the lowest bits; all other places are zero.
+/// Deposits the low bits of `bits`, in order, at the set bits of `places`, from the lowest on. All other bits are zero.
 #[inline]
 pub(crate) fn deposit(bits: u64, places: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if Instructions::current() == Instructions::Avx512 {
-        // SAFETY: the set in use is one that the machine has, and with these instructions it has BMI2. Machines that have
-        // BMI2 without them may be slow at this.
+        // SAFETY: the machine has the instructions of the current set, and BMI2 belongs to that set. Machines that have
+        // BMI2 without that set may be slow at this.
         return unsafe { deposit_with_bmi2(bits, places) };
     }
     deposit_one_by_one(bits, places)

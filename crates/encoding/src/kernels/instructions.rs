@@ -1,29 +1,28 @@
-//! Which instructions loops use: those that this machine was found to have, or fewer on demand.
+//! Instruction set that the loops use: the one detected on this machine, or a lesser one on request.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A set of instructions for which loops are compiled. Each is worth more than the one before it, and every one
-/// gives the same answers.
+/// Instruction set for which loops are compiled. Each is faster than the one before it, and all give the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Instructions {
-    /// What every machine of the target has: on x86-64 vectors of 16 bytes.
+    /// What every machine of the target has: on x86-64, vectors of 16 bytes.
     Portable = 1,
     /// AVX2, and with it BMI1 and POPCNT: vectors of 32 bytes.
     Avx2 = 2,
-    /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits. With
-    /// them GFNI and BMI2, which every machine has that has those.
+    /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits.
+    /// Includes GFNI and BMI2, which every machine with these extensions has.
     Avx512 = 3,
 }
 
-/// What loops use; 0 until somebody asks.
+/// Set that the loops use, as its code. 0 until it is first read.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 impl Instructions {
-    /// Every set, the plainest first.
+    /// All sets, the plainest first.
     pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
 
-    /// The best set of this machine.
+    /// Best set that this machine has.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -49,7 +48,7 @@ impl Instructions {
         Self::Portable
     }
 
-    /// The set in use, which this machine has.
+    /// Set in use. This machine has it.
     #[inline]
     pub fn current() -> Self {
         match CURRENT.load(Ordering::Relaxed) {
@@ -60,8 +59,8 @@ impl Instructions {
         }
     }
 
-    /// From now on all threads use this set, or the best of the machine if that is less; returns the one. For
-    /// tests and benchmarks, which compare them.
+    /// Makes all threads use this set from now on, or the best of the machine if that is lesser, and returns the set in
+    /// use. For tests and benchmarks that compare sets.
     #[cold]
     pub fn at_most(self) -> Self {
         let chosen = self.min(Self::best());
@@ -69,7 +68,7 @@ impl Instructions {
         chosen
     }
 
-    /// Runs a test with each set that this machine has, while no other test does.
+    /// Runs a test with each set that this machine has. Tests that call this run one at a time.
     #[cfg(test)]
     pub(crate) fn each(mut test: impl FnMut(Self)) {
         static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -1,7 +1,7 @@
-//! Tests on whole vectors, straight to bits: which rows of a selection stay.
+//! Predicates on whole vectors that produce bits directly: they clear the rows of a selection that fail.
 //!
-//! The loops are in `loops.rs`. Where a machine or a lane type has none, [`Keep::keep`] says so, and the caller
-//! takes the long way, by one byte per row, which every machine can go.
+//! The loops are in `loops.rs`. If a machine or a lane type has none, [`Keep::keep`] returns false. The caller then
+//! evaluates the predicate with one byte per row, which every machine supports.
 
 use std::mem::MaybeUninit;
 
@@ -10,80 +10,80 @@ use crate::kernels::MASK_WORDS;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::{Instructions, avx2, avx512, gather, narrow};
 
-/// Where the lanes of vectors stand.
+/// Lanes of vectors, in one of three forms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a, L> {
-    /// Packed vectors, one after the other, of at least one bit per number.
+    /// Packed vectors, one after the other, with at least one bit per number.
     Packed {
         /// Bits of a number.
         width: usize,
-        /// The vectors.
+        /// Words of the vectors.
         packed: &'a [L],
     },
-    /// The lanes themselves; the last vector may be shorter.
+    /// The lanes themselves. The last vector may be shorter.
     Plain(&'a [L]),
-    /// The bits of floating-point numbers, whose keys are the lanes; the last vector may be shorter.
+    /// Bits of floating-point numbers, whose keys are the lanes. The last vector may be shorter.
     Floats(&'a [L]),
 }
 
-/// A test that has loops of its own.
+/// Predicate that has loops of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Predicate<'a, L> {
     /// `lane - low <= span`, modulo the lane.
     Range {
-        /// The first lane that passes.
+        /// First lane that passes.
         low: L,
-        /// How many lanes after it pass too.
+        /// Number of lanes after it that pass too.
         span: L,
     },
-    /// Any of these, of which there are 1 to [`FEW`].
+    /// The lane is one of these 1 to [`FEW`] values.
     Few(&'a [L]),
-    /// `lane - low`, modulo the lane, is the index of a 1 among bytes of 0 and 1.
+    /// The flag at index `lane - low`, modulo the lane, is 1. Flags are bytes of 0 and 1.
     Table {
-        /// The lane of the first byte.
+        /// Lane of the first flag.
         low: L,
-        /// A byte per lane.
+        /// One flag per lane.
         flags: &'a [u8],
     },
 }
 
-/// Up to so many values are compared one after the other.
+/// Maximum values that are compared one after the other.
 pub(crate) const FEW: usize = 6;
 
-/// Bits of the rows of a vector.
+/// Bits of the rows of one vector.
 pub(crate) type VectorBits = [u64; MASK_WORDS];
 
-/// What a lane type can do with the instructions of this machine.
+/// Operations of a lane type that use the instructions of this machine.
 pub(crate) trait Keep: Sized {
-    /// Clears the bits of lanes that fail the test, or with `negated` of those that pass; one array of bits per
-    /// vector. Bits past the last lane are undefined. Returns false where it has no loop for that, and has done
-    /// nothing.
+    /// Clears the bits of lanes that fail the predicate, or with `negated` of those that pass. There is one array of
+    /// bits per vector. Bits past the last lane are undefined. Returns false, and changes nothing, if there is no loop
+    /// for the predicate.
     ///
     /// # Panics
-    /// When the source has fewer vectors than there are arrays of bits.
+    /// If the source has fewer vectors than there are arrays of bits.
     fn keep(_: &Source<Self>, _: &Predicate<Self>, _negated: bool, _: &mut [VectorBits]) -> bool {
         false
     }
 
-    /// As [`Keep::keep`], of packed numbers of so few bits that it can be asked for each number whether it passes.
+    /// Like [`Keep::keep`], for packed numbers of so few bits that `passes` is called for each possible number.
     fn keep_narrow(_: &Source<Self>, _passes: impl Fn(Self) -> bool, _: &mut [VectorBits]) -> bool {
         false
     }
 
-    /// Unpacks a vector, each number with `base` added, modulo the lane. Returns false where it has no loop for that, and
-    /// has done nothing; else all is written.
+    /// Unpacks a vector, with `base` added to each number, modulo the lane. Returns false, and writes nothing, if there
+    /// is no loop for that. Otherwise writes all cells.
     ///
     /// # Panics
-    /// When the packed vector is cut off.
+    /// If the packed vector is cut off.
     fn unpack_lanes(_width: usize, _packed: &[Self], _base: Self, _: &mut [MaybeUninit<Self>; VECTOR_ROWS]) -> bool {
         false
     }
 
-    /// Takes the numbers at some rows of packed vectors. Returns false where it has no loop for that, and has done
-    /// nothing; else all is written.
+    /// Reads the numbers at some rows of packed vectors. Returns false, and writes nothing, if there is no loop for
+    /// that. Otherwise writes all cells.
     ///
     /// # Panics
-    /// When a row is past the vectors, or there are not as many cells as rows.
+    /// If a row is past the vectors, or the number of cells is not that of the rows.
     fn gather_lanes(_width: usize, _packed: &[Self], _rows: &[u32], _: &mut [MaybeUninit<Self>]) -> bool {
         false
     }
@@ -106,7 +106,7 @@ macro_rules! keep {
                 source.check(selected.len());
                 match Instructions::current() {
                     Instructions::Portable => false,
-                    // SAFETY: the set in use is one that the machine has.
+                    // SAFETY: the machine has the instructions of the current set.
                     Instructions::Avx2 => unsafe { avx2::$module::keep(source, predicate, negated, selected) },
                     // SAFETY: as above.
                     Instructions::Avx512 => unsafe { avx512::$module::keep(source, predicate, negated, selected) },
@@ -124,7 +124,7 @@ macro_rules! keep {
                 }
                 match Instructions::current() {
                     Instructions::Portable => return false,
-                    // SAFETY: the set in use is one that the machine has.
+                    // SAFETY: the machine has the instructions of the current set.
                     Instructions::Avx2 => unsafe { avx2::$module::unpack(width, packed, base, out) },
                     // SAFETY: as above.
                     Instructions::Avx512 => unsafe { avx512::$module::unpack(width, packed, base, out) },
@@ -138,7 +138,7 @@ macro_rules! keep {
                 }
                 match Instructions::current() {
                     Instructions::Portable => return false,
-                    // SAFETY: the set in use is one that the machine has.
+                    // SAFETY: the machine has the instructions of the current set.
                     Instructions::Avx2 => unsafe { gather::avx2::$gather(width, packed, rows, out) },
                     // SAFETY: as above.
                     Instructions::Avx512 => unsafe { gather::avx512::$gather(width, packed, rows, out) },
@@ -163,7 +163,7 @@ keep!(
                 for (number, is_passing) in (0..1 << width).zip(&mut table) {
                     *is_passing = passes(number);
                 }
-                // SAFETY: the set in use is one that the machine has, and with these instructions it has GFNI.
+                // SAFETY: the machine has the instructions of the current set, and GFNI belongs to that set.
                 unsafe { narrow::keep(*width, packed, &table, selected) };
                 true
             }
@@ -186,10 +186,10 @@ mod others {
 }
 
 impl<'a, L> Source<'a, L> {
-    /// Checks that there are so many vectors.
+    /// Checks that the source has at least `vectors` vectors.
     ///
     /// # Panics
-    /// When there are fewer, or packed numbers have no bits or more than the lane.
+    /// If there are fewer, or packed numbers have no bits or more than the lane.
     #[cfg(target_arch = "x86_64")]
     fn check(&self, vectors: usize) {
         match self {
@@ -203,7 +203,7 @@ impl<'a, L> Source<'a, L> {
         }
     }
 
-    /// Some of the vectors.
+    /// Source of a range of the vectors.
     pub(crate) fn vectors(&self, vectors: std::ops::Range<usize>) -> Self {
         let rows = |lanes: &'a [L]| &lanes[vectors.start * VECTOR_ROWS..lanes.len().min(vectors.end * VECTOR_ROWS)];
         match *self {

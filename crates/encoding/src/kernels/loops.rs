@@ -1,20 +1,20 @@
-//! Tests on vectors, and their unpacking, for the instructions of x86-64: written once, and compiled for registers of
-//! 32 bytes (`avx2.rs`) and of 64 (`avx512.rs`), which say what their instructions do to a register.
+//! Loops that evaluate predicates on vectors and unpack them, for the instructions of x86-64. They are written once,
+//! and compiled for registers of 32 bytes (`avx2.rs`) and of 64 bytes (`avx512.rs`). Those files define the operations
+//! on a register.
 //!
-//! A row of a packed vector is 128 bytes. Rows are read in the order in which they lie, which is not
-//! that of their numbers (see `bit_packing.rs`): read in another order they come from memory at half the speed,
-//! since the machine then does not guess what will be read next. The bits of a row have their place among the
-//! sixteen words of the vector's.
+//! A row of a packed vector is 128 bytes. Rows are read in the order of their bytes, which is not the order of their
+//! numbers (see `bit_packing.rs`). In another order, memory delivers them at half the speed, because the machine does
+//! not predict the next read. Each row has fixed positions for its bits among the sixteen words of the vector.
 //!
-//! Numbers of up to three bits are tested without unpacking where a machine has GFNI (`narrow.rs`).
+//! Predicates on numbers of up to three bits need no unpacking if the machine has GFNI (`narrow.rs`).
 //!
-//! Unpacking and the test on a range, which is most tests, are compiled once for each width up to 63 bits: shifts and
-//! masks are then constants. For other tests they are computed as the loop goes. To ask for memory ahead of the rows takes
-//! half the speed: the machine guesses better.
+//! Unpacking and the range predicate, which is the most frequent, are compiled once for each width up to 63 bits:
+//! shifts and masks are then constants. Other predicates compute them in the loop. Prefetching ahead of the rows halves
+//! the speed, as the machine predicts the reads better.
 //!
-//! A test says of each register of a row which lanes pass, in what the instructions have for that: a register again or a
-//! mask. These become bits together, a row's at once, and are written by cells: those of a row, or of half a row where it
-//! has more than a word's.
+//! A predicate gives, for each register of a row, the lanes that pass, as a register or as a mask. The results of a row
+//! become bits together and are written as cells. A cell has the bits of a row, or of half a row if a row has more bits
+//! than a word.
 
 /// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
 macro_rules! eight_times {
@@ -36,7 +36,7 @@ macro_rules! loops {
         $splat:ident, $minus:ident, $range:ident, $in_range:ident, $equal:ident, $bits:ident,
         $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident
     ) => {
-        /// The loops of one lane type, in a module of their own.
+        /// Loops of one lane type, in a module of their own.
         pub(in crate::kernels) mod $module {
             use std::mem::MaybeUninit;
             use std::sync::atomic::{Ordering, compiler_fence};
@@ -64,7 +64,7 @@ macro_rules! loops {
                 $splat(lane as $signed)
             }
 
-            /// The lanes of a row.
+            /// Unpacked lanes of a row.
             #[inline]
             #[target_feature(enable = $features)]
             fn unpacked(width: usize, packed: &[$lane], row: usize) -> [Register; PARTS] {
@@ -86,8 +86,9 @@ macro_rules! loops {
                 lanes
             }
 
-            /// Clears the bits of a row's lanes that fail a test, or with `flip` set of those that pass. Bits go straight to
-            /// where they stay: together on the stack, those of all rows would not fit the machine's registers.
+            /// Clears the bits of a row's lanes that fail a predicate, or with `flip` set of those that pass. Bits are
+            /// written directly to the selection: collected first, those of all rows would not fit the machine's
+            /// registers.
             #[inline]
             #[target_feature(enable = $features)]
             fn keep_lanes(
@@ -100,22 +101,22 @@ macro_rules! loops {
                 let cells = &mut cells(selected)[first / CELL_LANES..][..ROW_LANES / CELL_LANES];
                 for (cell, bits) in cells.iter_mut().zip($bits(lanes.map(test))) {
                     *cell &= flip ^ bits;
-                    // Keeps the compiler from mixing the reads of rows, which are to come in order, and from putting cells
-                    // together again.
+                    // Keeps the compiler from mixing the reads of rows, which must stay in order, and from merging
+                    // cells again.
                     compiler_fence(Ordering::SeqCst);
                 }
             }
 
-            /// The bits of a vector as those of rows, or of the parts of rows that fill a word.
+            /// Bits of a vector as cells: those of rows, or of the parts of rows that fill a word.
             #[inline]
             fn cells(bits: &mut VectorBits) -> &mut [$cell; VECTOR_ROWS / CELL_LANES] {
-                // SAFETY: both arrays have as many bits and hold any, and the second one asks for no more alignment. On this
-                // machine a word begins with its low bits.
+                // SAFETY: both arrays have as many bits and hold any bits, and the second requires no more alignment.
+                // On this machine a word begins with its low bits.
                 unsafe { &mut *bits.as_mut_ptr().cast() }
             }
 
-            /// As [`keep_lanes`], of a row of packed numbers in a range. Width and row are constants whether or not this is
-            /// inlined.
+            /// Like [`keep_lanes`], for the range predicate on a row of packed numbers. Width and row are constants
+            /// whether or not this is inlined.
             #[inline]
             #[target_feature(enable = $features)]
             fn keep_row_in_range<const WIDTH: usize, const ROW: usize>(
@@ -127,7 +128,7 @@ macro_rules! loops {
                 keep_lanes(lanes, first_index::<$lane>(ROW), 0, selected, |lanes| $in_range(lanes, range));
             }
 
-            /// Packed numbers of a width that the compiler knows, in a range.
+            /// Clears the bits of packed numbers outside a range. The compiler knows the width.
             #[target_feature(enable = $features)]
             fn keep_range<const WIDTH: usize>(packed: &[$lane], range: [Register; 2], selected: &mut [VectorBits]) {
                 for (packed, selected) in packed.chunks_exact(WIDTH * ROW_LANES).zip(selected) {
@@ -141,7 +142,7 @@ macro_rules! loops {
                 }
             }
 
-            /// A packed vector of a width that the compiler may know.
+            /// Unpacks a vector. The compiler may know the width.
             #[inline]
             #[target_feature(enable = $features)]
             fn unpack_rows(
@@ -150,7 +151,7 @@ macro_rules! loops {
                 base: $lane,
                 out: &mut [MaybeUninit<$lane>; VECTOR_ROWS],
             ) {
-                // There is an instruction to subtract for each lane type already.
+                // An instruction to subtract exists for each lane type already.
                 let below = splat(base.wrapping_neg());
                 let mut unpack = |row: usize| {
                     let first = first_index::<$lane>(row);
@@ -163,7 +164,7 @@ macro_rules! loops {
                 }
             }
 
-            /// As [`Keep::unpack_lanes`] for a width of 1 to those of the lane, on a machine that has the
+            /// Like [`Keep::unpack_lanes`], for a width from 1 to the bits of the lane. The machine must have the
             /// instructions. Writes all of `out`.
             ///
             /// [`Keep::unpack_lanes`]: crate::kernels::Keep::unpack_lanes
@@ -180,7 +181,7 @@ macro_rules! loops {
                 }
             }
 
-            /// Any source, any test.
+            /// Clears the bits of lanes that fail a predicate, for any source and any predicate.
             #[inline]
             #[target_feature(enable = $features)]
             fn keep_where(
@@ -206,7 +207,7 @@ macro_rules! loops {
                 }
             }
 
-            /// Lanes that are not packed; the last vector may be cut off.
+            /// Clears the bits of lanes that are not packed and fail a predicate. The last vector may be cut off.
             #[inline]
             #[target_feature(enable = $features)]
             fn keep_plain(
@@ -265,7 +266,7 @@ macro_rules! loops {
                 keep_where(source, negated, selected, |lanes| $in_table(table, $minus(lanes, low)));
             }
 
-            /// As [`Keep::keep`], on a machine that has the instructions.
+            /// Like [`Keep::keep`]. The machine must have the instructions.
             ///
             /// [`Keep::keep`]: crate::kernels::Keep::keep
             #[target_feature(enable = $features)]
@@ -276,7 +277,7 @@ macro_rules! loops {
                 selected: &mut [VectorBits],
             ) -> bool {
                 match *predicate {
-                    // All lanes, for which a loop has nothing to compare with.
+                    // All lanes pass, and the loop has nothing to compare with.
                     Predicate::Range { span: <$lane>::MAX, .. } => return false,
                     Predicate::Range { low, span } => {
                         let range = $range(low, span);

@@ -1,11 +1,11 @@
-//! From one byte per row, 0 or 1, to one bit per row.
+//! Converts one byte per row, 0 or 1, to one bit per row.
 
 use crate::VECTOR_ROWS;
 
-/// Words of a vector's mask.
+/// Words of the mask of a vector.
 pub(crate) const MASK_WORDS: usize = VECTOR_ROWS / 64;
 
-/// Bit `r` of the result is byte `r`, which must be 0 or 1.
+/// Mask whose bit `r` is byte `r`. Each byte must be 0 or 1.
 #[inline]
 pub(crate) fn mask_of_bytes(bytes: &[u8; VECTOR_ROWS]) -> [u64; MASK_WORDS] {
     let mut mask = [0; MASK_WORDS];
@@ -15,7 +15,7 @@ pub(crate) fn mask_of_bytes(bytes: &[u8; VECTOR_ROWS]) -> [u64; MASK_WORDS] {
     mask
 }
 
-/// Bit `i` of the result is byte `i` of 16, 32, 48 or 64, which must be 0 or 1.
+/// Word whose bit `i` is byte `i`. There must be 16, 32, 48 or 64 bytes, each 0 or 1.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn word_of_bytes(bytes: &[u8]) -> u64 {
@@ -29,7 +29,7 @@ pub(crate) fn word_of_bytes(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Bit `i` of the result is byte `i` of 16, 32, 48 or 64, which must be 0 or 1.
+/// Word whose bit `i` is byte `i`. There must be 16, 32, 48 or 64 bytes, each 0 or 1.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn word_of_bytes(bytes: &[u8]) -> u64 {

@@ -1,6 +1,6 @@
-//! Inner loops, and the only room of this crate in which `unsafe` is allowed.
+//! Inner loops. This is the only module of the crate in which `unsafe` is allowed.
 //!
-//! Each file wraps its unsafe lines in functions that are safe for any argument; the notes say why.
+//! Each file wraps its unsafe lines in functions that are safe for any argument. The `SAFETY` notes give the reasons.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]

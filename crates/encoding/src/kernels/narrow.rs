@@ -1,41 +1,41 @@
-//! Tests on packed numbers of up to three bits, which are not unpacked for it.
+//! Predicates on packed numbers of up to three bits, which are not unpacked.
 //!
-//! A test on so few bits is a table of up to eight entries. All numbers of a lane are one, two or three bytes, and its
-//! eight rows pass or fail in a byte: an instruction on bytes works on several hundred numbers.
+//! A predicate on so few bits is a table of up to eight entries. The numbers of a lane are in one, two or three bytes,
+//! and a byte holds which of its eight rows pass. An instruction on bytes therefore works on several hundred numbers.
 //!
 //! ```text
 //! bytes of 64 lanes    bits r * width .. (r + 1) * width of a lane's bytes are row r
-//!   the test           a byte per lane, with a bit for each row that passes
-//!   transposed         of each eight lanes a byte for each row, with a bit for each lane that passes
+//!   predicate          a byte per lane, with a bit for each row that passes
+//!   transposed         for each eight lanes a byte per row, with a bit for each lane that passes
 //!   bytes in order     the bits of 64 lanes of a row are a word of the mask
 //! ```
 //!
-//! What transposes is an instruction of GFNI that multiplies matrices of 8 x 8 bits: eight bytes are one.
+//! The transposing instruction is one of GFNI that multiplies matrices of 8 x 8 bits: eight bytes are one.
 
 use std::arch::x86_64::*;
 
 use crate::VECTOR_ROWS;
 use crate::kernels::VectorBits;
 
-/// Greatest width.
+/// Maximum width of the numbers.
 pub(super) const WIDTH_MAX: usize = 3;
 
-/// What numbers pass a test: those of up to [`WIDTH_MAX`] bits.
+/// Whether each number of up to [`WIDTH_MAX`] bits passes.
 pub(super) type Passes = [bool; 1 << WIDTH_MAX];
 
 /// Bytes of a register.
 const BYTES: usize = 64;
-/// Bytes of the words of a row.
+/// Bytes of the words of one row.
 const ROW_BYTES: usize = VECTOR_ROWS / 8;
 
-/// What eight bytes are multiplied by to be transposed: byte `r` of the product is of the bits of row `r`, whose place this
-/// byte says.
+/// Matrix that eight bytes are multiplied by to transpose them. Byte `r` of the product has the bits of row `r`, whose
+/// position this byte of the matrix gives.
 const IDENTITY: u64 = 0x8040_2010_0804_0201;
 
-/// As the identity, for rows that stand in the order 0, 4, 1, 5, 2, 6, 3, 7.
+/// Like [`IDENTITY`], for rows in the order 0, 4, 1, 5, 2, 6, 3, 7.
 const EVEN_ROWS_FIRST: u64 = 0x8020_0802_4010_0401;
 
-/// A byte for each of a register, computed from its place.
+/// An array with a byte for each byte of a register, computed from its position.
 macro_rules! bytes {
     ($place:ident => $byte:expr) => {{
         let (mut bytes, mut $place) = ([0; BYTES], 0);
@@ -47,23 +47,26 @@ macro_rules! bytes {
     }};
 }
 
-/// Reverses each eight bytes: a product has the first byte of its matrix in its highest bits.
+/// Reverses each eight bytes, as a product has the first byte of its matrix in its highest bits.
 static REVERSE: [u8; BYTES] = bytes!(place => (place % 16) ^ 7);
 
-/// Where the bytes of the mask's words stand in two registers of transposed bits, for eight words each. Word `w` has row
-/// `w / 2`, and in it the lanes of register `w % 2`, of which each eight have eight bytes, one for each row.
+/// Positions of the bytes of the mask's words in two registers of transposed bits, for eight words each. Word `w` has
+/// row `w / 2`, and of that the lanes of register `w % 2`. Each eight of these lanes have eight bytes, one for each
+/// row.
 static PLACES: [[u8; BYTES]; 2] = [
     bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16),
     bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16 + 4),
 ];
 
-/// The second of two rows of three bits.
+/// Second of two rows of three bits, by their six bits.
 static SECONDS: [u8; BYTES] = bytes!(place => place / 8);
 
-/// Two rows of three bits, by four bits of the byte in which they end, and above them two of the byte before it.
+/// Two rows of three bits. The low four bits of the position are of the byte in which the rows end, the next two of the
+/// byte before it.
 static TWO_AND_FOUR: [u8; BYTES] = bytes!(place => place % 16 * 4 + place / 16);
 
-/// Two rows of three bits, by two bits of the byte in which they end, and above them four of the byte before it.
+/// Two rows of three bits. The low two bits of the position are of the byte in which the rows end, the next four of the
+/// byte before it.
 static FOUR_AND_TWO: [u8; BYTES] = bytes!(place => place % 4 * 16 + place / 4);
 
 #[inline]
@@ -87,7 +90,7 @@ fn store_words(bits: __m512i, words: &mut [u64; 8]) {
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), bits) };
 }
 
-/// Where the first has ones the second, else the third.
+/// Bits of `ones` where `bits` is one, else bits of `zeros`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn choose(bits: __m512i, ones: __m512i, zeros: __m512i) -> __m512i {
@@ -114,7 +117,7 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
 ) {
     let tables = if WIDTH == 3 { tables_of_two(passes) } else { tables_of_one(passes) };
     let (places, reverse) = ([load(&PLACES[0]), load(&PLACES[1])], load(&REVERSE));
-    // Rows of two bits are put in order as they are transposed.
+    // Transposing also puts rows of two bits in order.
     let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_ROWS_FIRST } else { IDENTITY } as i64);
     for (packed, selected) in packed.as_chunks::<PACKED_BYTES>().0.iter().zip(selected) {
         let [low, high] = selected.as_chunks_mut::<8>().0 else { unreachable!("a mask has sixteen words") };
@@ -123,7 +126,7 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
         if _mm512_test_epi64_mask(any, any) == 0 {
             continue;
         }
-        // All are loaded before the first is used, in the order in which memory gives them.
+        // All registers are loaded before the first is used, in the order of the bytes in memory.
         let mut bytes = [[_mm512_setzero_si512(); 2]; WIDTH];
         for (register, bytes) in bytes.as_flattened_mut().iter_mut().zip(packed.as_chunks().0) {
             *register = load(bytes);
@@ -147,19 +150,19 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
     }
 }
 
-/// For each number of up to two bits, ones where it passes.
+/// For each number of up to two bits, all ones if it passes, else zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn tables_of_one(passes: &Passes) -> [__m512i; 4] {
     [0, 1, 2, 3].map(|number| _mm512_set1_epi8(-i8::from(passes[number])))
 }
 
-/// Of lanes of rows of two bits, those that pass: rows 0, 4, 1, 5 and so on.
+/// Passing rows of lanes of two bits: rows 0, 4, 1, 5 and so on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_two_bits(first: __m512i, second: __m512i, entries: [__m512i; 4]) -> __m512i {
-    // The low bits of the first byte's rows, and between them those of the second byte's; then their high bits. Bits of a
-    // neighbour come where none is chosen.
+    // The low bits of the rows of the first byte, alternating with those of the second byte; then their high bits. Bits
+    // that come from a neighbour are not chosen.
     let even = _mm512_set1_epi8(0x55);
     let low = choose(even, first, _mm512_slli_epi16::<1>(second));
     let high = choose(even, _mm512_srli_epi16::<1>(first), second);
@@ -181,7 +184,7 @@ fn tables_of_two(passes: &Passes) -> [__m512i; 4] {
     ]
 }
 
-/// Of lanes of rows of three bits, those that pass. Tables are looked up by the lowest six bits of a byte.
+/// Passing rows of lanes of three bits. Tables are looked up by the lowest six bits of a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_three_bits(first: __m512i, second: __m512i, third: __m512i, tables: [__m512i; 4]) -> __m512i {

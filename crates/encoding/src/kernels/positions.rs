@@ -1,4 +1,4 @@
-//! From one bit per row to the numbers of the rows that are set.
+//! Converts one bit per row to the positions of the rows whose bit is set.
 
 #[cfg(target_arch = "x86_64")]
 use arrow_buffer::ToByteSlice;
@@ -6,12 +6,12 @@ use arrow_buffer::ToByteSlice;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::Instructions;
 
-/// Appends the places of the bits that are set, ascending and counted from `first`.
+/// Appends the positions of the set bits, ascending and counted from `first`.
 pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     #[cfg(target_arch = "x86_64")]
     match Instructions::current() {
         Instructions::Portable => {}
-        // SAFETY: the set in use is one that the machine has.
+        // SAFETY: the machine has the instructions of the current set.
         Instructions::Avx2 => return unsafe { append_with_avx2(words, first, positions) },
         // SAFETY: as above.
         Instructions::Avx512 => return unsafe { append_with_avx512(words, first, positions) },
@@ -26,10 +26,10 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
     }
 }
 
-/// Words whose bytes are looked at together.
+/// Words whose bytes are read together.
 #[cfg(target_arch = "x86_64")]
 const LINE_WORDS: usize = 8;
-/// Of more bytes of a line than these, finding those that are not zero takes longer than writing the others too.
+/// Maximum nonzero bytes of a line that are searched for. With more, writing all bytes takes less time.
 #[cfg(target_arch = "x86_64")]
 const DENSE: u32 = 44;
 
@@ -47,8 +47,8 @@ fn append_with_avx2(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     }
 }
 
-/// Of each byte that is not zero, the places of the bits that are set are looked up, and then widened. More cells are
-/// written than there are places; those that follow overwrite them.
+/// Looks up the positions of the set bits of each nonzero byte, and widens them. Writes more cells than there are
+/// positions; the next ones overwrite those.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,bmi1,popcnt")]
@@ -87,11 +87,11 @@ fn append_of_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>
             left &= left - 1;
         }
     }
-    // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
+    // SAFETY: as many positions were written one after the other as there are bits, all in the spare capacity.
     unsafe { positions.set_len(positions.len() + written) };
 }
 
-/// For each byte the places of its bits that are set, in a byte each from the lowest one on.
+/// Positions of the set bits of each byte, one per byte, from the lowest on.
 #[cfg(target_arch = "x86_64")]
 pub(super) static PLACES: [u64; 256] = {
     let mut places = [0; 256];
@@ -110,14 +110,14 @@ pub(super) static PLACES: [u64; 256] = {
     places
 };
 
-/// Of a word, the places of the bits that are set are moved together in a register of bytes, and then widened.
-/// More cells are written than there are places, up to a word's; those that follow overwrite them.
+/// Moves the positions of the set bits of a word together in a register of bytes, and widens them. Writes more cells
+/// than there are positions, up to 64; the next ones overwrite those.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
 fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     use std::arch::x86_64::*;
 
-    /// Words whose zeros are found together.
+    /// Words that are checked for zero together.
     const WORDS: usize = 8;
     let places: [u8; 64] = std::array::from_fn(|place| place as u8);
     // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
@@ -151,7 +151,7 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
             written += word.count_ones() as usize;
             left &= left - 1;
         }
-        // SAFETY: as many places were written one after the other as there are bits, all in the spare capacity.
+        // SAFETY: as many positions were written one after the other as there are bits, all in the spare capacity.
         unsafe { positions.set_len(positions.len() + written) };
     }
 }

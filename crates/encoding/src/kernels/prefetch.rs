@@ -1,10 +1,10 @@
-//! Asking memory for lines that are wanted soon.
+//! Prefetching of cache lines.
 
-/// Bytes that come from memory together.
+/// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Has the lines of some bytes come to the cache, without waiting for them: from the first byte on, a line's bytes at a time.
-/// Elsewhere than on x86-64 it does nothing.
+/// Loads the cache lines of some bytes without waiting for them, one per [`LINE_BYTES`] from the first byte on. Does
+/// nothing on machines other than x86-64.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]

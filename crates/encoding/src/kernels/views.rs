@@ -1,16 +1,16 @@
-//! Views of text and bytes: what Arrow holds per value of a `Utf8View` or `BinaryView`.
+//! Views of text and bytes: Arrow's form of each value of a `Utf8View` or `BinaryView`.
 //!
 //! ```text
 //! bits of the view   up to 12 bytes long        longer
 //! 0..32              length                     length
 //! 32..64             the bytes,                 the first four bytes
-//! 64..96               padded by zeros          number of the heap, here always 0
+//! 64..96               padded by zeros          index of the heap, here always 0
 //! 96..128                                       offset in the heap
 //! ```
 //!
-//! [`Views`] keeps the promise on which Arrow's unchecked constructors rest: every view lies in the heap, and in
-//! a column of text is UTF-8. Bytes from disk are checked when a view is made; a value that breaks the promise
-//! becomes the empty string.
+//! [`Views`] holds the invariant that Arrow's unchecked constructors require: every view lies in the heap, and is UTF-8
+//! if the column is text. Bytes from disk are checked when a view is made. A value that breaks the invariant becomes
+//! the empty string.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::SelectedRuns;
 
 const INLINE_MAX: usize = 12;
 
-/// Views of values in one heap, each checked.
+/// Views of values in one heap, each of them checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
     views: Vec<u128>,
@@ -31,18 +31,18 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// No views yet, into this heap. What lies past 2 GiB in it cannot be viewed.
+    /// Empty list of views into this heap. Values past 2 GiB in the heap cannot be viewed.
     pub(crate) fn new(heap: Buffer, is_text: bool, capacity: usize) -> Self {
         Self { views: Vec::with_capacity(capacity), heap, is_text }
     }
 
-    /// No views yet, into the same heap.
+    /// Empty list of views into the same heap.
     pub(crate) fn empty_like(&self, capacity: usize) -> Self {
         Self::new(self.heap.clone(), self.is_text, capacity)
     }
 
-    /// Views of values that lie end to end in the heap from `start`; ends that go back or past the heap are moved
-    /// to where they do not. Returns whether all values were good.
+    /// Appends views of values that lie end to end in the heap from `start`. Ends that go back, or past the heap, are
+    /// clamped. Returns whether all values were good.
     pub(crate) fn append(&mut self, start: u32, ends: &[u32]) -> bool {
         let bound = self.heap.len().min(i32::MAX as usize);
         let heap = &self.heap.as_slice()[..bound];
@@ -60,7 +60,7 @@ impl Views {
         }
     }
 
-    /// A view of one value, or of the empty string where it is not UTF-8 or reaches outside the heap. Returns
+    /// Appends a view of one value. Appends the empty string if the value is not UTF-8 or not within the heap. Returns
     /// whether the value was good.
     pub(crate) fn push(&mut self, value: Range<usize>) -> bool {
         let bound = self.heap.len().min(i32::MAX as usize);
@@ -70,8 +70,8 @@ impl Views {
         is_good
     }
 
-    /// Appends the views of `table`, which has the same heap, at these places; past its last stands the empty
-    /// string.
+    /// Appends the views of `table` at these indexes. `table` must have the same heap. An index past its last view
+    /// gives the empty string.
     pub(crate) fn append_from(&mut self, table: &Self, places: &[u16]) {
         assert!(
             self.heap.as_ptr() == table.heap.as_ptr()
@@ -83,36 +83,36 @@ impl Views {
         self.views.extend(places.iter().map(view));
     }
 
-    /// Repeats the last view until there are `count` of them in all.
+    /// Repeats the last view until there are `count` views in all.
     pub(crate) fn repeat_last(&mut self, count: usize) {
         let last = self.views.last().copied().unwrap_or(0);
         self.views.resize(count, last);
     }
 
-    /// Of views of the rows of a span, keeps those of its selected rows.
+    /// Keeps the views of the selected rows. There must be one view per row of the span.
     pub(crate) fn close_gaps(&mut self, runs: &SelectedRuns<'_>) {
         let kept = runs.close_gaps(&mut self.views);
         self.views.truncate(kept);
     }
 
-    /// The array of these values.
+    /// Array of these values.
     ///
     /// # Panics
-    /// When `nulls` has another length.
+    /// If `nulls` has another length.
     pub(crate) fn into_array(self, nulls: Option<NullBuffer>) -> ArrayRef {
         assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == self.views.len()), "one null bit per view");
         let (views, heaps) = (ScalarBuffer::from(self.views), vec![self.heap]);
         if self.is_text {
-            // SAFETY: every view lies in heap 0 and is UTF-8, by the promise of this type.
+            // SAFETY: every view lies in heap 0 and is UTF-8, by the invariant of this type.
             Arc::new(unsafe { StringViewArray::new_unchecked(views, heaps, nulls) })
         } else {
-            // SAFETY: every view lies in heap 0, by the promise of this type.
+            // SAFETY: every view lies in heap 0, by the invariant of this type.
             Arc::new(unsafe { BinaryViewArray::new_unchecked(views, heaps, nulls) })
         }
     }
 }
 
-/// Appends a view per end; values lie end to end in `values`. Returns whether all ends and values were good.
+/// Appends a view per end. The values lie end to end in `values`. Returns whether all ends and values were good.
 #[inline(always)]
 fn append_views(
     views: &mut Vec<u128>,
@@ -133,13 +133,13 @@ fn append_views(
     all_good
 }
 
-/// Whether no character of valid UTF-8 reaches over this place.
+/// Whether no character of valid UTF-8 spans this offset.
 #[inline(always)]
 fn is_boundary(heap: &[u8], at: usize) -> bool {
     heap.get(at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000)
 }
 
-/// The view of bytes in heap 0, which lie inside it and below 2 GiB.
+/// View of bytes in heap 0. The bytes must lie inside it and below 2 GiB.
 #[inline(always)]
 fn view(heap: &[u8], value: Range<usize>) -> u128 {
     let length = value.len();
@@ -147,7 +147,7 @@ fn view(heap: &[u8], value: Range<usize>) -> u128 {
         let prefix = heap[value.clone()].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         return length as u128 | u128::from(prefix) << 32 | (value.start as u128) << 96;
     }
-    // Sixteen bytes are loaded wherever they exist, which is nearly always, and those of the value kept.
+    // Loads sixteen bytes if they exist, which is nearly always, and keeps those of the value.
     let bytes = match heap[value.start..].first_chunk() {
         Some(bytes) => u128::from_le_bytes(*bytes) & ((1 << (8 * length)) - 1),
         None => {

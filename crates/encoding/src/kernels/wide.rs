@@ -1,21 +1,22 @@
-//! Runs a loop with wider vectors than the target promises.
+//! Runs a loop with wider vectors than the compilation target guarantees.
 //!
-//! Taut is compiled for any x86-64 machine, so the compiler may use 16-byte vectors only. A loop that passes
-//! through [`wide`] is compiled a second time with 32-byte vectors, and the machine picks. Vectors of 64 bytes are
-//! left to loops that are written for them.
+//! Taut is compiled for any x86-64 machine, so the compiler may use only 16-byte vectors. A loop that passes through
+//! [`wide`] is compiled a second time with 32-byte vectors, and one of the two is picked at run time. Only hand-written
+//! loops use 64-byte vectors.
 
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::Instructions;
 
 /// Runs `work`, compiled for the vectors of this machine.
 ///
-/// What `work` calls must be inlined to gain from it, and what its loops only read must be moved into it: behind
-/// a reference it could change with every write, and the compiler gives up on vectors.
+/// What `work` calls must be inlined to gain from it. What its loops only read must be moved into it: the compiler does
+/// not use vectors if a value behind a reference could change with every write.
 #[inline]
 pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if Instructions::current() >= Instructions::Avx2 {
-        // SAFETY: the set in use is one that the machine has, and both from AVX2 on have all `with_avx2` asks for.
+        // SAFETY: the machine has the instructions of the current set. AVX2 and the sets above it have all that
+        // `with_avx2` requires.
         return unsafe { with_avx2(work) };
     }
     work()

@@ -8,12 +8,13 @@
 //! value = integer * 10^factor * 10^-exponent, each product rounded to a double, at last to a real
 //! ```
 //!
-//! Most floating point was a decimal number once: 1234.56 is 123456 of exponent 2. But the double next to 10^-2
-//! is none, and a product with it often misses the last bit; that next to 10^-14 misses it seldom, where integers
-//! have two digits more than are stored, of which `factor` counts the zeros: 123456 of exponent 14, factor 12.
-//! What does not come back bit for bit is an exception: a NaN, an infinity, minus zero, a value of many digits.
+//! Most floating-point values were decimal numbers first: 1234.56 is the integer 123456 with exponent 2. But the double
+//! nearest to 10^-2 is not exact, and a product with it often misses the last bit. A product with the double nearest to
+//! 10^-14 seldom does. With exponent 14, integers end in zeros, which `factor` counts instead of storing them: 123456
+//! with exponent 14 and factor 12. A value that does not come back bit for bit is an exception: a NaN, an infinity,
+//! minus zero, or a value of many digits.
 //!
-//! Reals are computed as doubles, which leaves them hardly any exceptions. Values grow with their integers, so
+//! Reals are computed as doubles, which leaves them hardly any exceptions. Values never fall as their integers grow, so
 //! that a range of values is a range of integers.
 
 use std::ops::Range;
@@ -27,23 +28,24 @@ use crate::native::Native;
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::packed::{self, Packed};
 
-/// Powers of ten, from that of zero on: the nearest doubles, here and in every file.
+/// Powers of ten from 10^0 on, as the nearest doubles. The values of all files depend on them.
 const POWERS: [f64; 19] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
 const INVERSES: [f64; 19] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
     1e-18,
 ];
-/// 1.5 * 2^52. Between 2^52 and 2^53 doubles are the integers, so that adding this rounds, and the bits of the sum
-/// are those of this plus the integer.
+/// 1.5 * 2^52. The doubles between 2^52 and 2^53 are the integers. Adding this number therefore rounds, and the bits of
+/// the sum are the bits of this number plus the integer.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
-/// Integers of values lie within this of zero: half of what may be read, as a window may reach past its values.
+/// Bound of the absolute value of integers that are written: half the bound of those that are read, as a window may
+/// reach past its values.
 const WRITTEN_MAX: f64 = (1_u64 << 50) as f64;
 const READ_MAX: i128 = 1 << 51;
 /// Values on which exponent and factor are tried.
 const SAMPLE_ROWS: usize = 128;
 
-/// What values are multiplied with.
+/// Powers of ten that values are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scale {
     exponent: usize,
@@ -53,21 +55,21 @@ struct Scale {
 }
 
 impl Scale {
-    /// The double of an integer near zero.
+    /// Double of an integer near zero.
     #[inline(always)]
     fn double(self, integer: i64) -> f64 {
         let integer = f64::from_bits(ROUNDING.to_bits().wrapping_add_signed(integer)) - ROUNDING;
         integer * POWERS[self.factor] * INVERSES[self.exponent]
     }
 
-    /// The key of an integer near zero.
+    /// Key of an integer near zero.
     #[inline(always)]
     fn key(self, integer: i64) -> i64 {
         let value = self.double(integer);
         if self.is_real { f32_to_key(value as f32).into() } else { f64_to_key(value) }
     }
 
-    /// The integer of a key, if it leads back.
+    /// Integer of a key. Returns `None` if the integer does not decode to the key.
     #[inline(always)]
     fn integer(self, key: i64) -> Option<i64> {
         // A key of a real has 32 bits.
@@ -78,7 +80,7 @@ impl Scale {
     }
 }
 
-/// The integers of values.
+/// Integers of floating-point values, and the values that have none.
 #[derive(Clone, Debug)]
 pub(crate) struct Decimals {
     scale: Scale,
@@ -89,7 +91,7 @@ pub(crate) struct Decimals {
 }
 
 impl Decimals {
-    /// The integers of at least one key, by the exponent and factor that are best for a sample; `None` where the
+    /// Integers of at least one key, with the exponent and factor that are best for a sample. Returns `None` if the
     /// sample takes more than `bits_max` bits per row.
     pub(crate) fn of<N: Native>(keys: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
         // Keys have 64 bits at most.
@@ -113,13 +115,13 @@ impl Decimals {
         Some(Self { scale, window, integers: found.iter().copied().map(packed).collect(), exceptions })
     }
 
-    /// Bits of all rows.
+    /// Bits of all rows, exceptions included.
     pub(crate) fn bits(&self, plain_bytes: usize) -> usize {
         self.window.bits(self.integers.len(), self.exceptions.len(), plain_bytes)
     }
 }
 
-/// Exponent and factor by which a sample takes fewest bits, if those are not more than `bits_max` per row.
+/// Exponent and factor that give a sample the fewest bits. Returns `None` if these are more than `bits_max` per row.
 fn best_scale(sample: &[i64], plain_bytes: usize, bits_max: usize) -> Option<Scale> {
     let exception_bits = exceptions::bits(plain_bytes);
     let mut best = (sample.len().saturating_mul(bits_max).saturating_add(1), None);
@@ -145,7 +147,7 @@ fn best_scale(sample: &[i64], plain_bytes: usize, bits_max: usize) -> Option<Sca
     best.1
 }
 
-/// Values of integers, and exceptions.
+/// Packed integers of floating-point values, and exceptions.
 #[derive(Clone, Debug)]
 pub(crate) struct Alp {
     scale: Scale,
@@ -153,7 +155,7 @@ pub(crate) struct Alp {
     exceptions: Exceptions,
 }
 
-/// Writes the parts of values by their integers; sets what the head says.
+/// Writes the parts of values by their integers, and sets their fields of the head.
 pub(crate) fn write<N: Native>(keys: &[N], decimals: &Decimals, head: &mut Head, writer: &mut Writer) {
     let Decimals { scale, window, integers, exceptions } = decimals;
     (head.base, head.width) = (window.base.into(), window.width);
@@ -163,7 +165,7 @@ pub(crate) fn write<N: Native>(keys: &[N], decimals: &Decimals, head: &mut Head,
 }
 
 impl Alp {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.exponent >= POWERS.len() || head.factor > head.exponent {
             return Err(CorruptChunk { at: 44, expected: "an exponent of at most 18, and a factor of at most that" });
@@ -177,20 +179,20 @@ impl Alp {
         Ok(Self { scale, integers, exceptions: Exceptions::parse(head, parts)? })
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         let Scale { exponent, factor, .. } = self.scale;
         let (width, exceptions) = (self.integers.width(), self.exceptions.len());
         format!("alp({exponent}-{factor}) of patched({width}) with {exceptions} exceptions")
     }
 
-    /// Appends the keys of a range.
+    /// Appends the keys of a range of rows.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let start = out.len();
-        // `parse` has seen that integers are small.
+        // `parse` has checked that integers are small.
         let (scale, base) = (self.scale, self.integers.base() as i64);
         let integer = move |distance: u64| base.wrapping_add(distance as i64);
-        // Decided here, and not for each value.
+        // Decided once here, not for each value.
         if scale.is_real {
             let key = move |distance| O::from_number(f32_to_key(scale.double(integer(distance)) as f32).into());
             self.integers.append_mapped(rows.clone(), out, key);
@@ -210,7 +212,7 @@ impl Alp {
         self.exceptions.correct_at(positions, &mut out[start..]);
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let on_integers = self.test_on_integers(test);
         if self.exceptions.len() == 0 {
@@ -220,8 +222,8 @@ impl Alp {
         self.integers.filter_corrected(&on_integers, negated, rows, selection, correct);
     }
 
-    /// The test on integers that says the same as a test on keys: rounding keeps the order of products with a
-    /// positive number, so that keys never fall as integers grow; and a key that is written has one integer.
+    /// Predicate on integers that is equivalent to a predicate on keys. Rounding keeps the order of products with a
+    /// positive number, so that keys never fall as integers grow. A key that is written has exactly one integer.
     fn test_on_integers(&self, test: &Test) -> Test {
         match test {
             Test::Range { low, high } => {
@@ -243,15 +245,15 @@ impl Alp {
         }
     }
 
-    /// The least integer, of those that can be read, whose key is not less than this one; else one more than the
-    /// greatest.
+    /// Least integer that can be read whose key is not less than `key`. If there is none, one more than the greatest
+    /// integer.
     fn lower_bound(&self, key: i128) -> i128 {
         let (mut low, high) = self.integers.domain();
         let mut end = high + 1;
         while low < end {
-            // Not `midpoint`, which rounds towards zero and so may stay at the end.
+            // `midpoint` rounds towards zero, and so could stay at the end.
             let middle = low + (end - low) / 2;
-            // `parse` has seen that integers are small.
+            // `parse` has checked that integers are small.
             if i128::from(self.scale.key(middle as i64)) < key { low = middle + 1 } else { end = middle }
         }
         low

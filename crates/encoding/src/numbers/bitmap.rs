@@ -1,15 +1,15 @@
 //! Strictly ascending numbers as set bits: encoding `bitmap`.
 //!
 //! ```text
-//! part: bits     heap_bytes        u64 words: bit b is set where base + b is a number
+//! part: bits     heap_bytes        u64 words: bit b is set if base + b is a number
 //! part: ranks    blocks * 2        u16 each: bits set before each block of 512
 //! part: starts   vectors * 4       u32 each: the bit of the first row of each vector of 1,024
 //! ```
 //!
-//! `base` is in the head, the first number. Row `r` is the r-th bit set, found in two steps: `starts` and `ranks` say
-//! in which block it is, and the block is counted through. A number's row is the rank of its bit: one block is counted,
-//! so a range of numbers is a range of rows without a look at any of them. For tight numbers only: every number left
-//! out costs a bit too.
+//! `base`, the first number, is in the head. Row `r` is the r-th set bit, found in two steps: `starts` and `ranks` give
+//! its block, and the bits of the block are counted. The row of a number is the rank of its bit, which needs the bits
+//! of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is for tight
+//! numbers only: every number that is left out costs a bit too.
 
 use std::ops::Range;
 
@@ -24,10 +24,10 @@ use crate::{Bitmap, VECTOR_ROWS};
 const WORD_BITS: usize = 64;
 const BLOCK_WORDS: usize = 8;
 const BLOCK_BITS: usize = BLOCK_WORDS * WORD_BITS;
-/// More bits per row than this are no bitmap that anyone wants.
+/// Maximum bits per row.
 const BITS_PER_ROW_MAX: usize = 64;
 
-/// Numbers that are set bits.
+/// Strictly ascending numbers as set bits.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBits {
     rows: usize,
@@ -37,7 +37,8 @@ pub(crate) struct SetBits {
     starts: ScalarBuffer<u32>,
 }
 
-/// Bits for so many numbers, which ascend strictly and are `spread` apart; `None` where they are not tight enough.
+/// Bits of `rows` numbers that ascend strictly; `spread` is the distance of the last from the first. Returns `None` if
+/// they are not tight enough.
 pub(crate) fn bits_of(rows: usize, spread: Option<i128>) -> Option<usize> {
     let bits = usize::try_from(spread?).ok()?.checked_add(1)?;
     (bits <= rows.saturating_mul(BITS_PER_ROW_MAX).max(BLOCK_BITS)).then_some(bits)
@@ -49,7 +50,7 @@ pub(crate) fn bytes(rows: usize, bits: usize) -> usize {
     padded(8 * words) + padded(2 * blocks) + padded(4 * vectors)
 }
 
-/// Writes the parts of strictly ascending numbers within so many bits; sets what the head says.
+/// Writes the parts of strictly ascending numbers within `bits` bits, and sets their fields of the head.
 pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, writer: &mut Writer) {
     let first = values.first().copied().unwrap_or_default();
     let mut words = vec![0_u64; bits.div_ceil(WORD_BITS)];
@@ -61,7 +62,7 @@ pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, write
     let ranks = words.chunks(BLOCK_WORDS).map(|block| {
         let before = rank;
         rank += count(block);
-        // Less than the rows, since the last bit is set: fewer than 2^16.
+        // The last bit is set, so that this is less than the rows: fewer than 2^16.
         before as u16
     });
     let ranks: Vec<u16> = ranks.collect();
@@ -77,7 +78,7 @@ fn count(words: &[u64]) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-/// The place of the bit of this rank among the bits set of a word, which has more than that.
+/// Position of the set bit of this rank in a word. The word must have more set bits than `rank`.
 fn select(mut word: u64, mut rank: usize) -> usize {
     let mut bit = 0;
     for half in [32, 16, 8, 4, 2, 1] {
@@ -90,7 +91,7 @@ fn select(mut word: u64, mut rank: usize) -> usize {
 }
 
 impl SetBits {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let words = head.heap_bytes / 8;
         if words == 0 || !head.heap_bytes.is_multiple_of(8) {
@@ -105,13 +106,13 @@ impl SetBits {
         Ok(Self { rows: head.rows, base: head.base, words: bits, ranks, starts })
     }
 
-    /// The encoding as a person reads it.
+    /// Readable name of the encoding.
     pub(crate) fn description(&self) -> String {
         format!("bitmap({} bits)", self.words.len() * WORD_BITS)
     }
 
-    /// The word in which the bit of a row is, and how many bits are set before that word. Words that have not enough
-    /// bits set lead to the last one.
+    /// The word that holds the bit of a row, and the number of bits set before that word. Returns the last word if the
+    /// words have too few set bits.
     fn word_of(&self, row: usize) -> (usize, usize) {
         let block_of = |vector: usize| self.starts.get(vector).map(|bit| *bit as usize / BLOCK_BITS);
         let last = self.ranks.len() - 1;
@@ -122,7 +123,7 @@ impl SetBits {
         self.word_from(block * BLOCK_WORDS, self.ranks[block].into(), row)
     }
 
-    /// The same, from a word on before which `rank` bits are set.
+    /// Like [`SetBits::word_of`], but from a word on. `rank` bits are set before that word.
     fn word_from(&self, mut word: usize, mut rank: usize, row: usize) -> (usize, usize) {
         while word + 1 < self.words.len() {
             let next = rank + self.words[word].count_ones() as usize;
@@ -134,7 +135,7 @@ impl SetBits {
         (word, rank)
     }
 
-    /// How many numbers there are below one.
+    /// Count of the numbers below `number`.
     fn rank_of(&self, number: i128) -> usize {
         if number <= self.base {
             return 0;
@@ -148,14 +149,14 @@ impl SetBits {
         (rank + below.count_ones() as usize).min(self.rows)
     }
 
-    /// The row of a number that there is.
+    /// Row of a number. Returns `None` if the number does not occur.
     fn row_of(&self, number: i128) -> Option<usize> {
         let bit = usize::try_from(number.checked_sub(self.base)?).ok()?;
         let is_set = self.words.get(bit / WORD_BITS)? >> (bit % WORD_BITS) & 1 != 0;
         is_set.then(|| self.rank_of(number))
     }
 
-    /// Appends the numbers of a range.
+    /// Appends the numbers of a range of rows.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         if rows.is_empty() {
             return;
@@ -186,7 +187,7 @@ impl SetBits {
                 return;
             }
         }
-        // Words that have not enough bits set leave rows over.
+        // Words with too few set bits leave rows over.
         out.resize(end, base);
     }
 
@@ -206,7 +207,7 @@ impl SetBits {
         }));
     }
 
-    /// Clears the rows of a range that fail a test: numbers become rows by their ranks.
+    /// Clears the rows of a range that fail a predicate. The ranks of the predicate's numbers are their rows.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let mut next = rows.start;
         let mut admit = |admitted: Range<usize>| {

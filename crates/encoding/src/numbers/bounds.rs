@@ -1,21 +1,22 @@
-//! What a test says of all numbers between two bounds, so that they need not be looked at.
+//! Evaluates a predicate on the bounds of numbers, so that the numbers need not be read.
 
 use taut_types::{ColumnIndex, ColumnTest, Key, Test};
 
 use crate::kernels::MASK_WORDS;
 use crate::numbers::plain::Plain;
 
-/// A test on the least and the greatest of some numbers.
+/// Predicate on the least and the greatest of some numbers.
 pub(crate) struct BoundsTest(ColumnTest);
 
 impl BoundsTest {
-    /// The test on bounds of a test on numbers.
+    /// Prepares a predicate on numbers for evaluation on bounds.
     pub(crate) fn new(test: &Test, negated: bool) -> Self {
-        // Of which column, nobody asks.
+        // The column does not matter.
         Self(ColumnTest { column: ColumnIndex(0), test: test.clone(), negated })
     }
 
-    /// Whether all numbers of `low..=high` pass, or none does; `None` where that depends on the number.
+    /// Whether all numbers of `low..=high` pass (`true`) or none does (`false`). Returns `None` if the bounds do not
+    /// decide.
     pub(crate) fn verdict(&self, low: i128, high: i128) -> Option<bool> {
         let (low, high) = (Key::Number(low), Key::Number(high));
         if !self.0.may_admit(Some((&low, &high)), false) {
@@ -25,8 +26,8 @@ impl BoundsTest {
     }
 }
 
-/// Numbers between which those of a vector lie: `steps` steps, each of `least..=greatest`, from the first on; and
-/// where numbers ascend throughout, no more than the first number of the next vector.
+/// Bounds of the numbers of a vector, which follow its first number by `steps` steps of `least..=greatest` each. If
+/// `ascends`, all numbers of the chunk ascend, and the first number of the next vector is an upper bound too.
 pub(crate) fn bounds_of_steps(
     firsts: &Plain,
     vector: usize,
@@ -43,7 +44,7 @@ pub(crate) fn bounds_of_steps(
     (low, high)
 }
 
-/// The mask of a vector of which all rows pass, or none does.
+/// Mask of a vector in which all rows pass, or none does.
 pub(crate) fn mask_of(all: bool) -> [u64; MASK_WORDS] {
     [if all { u64::MAX } else { 0 }; MASK_WORDS]
 }

@@ -1,4 +1,4 @@
-//! Which encoding the numbers of a segment get, from one pass over them and a sample.
+//! Choice of the encoding for the numbers of a segment, from one pass over them and a sample.
 
 use taut_types::Encoding;
 
@@ -14,17 +14,17 @@ use crate::numbers::packed::{self, width_of};
 use crate::numbers::{Nesting, marked, run_length};
 use crate::{VECTOR_ROWS, codes};
 
-/// Runs shorter than this on average are not worth a binary search per lookup.
+/// Minimum average rows of a run. Shorter runs are not worth a binary search per lookup.
 const RUN_ROWS_MIN: usize = 8;
-/// Rows whose distinct values are counted before a dictionary is tried on all.
+/// Rows whose distinct values are counted before a dictionary of all rows is tried.
 const SAMPLE_ROWS: usize = 1024;
 
-/// What was found on the way to an encoding, and serves to write it.
+/// Results of the choice that writing the encoding reuses.
 #[derive(Clone, Debug)]
 pub(crate) struct Found<N> {
     pub(crate) distinct: Option<Distinct<N>>,
     pub(crate) window: Option<Window<N>>,
-    /// Taken instead of the window where there is one.
+    /// If present, used instead of the window.
     pub(crate) marked: Option<marked::Plan<N>>,
     pub(crate) decimals: Option<Decimals>,
     pub(crate) delta: Option<delta::Plan>,
@@ -36,17 +36,17 @@ impl<N> Default for Found<N> {
     }
 }
 
-/// What one pass over the numbers finds.
+/// Results of one pass over the numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile<N> {
     pub(crate) min: N,
     pub(crate) max: N,
-    /// Runs of equal numbers.
+    /// Number of runs of equal numbers.
     pub(crate) runs: usize,
 }
 
 impl<N: Native> Profile<N> {
-    /// The profile of at least one number.
+    /// Profile of at least one number.
     pub(crate) fn of(values: &[N]) -> Self {
         let first = values.first().copied().unwrap_or_default();
         wide(move || {
@@ -55,7 +55,7 @@ impl<N: Native> Profile<N> {
                 min = min.min(*value);
                 max = max.max(*value);
             }
-            // Counted in parts, so that the count fits the lanes of a vector.
+            // Counted in parts, so that each count fits the lanes of a vector.
             for part in 0..values.len().div_ceil(128) {
                 let left = &values[part * 128..values.len().min(part * 128 + 128)];
                 let right = &values[part * 128 + 1..values.len().min(part * 128 + 129)];
@@ -65,13 +65,13 @@ impl<N: Native> Profile<N> {
         })
     }
 
-    /// How far the greatest number is from the least, where 128 bits are enough.
+    /// Distance of the greatest number from the least. Returns `None` if it overflows 128 bits.
     pub(crate) fn spread(&self) -> Option<i128> {
         self.max.to_number().checked_sub(self.min.to_number())
     }
 
-    /// The encoding that the values ask for, or one that their order makes smaller still. Leaves the distinct values
-    /// behind where it had to find them.
+    /// Chooses an encoding by the values, or one that uses their order if it is smaller still. Leaves in `found` what
+    /// it had to compute.
     pub(crate) fn choose(&self, values: &[N], plain_bytes: usize, nesting: Nesting, found: &mut Found<N>) -> Encoding {
         let encoding = self.choose_by_values(values, plain_bytes, nesting, found);
         let rows = values.len();
@@ -93,19 +93,24 @@ impl<N: Native> Profile<N> {
         order::choose(values, self, plain_bytes, before).unwrap_or(encoding)
     }
 
-    /// The encoding of fewest bits per row, held against what decoding costs: packed numbers decode as fast as
-    /// memory, runs and dictionaries must be half as large to be taken, and plain is kept unless packing saves
-    /// an eighth. Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary:
-    /// one exception in a hundred rows costs less than the narrower lanes gain, but decimals cost two products,
-    /// which leaves them three quarters of the speed of packed numbers. Marked exceptions, with what their time is worth,
-    /// must save half of packed numbers, and a fifth of others: they decode at half the speed. Leaves behind what it had to find.
+    /// Chooses the encoding of fewest bits per row, weighed against the cost of decoding:
+    ///
+    /// - Packed numbers decode as fast as memory. They must save an eighth of plain numbers.
+    /// - Runs and dictionaries must be half as large.
+    /// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One
+    ///   exception in a hundred rows costs less than the narrower lanes gain. Decimals cost two products, which leaves
+    ///   them three quarters of the speed of packed numbers.
+    /// - Marked exceptions decode at half the speed. With what their time is worth, they must save half of packed
+    ///   numbers, and a fifth of others.
+    ///
+    /// Leaves in `found` what it had to compute.
     fn choose_by_values(&self, values: &[N], plain_bytes: usize, nesting: Nesting, found: &mut Found<N>) -> Encoding {
         if self.runs == 1 {
             return Encoding::Constant;
         }
         let rows = values.len();
         let plain_bits = 8 * plain_bytes;
-        // The last vector of packed numbers is padded, which decides where there are few rows.
+        // The last vector of packed numbers is padded, which decides if there are few rows.
         let padded = rows.next_multiple_of(VECTOR_ROWS);
         let packed_bits = width_of(self.min, self.max).filter(|width| padded * width * 8 <= rows * plain_bits * 7);
         let best_bits = packed_bits.unwrap_or(plain_bits);
@@ -113,7 +118,7 @@ impl<N: Native> Profile<N> {
         if self.runs * RUN_ROWS_MIN <= rows && self.runs * (16 + value_bits) * 2 <= rows * best_bits {
             return Encoding::RunLength;
         }
-        // Of a whole chunk.
+        // Bits of a whole chunk.
         let bits_max = packed_bits.map_or(rows * plain_bits, |bits| padded * bits) * 2 / 3;
         let corrected = if nesting.is_float { self.decimals(values, plain_bytes, bits_max, found) } else { None };
         let corrected = corrected.or_else(|| self.exceptions(values, plain_bytes, nesting, bits_max, found));
@@ -132,8 +137,8 @@ impl<N: Native> Profile<N> {
         }
     }
 
-    /// Finds the windows of `patched` from a sample, that of marked exceptions only where it is to be taken. Returns the
-    /// bits of `patched` if they are no more than `bits_max`, of marked exceptions what they cost.
+    /// Finds the windows of `patched` from a sample, that of marked exceptions only if it is to be used. Returns the
+    /// bits of `patched` if they are at most `bits_max`. For marked exceptions, returns their cost.
     pub(crate) fn find_windows(
         &self,
         values: &[N],
@@ -155,7 +160,7 @@ impl<N: Native> Profile<N> {
         found.marked.map(|plan| plan.cost).or((bits <= bits_max).then_some(bits))
     }
 
-    /// Encoding `patched` and its bits, if those are few enough.
+    /// Encoding `patched` and its bits. Returns `None` if these are too many.
     fn exceptions(
         &self,
         values: &[N],
@@ -167,7 +172,7 @@ impl<N: Native> Profile<N> {
         Some((Encoding::Patched, self.find_windows(values, plain_bytes, nesting, bits_max, found)?))
     }
 
-    /// Encoding `alp` and its bits, if those are few enough.
+    /// Encoding `alp` and its bits. Returns `None` if these are too many.
     fn decimals(
         &self,
         values: &[N],
@@ -195,7 +200,7 @@ impl<N: Native> Profile<N> {
             bits * 2 <= rows * best_bits && bits <= bits_max
         };
         let sample = sample_of(values);
-        // A sample with half its values distinct comes from far more than pay.
+        // If half the values of a sample are distinct, the column has far more distinct values than pay.
         match distinct::of_numbers(&sample, sample.len() / 2) {
             Some(sample) if pays(sample.entries.len()) => {}
             _ => return false,
@@ -206,7 +211,7 @@ impl<N: Native> Profile<N> {
     }
 }
 
-/// Numbers evenly spread.
+/// Sample of evenly spaced numbers.
 fn sample_of<N: Native>(values: &[N]) -> Vec<N> {
     values.iter().step_by(values.len().div_ceil(SAMPLE_ROWS)).copied().collect()
 }

@@ -3,16 +3,17 @@
 //! ```text
 //! part: vectors * plain_bytes   the first number of each vector of 1,024 rows; floating point as keys
 //! part: packed steps, as in `packed.rs`: number - number before - base; zero in the first row of a vector
-//! parts: exceptions, as in `exceptions.rs`: steps in place of the packed ones; the head's `entries` counts them
+//! parts: exceptions, as in `exceptions.rs`: steps that replace the packed ones; the head's `entries` counts them
 //! ```
 //!
-//! `base` is in the head: the least step that is packed, which may be negative, so that evenly stepping numbers need no
-//! bits and falling ones as few as rising ones. A number is the sum of all steps before it in its vector: a single one
-//! costs that vector's unpacking, which makes this no encoding for columns that are looked up by position.
+//! `base` is in the head: the least packed step, which may be negative. Evenly spaced numbers therefore need no bits,
+//! and falling numbers need as few as rising ones. A number is the sum of the steps before it in its vector. Reading
+//! one number unpacks that vector, so the encoding is not for columns that are looked up by position.
 //!
-//! Steps that are rare and far from the others are exceptions: those of a column that ascends within each value of the
-//! column before it in a sort order, and begins anew with the next. They are signed integers of the type's plain width;
-//! where some step needs more there are none, and a step that does not fit 64 bits above the least cannot be stored.
+//! Rare steps that are far from the others are exceptions. They occur in a column that ascends within each value of the
+//! column before it in a sort order, and starts again with the next value. Exceptions are signed integers of the type's
+//! plain width. If some step needs more, there are no exceptions. A step that is not within 64 bits of the least cannot
+//! be stored.
 
 use std::ops::Range;
 
@@ -28,13 +29,13 @@ use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Up to so many rows of a vector have the packed steps before them summed up, from one to the next; of more, all numbers
-/// are decoded.
+/// Maximum rows of a vector whose numbers are computed by summing the packed steps up to each. For more rows, all
+/// numbers are decoded.
 const FEW_ROWS: usize = 16;
-/// Vectors that come from memory while one is summed up, which takes less time than memory to answer.
+/// Vectors that are prefetched while one is summed up, which takes less time than memory needs to answer.
 const VECTORS_AHEAD: usize = 3;
 
-/// Differences of neighbours.
+/// Numbers as differences of neighbours.
 #[derive(Clone, Debug)]
 pub(crate) struct Delta {
     rows: usize,
@@ -43,22 +44,22 @@ pub(crate) struct Delta {
     exceptions: Exceptions,
 }
 
-/// The least and the greatest difference of neighbours.
+/// Least and greatest difference of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Steps {
     pub(crate) min: i128,
     pub(crate) max: i128,
 }
 
-/// The low bits of a step.
+/// Low bits of a step.
 #[inline(always)]
 pub(crate) fn step<N: Native>(left: N, right: N) -> i64 {
     right.to_number().wrapping_sub(left.to_number()) as i64
 }
 
 impl Steps {
-    /// The steps of numbers, which are at most `spread` apart; `None` where one has more than 128 bits. A single
-    /// number makes a step of zero.
+    /// Steps of numbers that are at most `spread` apart. Returns `None` if a step needs more than 128 bits. A single
+    /// number has one step of zero.
     pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
         let (left, right) = (values, values.get(1..).unwrap_or_default());
         if spread.is_some_and(|spread| spread <= i64::MAX.into()) {
@@ -81,28 +82,28 @@ impl Steps {
         Some(steps.unwrap_or(Self { min: 0, max: 0 }))
     }
 
-    /// Bits of a step above the least one, `None` where 64 are not enough.
+    /// Bits of a step above the least one. Returns `None` if 64 are not enough.
     pub(crate) fn width(self) -> Option<usize> {
         packed::width_of(self.min, self.max)
     }
 }
 
-/// Bytes of the parts without exceptions.
+/// Bytes of the parts, without exceptions.
 pub(crate) fn bytes(rows: usize, width: usize, plain_bytes: usize) -> usize {
     padded(rows.div_ceil(VECTOR_ROWS) * plain_bytes) + packed::bytes(rows, width)
 }
 
-/// Which steps are packed, and how.
+/// Choice of the steps that are packed, and their width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     least: i128,
     width: usize,
-    /// Rows whose step is not packed, also those that begin a vector: whether all numbers ascend is seen from them.
+    /// Rows whose step is not packed, those that begin a vector included: they show whether all numbers ascend.
     exceptions: Vec<u16>,
 }
 
 impl Plan {
-    /// The plan of fewest bytes for numbers that are at most `spread` apart; `None` where there is none.
+    /// Plan of fewest bytes for numbers that are at most `spread` apart. Returns `None` if there is no plan.
     pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
         let steps = Steps::of(values, spread)?;
         let whole = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
@@ -123,10 +124,11 @@ impl Plan {
     }
 }
 
-/// Neighbours whose steps are looked at before all are.
+/// Maximum steps in a sample.
 const SAMPLE_ROWS: usize = 1024;
 
-/// Steps evenly spread over numbers that are at most `spread` apart; none where a step may have more than 64 bits.
+/// Sample of evenly spaced steps of numbers that are at most `spread` apart. Empty if a step may need more than 64
+/// bits.
 pub(crate) fn sampled_steps<N: Native>(values: &[N], spread: Option<i128>) -> Option<Vec<i64>> {
     if spread.is_none_or(|spread| spread > i64::MAX.into()) {
         return Some(vec![]);
@@ -135,8 +137,8 @@ pub(crate) fn sampled_steps<N: Native>(values: &[N], spread: Option<i128>) -> Op
     Some(pairs.step_by(values.len().div_ceil(SAMPLE_ROWS)).map(|(left, right)| step(*left, *right)).collect())
 }
 
-/// The steps that are packed where others are exceptions, by a sample of them; `None` where an exception might not fit
-/// the plain width.
+/// Window of the steps that are packed, from a sample of steps. Returns `None` if an exception might not fit the plain
+/// width.
 pub(crate) fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
     // Booleans, of one byte, have no sign; wider steps than 64 bits are not sampled.
     let bits = (8 * plain_bytes).min(64);
@@ -146,12 +148,12 @@ pub(crate) fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> 
         .then(|| Window::of_sample(&mut sample, (steps.min as i64, steps.max as i64), plain_bytes))
 }
 
-/// Writes the parts of numbers by their plan; sets what the head says.
+/// Writes the parts of numbers by their plan, and sets their fields of the head.
 pub(crate) fn write<N: Native>(values: &[N], plan: &Plan, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width) = (plan.least, plan.width);
     let firsts: Vec<N> = values.iter().step_by(VECTOR_ROWS).copied().collect();
     plain::write(&firsts, head.plain_bytes, false, writer);
-    // Steps of more than 64 bits are cut, and so is the least one: their distance, which fits, is right.
+    // Steps of more than 64 bits are cut, and so is the least one. Their distance fits, and so is right.
     let least = plan.least as i64;
     let mut steps = Vec::with_capacity(values.len());
     steps.push(least);
@@ -165,29 +167,29 @@ pub(crate) fn write<N: Native>(values: &[N], plan: &Plan, head: &mut Head, write
     exceptions::write(&steps, &plan.exceptions, head, writer);
 }
 
-/// The sum of some lanes, which fits 64 bits.
+/// Sum of lanes, which must fit 64 bits.
 fn sum_of_lanes<L: Lane>(lanes: &[L]) -> u64 {
-    // A register adds the more numbers at once the narrower their sums are.
+    // The narrower the sums, the more numbers a register adds at once.
     wide(move || match L::BITS {
         8 | 16 => u64::from(lanes.iter().fold(0_u32, |sum, lane| sum.wrapping_add(lane.to_u64() as u32))),
         _ => lanes.iter().fold(0, |sum: u64, lane| sum.wrapping_add(lane.to_u64())),
     })
 }
 
-/// The sum of some numbers and one.
+/// Sum of `number` and `numbers`.
 fn sum_of<N: Native>(number: N, numbers: &[N]) -> N {
     wide(move || numbers.iter().fold(number, |sum, number| sum.sum(*number)))
 }
 
 impl Delta {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let firsts = Plain::parse(parts, head.plain_bytes, false, head.rows.div_ceil(VECTOR_ROWS))?;
         let steps = Packed::parse(parts, head.base, head.width, head.rows)?;
         Ok(Self { rows: head.rows, firsts, steps, exceptions: Exceptions::parse(head, parts)? })
     }
 
-    /// The encoding as a person reads it.
+    /// Readable name of the encoding.
     pub(crate) fn description(&self) -> String {
         match self.exceptions.len() {
             0 => format!("delta({})", self.steps.width()),
@@ -195,14 +197,14 @@ impl Delta {
         }
     }
 
-    /// The steps of a vector; in place of that to its first number, anything.
+    /// Steps of a vector. The step to its first number is undefined.
     #[inline(always)]
     fn steps_of<N: Native>(&self, vector: usize, steps: &mut [N; VECTOR_ROWS]) {
         self.steps.vector_of(vector, steps);
         self.exceptions.correct(vector * VECTOR_ROWS..(vector + 1) * VECTOR_ROWS, steps);
     }
 
-    /// Numbers between which those of a vector lie; `ascends` says that no step goes down.
+    /// Bounds of the numbers of a vector. `ascends` is true if no step is negative.
     fn bounds_of(&self, vector: usize, ascends: bool) -> (i128, i128) {
         let first = vector * VECTOR_ROWS;
         let steps = (self.rows - first).min(VECTOR_ROWS) - 1;
@@ -213,7 +215,7 @@ impl Delta {
         bounds_of_steps(&self.firsts, vector, steps, domain, ascends)
     }
 
-    /// Whether numbers of up to 64 bits are read as 128, which are summed up the faster before that.
+    /// Whether numbers of up to 64 bits are read as 128 bits. They are summed up in 64 bits, which is faster.
     fn is_widened<O: Native>(&self) -> bool {
         size_of::<O>() == 16 && self.firsts.bytes() < 16
     }
@@ -239,7 +241,7 @@ impl Delta {
             numbers[0] = S::from_number(self.firsts.value(vector));
             let (before, part) = numbers[..end - first].split_at(row - first);
             let (mut sum, out) = (sum_of(S::default(), before), &mut *out);
-            // Summed up on the way out, so that they are written once.
+            // Summed up while they are appended, so that they are written once.
             wide(move || {
                 out.extend(part.iter().map(|step| {
                     sum = sum.sum(*step);
@@ -260,7 +262,7 @@ impl Delta {
     }
 
     fn append_sums_at<S: Native, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
-        // Sums of a vector's packed steps fit 64 bits, unless these are as wide as that.
+        // Sums of a vector's packed steps fit 64 bits, unless the steps are nearly as wide.
         let are_sums_narrow = self.steps.width() + VECTOR_ROWS.ilog2() as usize <= u64::BITS as usize;
         let mut numbers = [S::default(); VECTOR_ROWS];
         let vector_of = |row: u32| row as usize / VECTOR_ROWS;
@@ -286,13 +288,13 @@ impl Delta {
         }
     }
 
-    /// Appends the numbers of few rows of a vector. Its steps are summed up as they are packed, in lanes narrower than
-    /// numbers; what all of them are counted from is added for each row.
+    /// Appends the numbers of few rows of a vector. Sums up the packed steps in lanes that are narrower than the
+    /// numbers, and then adds the base of all steps before each row.
     fn append_few<L: Lane, S: Native, O: Native>(&self, vector: usize, rows: &[u32], out: &mut Vec<O>) {
         let mut lanes = [L::default(); VECTOR_ROWS];
         self.steps.lanes_of(vector, &mut lanes);
         let first = vector * VECTOR_ROWS;
-        // What begins the vector is no step.
+        // The first number of the vector is no step.
         let mut exceptions = self.exceptions.within(first + 1..first + VECTOR_ROWS).peekable();
         let (least, mut packed, mut summed) = (self.steps.base(), 0_u64, 0);
         let mut sum = S::from_number(self.firsts.value(vector));
@@ -308,8 +310,8 @@ impl Delta {
         }
     }
 
-    /// Clears the rows of a range that fail a test. Only vectors whose bounds leave that open are decoded: where
-    /// numbers ascend, those at the ends of the range asked for.
+    /// Clears the rows of a range that fail a predicate. Decodes only vectors whose bounds do not decide: if numbers
+    /// ascend, those at the ends of the range of the predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         if self.firsts.bytes() < 16 {
             self.filter_lanes::<i64, u64>(test, negated, rows, selection);

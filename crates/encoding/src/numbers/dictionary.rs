@@ -1,12 +1,12 @@
-//! Distinct numbers once, and a code per row: encoding `dictionary` of numbers.
+//! Each distinct number once, and a code per row: encoding `dictionary` of numbers.
 //!
 //! ```text
 //! part: entries * plain_bytes   the distinct numbers, ascending; floating point as keys
 //! parts: codes, as in `codes.rs`
 //! ```
 //!
-//! Codes have the order of the numbers, so that a test on numbers is a test on codes. Entries that do not ascend
-//! give wrong answers to tests, nothing worse.
+//! Codes have the order of the numbers, so that a predicate on numbers is a predicate on codes. Entries that do not
+//! ascend give wrong results of predicates, but nothing worse.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::native::Native;
 use crate::numbers::plain::{self, Plain};
 
-/// Distinct numbers, and codes.
+/// Distinct numbers, and a code per row.
 #[derive(Clone, Debug)]
 pub(crate) struct Dictionary {
     entries: Plain,
     codes: Codes,
 }
 
-/// Writes the parts of numbers by their distinct ones; sets what the head says.
+/// Writes the parts of numbers from their distinct ones, and sets their fields of the head.
 pub(crate) fn write<N: Native>(distinct: &Distinct<N>, head: &mut Head, writer: &mut Writer) {
     plain::write(&distinct.entries, head.plain_bytes, false, writer);
     codes::write(&distinct.codes, distinct.entries.len(), None, head, writer);
 }
 
 impl Dictionary {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries == 0 {
             return Err(CorruptChunk { at: 12, expected: "at least one entry" });
@@ -43,17 +43,17 @@ impl Dictionary {
         Ok(Self { entries, codes: Codes::parse(head, parts)? })
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         format!("dictionary({}) of {}", self.entries.len(), self.codes.description())
     }
 
-    /// The distinct numbers.
+    /// Distinct numbers, ascending.
     pub(crate) fn entries(&self) -> &Plain {
         &self.entries
     }
 
-    /// The codes.
+    /// Codes of the rows.
     pub(crate) fn codes(&self) -> &Codes {
         &self.codes
     }
@@ -69,23 +69,23 @@ impl Dictionary {
         self.entries.append_codes(&self.codes.at(positions), out);
     }
 
-    /// One number.
+    /// Number of one row.
     pub(crate) fn value(&self, row: usize) -> i128 {
-        // A code past the last entry counts as the last; there is at least one.
+        // A code past the last entry is read as the last one. There is at least one entry.
         self.entries.value(usize::from(self.codes.value(row)).min(self.entries.len() - 1))
     }
 
-    /// As [`Codes::select`].
+    /// Like [`Codes::select`].
     pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
         self.codes.select(&self.test_on_codes(test), negated, rows, selection)
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.codes.filter(&self.test_on_codes(test), negated, rows, selection);
     }
 
-    /// The test on codes that says the same as a test on numbers.
+    /// Predicate on codes that is equivalent to a predicate on numbers.
     fn test_on_codes(&self, test: &Test) -> Test {
         let code = |number: i128| self.entries.lower_bound(number) as i128;
         match test {

@@ -1,13 +1,12 @@
-//! Numbers that do not fit the packed ones among which they stand: exceptions of `patched` and `alp`, and steps of
-//! `delta`.
+//! Numbers that do not fit the packed ones: exceptions of `patched` and `alp`, and steps of `delta`.
 //!
 //! ```text
 //! part: entries * 2             u16 each: the rows of the exceptions, ascending
 //! part: entries * plain_bytes   their numbers; floating point as keys
 //! ```
 //!
-//! In their rows the packed numbers have distance zero, which nobody looks at. Exceptions are found by binary
-//! search; rows that do not ascend give wrong numbers, never any outside the rows asked for.
+//! The packed numbers of their rows have distance zero, which is never used. Exceptions are found by binary search.
+//! Rows that do not ascend give wrong numbers, but never any outside the requested rows.
 
 use std::ops::Range;
 
@@ -24,19 +23,19 @@ use crate::{Bitmap, VECTOR_ROWS};
 /// Bits of an exception besides its number.
 const ROW_BITS: usize = 16;
 
-/// Bits of an exception.
+/// Bits of an exception, row included.
 pub(crate) fn bits(plain_bytes: usize) -> usize {
     ROW_BITS + 8 * plain_bytes
 }
 
-/// Rows and their numbers.
+/// Rows of the exceptions, and their numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Exceptions {
     rows: ScalarBuffer<u16>,
     numbers: Plain,
 }
 
-/// Writes the parts of the exceptions at these rows; sets what the head says.
+/// Writes the parts of the exceptions at these rows, and sets their fields of the head.
 pub(crate) fn write<N: Native>(values: &[N], rows: &[u16], head: &mut Head, writer: &mut Writer) {
     let numbers: Vec<N> = rows.iter().map(|row| values[usize::from(*row)]).collect();
     head.entries = rows.len();
@@ -45,28 +44,28 @@ pub(crate) fn write<N: Native>(values: &[N], rows: &[u16], head: &mut Head, writ
 }
 
 impl Exceptions {
-    /// Takes the exceptions that the head announces.
+    /// Reads the exceptions that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let rows = ScalarBuffer::from(parts.take(2 * head.entries, "rows of exceptions")?);
         Ok(Self { rows, numbers: Plain::parse(parts, head.plain_bytes, false, head.entries)? })
     }
 
-    /// How many there are.
+    /// Number of exceptions.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The least number of them.
+    /// Least number among the exceptions. Returns `None` if there are no exceptions.
     pub(crate) fn least(&self) -> Option<i128> {
         (0..self.rows.len()).map(|index| self.numbers.value(index)).min()
     }
 
-    /// Whether some are in a range of rows.
+    /// Whether a range of rows has exceptions.
     pub(crate) fn any_within(&self, rows: Range<usize>) -> bool {
         self.within(rows).next().is_some()
     }
 
-    /// Those in a range of rows, each by its place in the range.
+    /// Exceptions of a range of rows, each with its offset in the range.
     pub(crate) fn within(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, i128)> {
         let first = self.rows.partition_point(|row| usize::from(*row) < rows.start);
         let these = self.rows[first..].iter().take_while(move |row| usize::from(**row) < rows.end).enumerate();
@@ -75,7 +74,7 @@ impl Exceptions {
         })
     }
 
-    /// Puts the exceptions of a range in their places among its numbers.
+    /// Writes the exceptions of a range over its numbers.
     pub(crate) fn correct<O: Native>(&self, rows: Range<usize>, numbers: &mut [O]) {
         for (place, number) in self.within(rows) {
             if let Some(target) = numbers.get_mut(place) {
@@ -84,11 +83,11 @@ impl Exceptions {
         }
     }
 
-    /// Puts the exceptions at ascending positions in their places among the numbers of the positions.
+    /// Writes the exceptions at ascending positions over the numbers of the positions.
     pub(crate) fn correct_at<O: Native>(&self, positions: &[u32], numbers: &mut [O]) {
         let mut next = 0;
         for (row, target) in positions.iter().zip(numbers) {
-            // Few rows are passed from one position to the next.
+            // Few exceptions lie between one position and the next.
             while self.rows.get(next).is_some_and(|exception| u32::from(*exception) < *row) {
                 next += 1;
             }
@@ -98,8 +97,8 @@ impl Exceptions {
         }
     }
 
-    /// What sets the bits of exceptions in the masks of vectors, by a test on them. It is given the vectors of a range of
-    /// rows, or some of them, in order.
+    /// Evaluates a predicate on the exceptions of a range. Returns a function that sets their bits in the masks of
+    /// vectors, which it must be given in order. Vectors may be left out.
     pub(crate) fn correct_masks(
         &self,
         test: &Test,
@@ -126,22 +125,22 @@ impl Exceptions {
     }
 }
 
-/// The numbers that are packed: from `base` as many as fit the width. All others are exceptions.
+/// Range of the numbers that are packed: as many from `base` as fit the width. All others are exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window<N> {
     pub(crate) base: N,
-    /// The last number in it.
+    /// Last number of the window.
     pub(crate) top: N,
     pub(crate) width: usize,
 }
 
 impl<N: Native> Window<N> {
-    /// The window that takes fewest bits for a sample, which is sorted by this; it reaches to the end of all
-    /// numbers, `min` and `max`, where its width allows.
+    /// Window that gives a sample the fewest bits. Sorts the sample. The window reaches to an end of all numbers, `min`
+    /// or `max`, if its width allows.
     pub(crate) fn of_sample(sample: &mut [N], (min, max): (N, N), plain_bytes: usize) -> Self {
         sample.sort_unstable();
         let rows = sample.len();
-        // Any share of exceptions may be the best; an eighth saves nothing any more.
+        // Any of these shares of exceptions may be the best. At an eighth, exceptions save nothing any more.
         let shares = (3..=9).map(|shift| rows >> shift).chain([0]);
         let cost = |(width, left_out): (usize, usize)| rows * width + left_out * bits(plain_bytes);
         let narrowest = |left_out: usize| {
@@ -166,10 +165,10 @@ impl<N: Native> Window<N> {
         Self { base: N::from_number(base), top: N::from_number(top), width }
     }
 
-    /// How many numbers are outside.
+    /// Count of the numbers outside the window.
     pub(crate) fn outside(self, values: &[N]) -> usize {
         wide(move || {
-            // Counted in parts, so that the count fits the lanes of a vector.
+            // Counted in parts, so that each count fits the lanes of a vector.
             let outside = |part: &[N]| part.iter().map(|value| u8::from(!self.holds(*value))).sum::<u8>();
             values.chunks(128).map(|part| usize::from(outside(part))).sum()
         })
@@ -180,7 +179,7 @@ impl<N: Native> Window<N> {
         (value >= self.base) & (value <= self.top)
     }
 
-    /// Bits of a number of rows, some of which are exceptions, the last vector padded.
+    /// Bits of `rows` numbers with `exceptions` among them, the last vector padded.
     pub(crate) fn bits(self, rows: usize, exceptions: usize, plain_bytes: usize) -> usize {
         rows.next_multiple_of(VECTOR_ROWS) * self.width + exceptions * bits(plain_bytes)
     }

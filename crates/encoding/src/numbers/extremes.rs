@@ -1,20 +1,22 @@
-//! Extremes of packed numbers: the greatest, or the least, of each few neighbours. They are no part of a chunk; whoever
-//! reads it more than once may keep them beside it.
+//! Extremes of packed numbers: the greatest, or the least, of each group of neighbours. They are not part of a chunk. A
+//! caller that reads a chunk repeatedly may keep them beside it.
 //!
 //! ```text
 //! packed    | 32 numbers of 27 bits | 32 numbers | ...     rows of a vector (see `kernels/bit_packing.rs`)
 //! extremes  | first                 | first      | ...     u16 keys, in the order of the numbers
 //!           | second                | second     | ...     u16 keys of the most extreme number but one
-//!           | place                 | place      | ...     u8, which of the neighbours the first one is
+//!           | index                 | index      | ...     u8, index of the first one among the neighbours
 //! ```
 //!
-//! A key is the highest 16 bits of a number's distance from the base. Where numbers lie in no order, zones of thousands
-//! all reach nearly from the least to the greatest; of 32 neighbours, 3 % have one of the greatest thousandth. A test that
-//! lets few numbers pass, at one end of all, then reads the first keys, which are a fiftieth of the bytes. Where one may
-//! pass, and the second may not, it is the only one of its row: its place is the answer, and no number is read. Of the
-//! greatest thousandth that is so for 97 of 100; of the others all numbers of the row are looked at. These are small
-//! materialized aggregates (Moerkotte, 1998), of so few rows that memory gives them in one piece,
-//! and made when a scan would have gained from them, as column imprints are (Sidirourgos and Kersten, 2013).
+//! A key is the highest 16 bits of a number's distance from the base. If numbers are in no order, zones of thousands of
+//! rows all reach nearly from the least to the greatest number. Of groups of 32 neighbours, only 3 % have one of the
+//! greatest thousandth. A predicate that few numbers pass, at one end of all, therefore reads only the first keys,
+//! which are a fiftieth of the bytes. If the first number of a group passes and the second does not, the first is the
+//! only one: its index is the answer, and no number is read. For the greatest thousandth, that is so in 97 of 100
+//! groups. In the other groups, all numbers are read.
+//!
+//! These are small materialized aggregates (Moerkotte, 1998), of groups so small that memory delivers each in one
+//! piece. They are built when a scan would have gained from them, like column imprints (Sidirourgos and Kersten, 2013).
 
 use std::ops::Range;
 
@@ -29,19 +31,19 @@ use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 
 /// Bits of a key.
 const KEY_BITS: usize = 16;
-/// Bytes that are kept for a row of a vector.
+/// Bytes of the extremes of one row of a vector.
 const KEPT_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
-/// Where the first number of more than one row of a vector in so many may pass, a scan of all takes no longer; or
+/// If the first number of more than one in this many rows of vectors may pass, a scan of all numbers is as fast.
 const CANDIDATES_MIN: usize = 5;
-/// where the numbers of more than one row in so many are to be looked at. Measured: `cargo run --release -p taut-encoding
-/// --example few_rows`.
+/// If the numbers of more than one in this many rows of vectors must be read, a scan of all numbers is as fast.
+/// Measured, like [`CANDIDATES_MIN`]: `cargo run --release -p taut-encoding --example few_rows`.
 const UNSURE_MIN: usize = 14;
-/// The most keys of a chunk: of rows of numbers of 64 bits.
+/// Maximum keys of a chunk: the number of rows of vectors whose numbers have 64 bits.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;
-/// The most lanes of a row whose numbers are wider than a key.
+/// Maximum lanes of a row of a vector whose numbers are wider than a key.
 const ROW_LANES_MAX: usize = VECTOR_ROWS / 32;
 
-/// Which end of the numbers.
+/// End of the order of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extreme {
     /// The lower end.
@@ -50,15 +52,15 @@ pub enum Extreme {
     Greatest,
 }
 
-/// What extremes tell of a row of a vector in which a number may pass.
+/// Row of a vector in which a number may pass, with what its extremes prove.
 enum Candidate {
-    /// The only number of it that passes, as a row of the chunk.
+    /// The only number that passes, as a row of the chunk.
     Only(u32),
-    /// The row, counted through all vectors: its numbers are to be looked at.
+    /// The ordinal of the row among those of all vectors. Its numbers must be read.
     Unsure(usize),
 }
 
-/// Extremes as they are kept.
+/// Extremes, split into their parts.
 struct Kept<'a> {
     firsts: &'a [u16],
     seconds: &'a [u16],
@@ -66,7 +68,7 @@ struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// Those of so many rows of vectors; `None` where they are others.
+    /// Splits the extremes of `rows` rows of vectors. Returns `None` if their length is another.
     fn new(extremes: &'a Buffer, rows: usize) -> Option<Self> {
         if extremes.len() != rows * KEPT_BYTES {
             return None;
@@ -78,7 +80,7 @@ impl<'a> Kept<'a> {
 }
 
 impl Packed {
-    /// The extremes of neighbours, where numbers are wider than their keys.
+    /// Extremes of neighbouring numbers. Returns `None` if the numbers are not wider than a key.
     pub(crate) fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         if self.width() <= KEY_BITS {
             return None;
@@ -101,7 +103,7 @@ impl Packed {
                     let others = &mut others[..L::LANES];
                     others.copy_from_slice(row);
                     let first = extreme.of(row);
-                    // One of them is.
+                    // The first number is one of the row's.
                     let place = row.iter().position(|lane| *lane == first).unwrap_or(0);
                     others[place] = match extreme {
                         Extreme::Least => L::MAX,
@@ -120,8 +122,9 @@ impl Packed {
         kept.into()
     }
 
-    /// The rows of a range that pass a test, found by looking only at numbers of which extremes do not tell, and how many
-    /// these are. `None` where they are many, the test is no range, or these are not the extremes of the numbers.
+    /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
+    /// only the numbers that the extremes leave open. Returns `None` if these are too many, the predicate is not a
+    /// range, or the extremes are not of these numbers.
     pub(crate) fn find_by_extremes(
         &self,
         test: &Test,
@@ -139,8 +142,8 @@ impl Packed {
         })
     }
 
-    /// The rows of vectors that may have a number in a range, and in how many of them more than one may be, or none: their
-    /// words come from memory meanwhile.
+    /// Rows of vectors that may have a number between the bounds, and how many of them must be read. Prefetches the
+    /// words of the latter.
     fn candidates<L: Lane>(
         &self,
         (low, high): (L, L),
@@ -171,7 +174,7 @@ impl Packed {
         if count * CANDIDATES_MIN > keys.len() {
             return None;
         }
-        // Keys of the bounds themselves do not tell, unless the bound is the end of all numbers.
+        // A key that equals that of a bound proves nothing, unless the bound is the end of all numbers.
         let end = L::MAX.down(L::BITS - width);
         let is_in = |key: u16| (key > low_key || low == L::default()) && (key < high_key || high >= end);
         let is_out = |key: u16| match extreme {
@@ -199,7 +202,7 @@ impl Packed {
         (unsure * UNSURE_MIN <= keys.len()).then_some((candidates, unsure))
     }
 
-    /// The rows of a range whose number is in a range, where only those of candidates can be.
+    /// Rows of a range whose number is between the bounds. Only the candidates are checked.
     fn rows_between<L: Lane>(&self, (low, high): (L, L), candidates: &[Candidate], rows: &Range<usize>) -> Vec<u32> {
         let (width, span) = (self.width(), high.minus(low));
         let mut passing = Vec::with_capacity(candidates.len());
@@ -226,7 +229,7 @@ impl Packed {
                 }
             }
         });
-        // The first and the last row of a vector may reach outside.
+        // The first and the last row of a vector may reach past the range.
         passing.truncate(passing.partition_point(|row| (*row as usize) < rows.end));
         passing.drain(..passing.partition_point(|row| (*row as usize) < rows.start));
         passing
@@ -234,7 +237,7 @@ impl Packed {
 }
 
 impl Extreme {
-    /// The most extreme of some lanes, of which there is one.
+    /// The most extreme of some lanes, of which there must be at least one.
     fn of<L: Lane>(self, lanes: &[L]) -> L {
         let of_two = |one: L, other: &L| match self {
             Self::Least => one.min(*other),
@@ -244,7 +247,7 @@ impl Extreme {
     }
 }
 
-/// The highest bits of a lane of so many bits.
+/// Highest [`KEY_BITS`] of a lane of `width` bits.
 fn key_of<L: Lane>(lane: L, width: usize) -> u16 {
     lane.down(width - KEY_BITS).to_u64().min(u16::MAX.into()) as u16
 }

@@ -1,4 +1,4 @@
-//! Numbers whose exceptions are many: encoding `patched` with an inner encoding.
+//! Packed numbers with many exceptions: encoding `patched` with an inner encoding.
 //!
 //! ```text
 //! part: distances from `base` in `width` bits, as in `packed.rs`; the greatest of them marks an exception
@@ -6,10 +6,11 @@
 //! part: heap_bytes     the exceptions in order, a chunk of `entries` rows without nulls, whose encoding is `inner`
 //! ```
 //!
-//! An exception takes no room for its row, and as much for its number as the chunk makes of it, which may have marked
-//! exceptions in turn. For skewed numbers: of those of a Zipf distribution with exponent 2, three bits hold eleven in
-//! twelve. They take 3.7 bits then, with exceptions by row 5.8, and their entropy is 2.4; narrower packed numbers would come
-//! closer to it, but decode at a third of the speed (see [`EXCEPTION_BITS`]).
+//! An exception stores no row. Its number takes what the inner chunk makes of it, and that chunk may have marked
+//! exceptions itself. The encoding is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold
+//! eleven in twelve numbers. They take 3.7 bits on average, against 5.8 with exceptions by row, and 2.4 of entropy.
+//! Narrower packed numbers would come closer to the entropy, but decode at a third of the speed (see
+//! [`EXCEPTION_BITS`]).
 
 use std::ops::Range;
 
@@ -25,44 +26,45 @@ use crate::numbers::packed::{self, Packed, width_of};
 use crate::numbers::{self, Nesting, Numbers};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Chunks of exceptions within each other.
+/// Maximum depth of chunks of exceptions within each other.
 pub(crate) const DEPTH_MAX: usize = 3;
-/// Widths of packed numbers that are tried. Wider ones leave exceptions that `exceptions.rs` stores as well.
+/// Widths of packed numbers that are tried. Wider ones leave exceptions that `exceptions.rs` stores just as well.
 const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
-/// Bits that the time for an exception is worth: it takes more than a nanosecond, a packed number a fifth of one.
+/// Bits that the decoding time of an exception is worth. An exception takes over a nanosecond, a packed number a fifth
+/// of one.
 const EXCEPTION_BITS: usize = 8;
-/// Bytes that a chunk within another takes besides its values: a head, and parts rounded up.
+/// Bytes of an inner chunk besides its values: a head, and the padding of its parts.
 const FRAME_BYTES: usize = 4 * 64;
 
-/// What is packed, and what a sample says of the whole.
+/// Window of the packed numbers, and the cost of all numbers estimated from a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<N> {
-    /// The numbers that are packed; one less than the width could hold.
+    /// Numbers that are packed: one less than the width could hold.
     pub(crate) window: Window<N>,
     /// Bits of all numbers.
     pub(crate) bits: usize,
-    /// The bits, and those that time is worth.
+    /// The bits, plus the bits that decoding time is worth.
     pub(crate) cost: usize,
 }
 
 impl<N: Native> Plan<N> {
-    /// The plan of least cost for `rows` numbers, by a sorted sample of them; `None` where marking does not pay.
+    /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking does not pay.
     pub(crate) fn of_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
         let least = Least::of(sample, plain_bytes, depth.min(DEPTH_MAX));
         let frames = 8 * FRAME_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
-        // The sample has not seen all that is rare.
+        // A sample misses some rare numbers.
         let whole = |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + frames;
         Some(Self { window: least.window?, bits: whole(least.bits), cost: whole(least.cost) })
     }
 }
 
-/// What sorted numbers take.
+/// Least cost of sorted numbers.
 struct Least<N> {
     bits: usize,
     cost: usize,
-    /// Chunks of exceptions within each other.
+    /// Depth of the chunks of exceptions within each other.
     chunks: usize,
-    /// `None` where all are packed.
+    /// `None` if all numbers are packed.
     window: Option<Window<N>>,
 }
 
@@ -79,8 +81,8 @@ impl<N: Native> Least<N> {
             if depth == 0 || bits >= best.cost {
                 break;
             }
-            // Without those inside, the others would take as much as they do with them. The distance of numbers of 128
-            // bits may seem less than it is here.
+            // Packing at this width pays only if the numbers inside the window take more bits at full width than all
+            // numbers at this one. 128-bit numbers may seem closer to each other here than they are.
             let reach = (1 << width) - 2;
             let enough = bits / full + 1;
             if !sorted.windows(enough).any(|inside| inside[enough - 1].minus(inside[0]) <= reach) {
@@ -104,7 +106,7 @@ impl<N: Native> Least<N> {
     }
 }
 
-/// The longest stretch of sorted numbers that are at most `reach` apart.
+/// Longest range of sorted numbers that are at most `reach` apart.
 fn fullest<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
     let (mut best, mut start) = (0..0, 0);
     for (end, number) in sorted.iter().enumerate() {
@@ -118,7 +120,7 @@ fn fullest<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
     best
 }
 
-/// Writes the parts of numbers of which some are outside the window; sets what the head says.
+/// Writes the parts of numbers, some of which are outside the window, and sets their fields of the head.
 pub(crate) fn write<N: Native>(
     values: &[N],
     window: Window<N>,
@@ -126,7 +128,7 @@ pub(crate) fn write<N: Native>(
     head: &mut Head,
     writer: &mut Writer,
 ) -> Result<(), EncodeError> {
-    // In the row of an exception stands the number behind the window.
+    // The row of an exception holds the first number past the window.
     let mark = window.base.plus((1 << window.width) - 1);
     let packed: Vec<N> = values.iter().map(|value| if window.holds(*value) { *value } else { mark }).collect();
     let mut exceptions: Vec<N> = vec![];
@@ -147,18 +149,18 @@ pub(crate) fn write<N: Native>(
     Ok(())
 }
 
-/// Packed numbers, the greatest of which stand for exceptions.
+/// Packed numbers. The greatest number of the width marks an exception.
 #[derive(Clone, Debug)]
 pub(crate) struct Marked {
     packed: Packed,
-    /// How many exceptions there are before each vector; ascending.
+    /// Number of exceptions before each vector, ascending.
     before: ScalarBuffer<u16>,
     count: usize,
     exceptions: Box<Numbers>,
 }
 
 impl Marked {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let wrong = |at, expected| Err(CorruptChunk { at, expected });
         if nesting.depth == 0 {
@@ -189,19 +191,19 @@ impl Marked {
         Ok(Self { packed, before, count: head.entries, exceptions: Box::new(exceptions) })
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         let (width, inner) = (self.packed.width(), self.exceptions.description());
         format!("patched({width}) with {} exceptions in {inner}", self.count)
     }
 
-    /// The places among the exceptions of those of a vector.
+    /// Ordinals of the exceptions of a vector.
     fn of_vector(&self, vector: usize) -> Range<usize> {
         let end = self.before.get(vector + 1).map_or(self.count, |end| usize::from(*end));
         usize::from(self.before[vector])..end
     }
 
-    /// The places among the exceptions of those of the vectors in which rows lie.
+    /// Ordinals of the exceptions of the vectors that a range of rows touches.
     fn of_rows(&self, rows: &Range<usize>) -> Range<usize> {
         if rows.is_empty() {
             return 0..0;
@@ -236,7 +238,8 @@ impl Marked {
         let out = &mut out[start..];
         let mark = O::from_number(self.packed.domain().1);
         let mut marks = (usize::MAX, [0; MASK_WORDS]);
-        // Which of the positions, and which exceptions: these ascend, as counts within vectors do.
+        // Indexes into the positions, and ordinals of their exceptions. The ordinals ascend, as counts within vectors
+        // do.
         let (mut places, mut wanted) = (vec![], vec![]);
         for (place, position) in positions.iter().enumerate() {
             if out[place] != mark {
@@ -262,7 +265,7 @@ impl Marked {
         }
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let all = self.of_rows(&rows);
         let mut passing = Bitmap::all_set(self.count);
@@ -283,7 +286,8 @@ impl Marked {
     }
 }
 
-/// Puts exceptions in the places of a part of a vector that are marked; `numbers` are those of the whole vector.
+/// Writes the exceptions of a vector to the marked rows of a part of it. `numbers` are the exceptions of the whole
+/// vector.
 fn correct<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, numbers: &[O], target: &mut [O]) {
     let mut numbers = numbers.iter();
     if part.len() == VECTOR_ROWS {

@@ -1,7 +1,7 @@
-//! Numbers: every type of fixed width, as the integers of `taut_types::key`.
+//! Numbers: all types of fixed width, as the integers of `taut_types::key`.
 //!
-//! One file per encoding, each with its byte picture, `write`, and a view with `parse`, `append` (a range),
-//! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of them.
+//! Each encoding has a file with its byte picture, `write`, and a view with `parse`, `append` (a range), `append_at`
+//! (single positions) and `filter`. [`Numbers`] is the closed set of the views.
 
 mod alp;
 mod bitmap;
@@ -49,33 +49,34 @@ use two_byte_delta::TwoByteDelta;
 
 pub use extremes::Extreme;
 
-/// Rows that are decoded together to select some of them: what they take stays in the nearest cache.
+/// Rows that are decoded together to select some of them. Their numbers fit the nearest cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
-/// Of so many rows, divided by the bytes of a value, one or more must be selected for that to be faster than taking each
-/// by itself with AVX-512: a register of values is moved at a time. With AVX2 at most eight values are, two thirds of the
-/// gain, and of 8 bytes too few. Measured: `cargo run --release -p taut-encoding --example predicate_speed`.
+/// If at least one in this many rows, divided by the bytes of a value, is selected, decoding all rows and moving the
+/// selected numbers together is faster than reading them one by one. This holds for AVX-512, which moves a register of
+/// values at a time. AVX2 moves at most eight values, which gives two thirds of the gain, and too few values of 8
+/// bytes. Measured: `cargo run --release -p taut-encoding --example predicate_speed`.
 const SELECTED_MIN: usize = 24;
 
 /// Numbers of a chunk, by their encoding.
 #[derive(Clone, Debug)]
 pub(crate) enum Numbers {
-    /// One number for all rows, which is in the head.
+    /// One number for all rows, held in the head.
     Constant(i128),
-    /// As they are.
+    /// Native integers, not encoded.
     Plain(Plain),
     /// `bit_packed` and `frame_of_reference`.
     Packed(Packed),
     /// Distinct numbers and codes.
     Dictionary(Dictionary),
-    /// Runs.
+    /// Runs of equal numbers.
     RunLength(RunLength),
     /// Differences of neighbours.
     Delta(Delta),
-    /// Runs by differences.
+    /// Runs of equal numbers, each with the step from the run before.
     RunLengthDelta(RunLengthDelta),
-    /// Bits that are set.
+    /// Strictly ascending numbers as set bits.
     SetBits(SetBits),
-    /// Distances of two bytes.
+    /// Distances from a base in two bytes each.
     TwoByteDelta(TwoByteDelta),
     /// Packed, with exceptions.
     Patched(Patched),
@@ -85,28 +86,28 @@ pub(crate) enum Numbers {
     Alp(Alp),
 }
 
-/// Where numbers stand: in a chunk of a column, or in one of exceptions.
+/// Context of numbers: a chunk of a column, or a chunk of exceptions within one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nesting {
-    /// Whether numbers are keys of floating point.
+    /// Whether the numbers are keys of floating point.
     is_float: bool,
-    /// How many chunks may still lie within this one.
+    /// Number of chunks of exceptions that may still nest within this chunk.
     depth: usize,
 }
 
 impl Nesting {
-    /// That of a column.
+    /// Context of a column's own chunk.
     pub(crate) fn of_column(is_float: bool) -> Self {
         Self { is_float, depth: DEPTH_MAX }
     }
 
-    /// That of a chunk within.
+    /// Context of a chunk within this one.
     fn inner(self) -> Self {
         Self { depth: self.depth.saturating_sub(1), ..self }
     }
 }
 
-/// Encodes numbers; `head` says the rows, nulls and plain width, `writer` has taken the validity.
+/// Encodes numbers. `head` has the rows, nulls and plain width, and `writer` has the validity already.
 pub(crate) fn encode<N: Native>(
     values: &[N],
     nesting: Nesting,
@@ -193,7 +194,7 @@ pub(crate) fn encode<N: Native>(
 }
 
 impl Numbers {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let is_float = nesting.is_float;
         Ok(match head.encoding {
@@ -217,7 +218,7 @@ impl Numbers {
         })
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         match self {
             Self::Constant(_) => "constant".to_owned(),
@@ -236,7 +237,7 @@ impl Numbers {
         }
     }
 
-    /// The bytes of plain numbers.
+    /// Bytes of plain numbers. Returns `None` for other encodings.
     pub(crate) fn plain_buffer(&self) -> Option<&Buffer> {
         match self {
             Self::Plain(plain) => Some(plain.buffer()),
@@ -244,21 +245,21 @@ impl Numbers {
         }
     }
 
-    /// The numbers of a range; floating point as keys.
+    /// Numbers of a range of rows. Floating point is returned as keys.
     pub(crate) fn decode<O: Native>(&self, rows: Range<usize>) -> Vec<O> {
         let mut numbers = Vec::with_capacity(rows.len());
         self.append(rows, &mut numbers);
         numbers
     }
 
-    /// The numbers of rows in runs; floating point as keys.
+    /// Numbers of the rows of selected runs. Floating point is returned as keys.
     pub(crate) fn decode_runs<O: Native>(&self, runs: &SelectedRuns<'_>) -> Vec<O> {
         let mut numbers = Vec::with_capacity(runs.span().len());
         self.append_runs(runs, &mut numbers);
         numbers
     }
 
-    /// Appends the numbers of rows in runs; floating point as keys.
+    /// Appends the numbers of the rows of selected runs. Floating point is appended as keys.
     pub(crate) fn append_runs<O: Native>(&self, runs: &SelectedRuns<'_>, numbers: &mut Vec<O>) {
         if let Self::Plain(plain) = self {
             return runs.iter().for_each(|run| plain.append(run, numbers));
@@ -267,8 +268,8 @@ impl Numbers {
         self.append_kept(runs.span(), numbers, &mut vec![], |decoded| runs.close_gaps(decoded));
     }
 
-    /// Appends those numbers of a range that `keep` moves to the front, as many as it says. Where there is no room for all
-    /// numbers of the range, they are decoded to `aside`: numbers that are there already need not be moved then.
+    /// Appends the numbers of a range that `keep` moves to the front; `keep` returns their count. If `numbers` has no
+    /// capacity for the whole range, the range is decoded to `aside`, so that the numbers already there need not move.
     fn append_kept<O: Native>(
         &self,
         rows: Range<usize>,
@@ -289,7 +290,7 @@ impl Numbers {
         }
     }
 
-    /// Appends the numbers of a range; floating point as keys.
+    /// Appends the numbers of a range of rows. Floating point is appended as keys.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.resize(numbers.len() + rows.len(), O::from_number(*number)),
@@ -307,12 +308,13 @@ impl Numbers {
         }
     }
 
-    /// Whether [`Numbers::append_selected`] is faster than taking so many of the rows one by one, for values of this width.
+    /// Whether [`Numbers::append_selected`] is faster than reading `selected` of the rows one by one, for values of
+    /// this width.
     pub(crate) fn selects_fast(&self, selected: usize, rows: usize, value_bytes: usize) -> bool {
         let is_decoded_fast = match self {
             Self::Constant(_) | Self::Plain(_) | Self::Packed(_) | Self::Dictionary(_) => true,
             Self::RunLength(_) | Self::Patched(_) | Self::Alp(_) => true,
-            // From the first row on, or with exceptions that are looked up.
+            // These decode from the first row on, or look up exceptions.
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => false,
             Self::Marked(_) => false,
         };
@@ -324,8 +326,8 @@ impl Numbers {
         is_decoded_fast && value_bytes <= bytes_max && selected * selected_min >= rows * value_bytes
     }
 
-    /// Appends the numbers of selected rows, of which there are so many, floating point as keys: all are decoded, some at a
-    /// time, and those that are wanted moved together.
+    /// Appends the numbers of the selected rows; `selected` is their number. Decodes all rows, some at a time, and
+    /// moves the selected numbers together. Floating point is appended as keys.
     pub(crate) fn append_selected<O: Native>(&self, selection: &Bitmap, selected: usize, numbers: &mut Vec<O>) {
         numbers.reserve(selected);
         let mut aside = vec![];
@@ -337,14 +339,14 @@ impl Numbers {
         }
     }
 
-    /// The numbers at ascending positions; floating point as keys.
+    /// Numbers at ascending positions. Floating point is returned as keys.
     pub(crate) fn gather<O: Native>(&self, positions: &[u32]) -> Vec<O> {
         let mut numbers = Vec::with_capacity(positions.len());
         self.append_at(positions, &mut numbers);
         numbers
     }
 
-    /// Appends the numbers at ascending positions; floating point as keys.
+    /// Appends the numbers at ascending positions. Floating point is appended as keys.
     pub(crate) fn append_at<O: Native>(&self, positions: &[u32], numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.resize(numbers.len() + positions.len(), O::from_number(*number)),
@@ -362,8 +364,8 @@ impl Numbers {
         }
     }
 
-    /// Of rows whose numbers ascend, those that pass a test; `None` where single numbers are dear, or a filter goes by
-    /// bounds anyway.
+    /// Finds the rows that pass a predicate by binary search, as ranges. The numbers of the rows must ascend. Returns
+    /// `None` if reading single numbers is costly, or if the filter of the encoding uses bounds already.
     pub(crate) fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         match self {
             Self::Constant(number) => search::numbers(test, rows, |_| *number),
@@ -376,7 +378,7 @@ impl Numbers {
         }
     }
 
-    /// Clears the rows of a range that fail a test other than [`Test::Null`].
+    /// Clears the rows of a range that fail a predicate other than [`Test::Null`].
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {
             Self::Constant(number) => {
@@ -399,8 +401,8 @@ impl Numbers {
         }
     }
 
-    /// Selects those of all rows, of which there are so many, that pass a test other than [`Test::Null`]. `false`, with nothing
-    /// done, where [`Numbers::filter`] is as fast.
+    /// Selects the rows that pass a predicate other than [`Test::Null`], and no others; `rows` is the number of all
+    /// rows. Returns `false`, and changes nothing, if [`Numbers::filter`] is as fast.
     pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
         match self {
             Self::Packed(packed) => packed.select(test, negated, rows, selection),
@@ -409,15 +411,15 @@ impl Numbers {
         }
     }
 
-    /// Clears those of the selected rows, of which there are so many, that fail a test other than [`Test::Null`], taking each
-    /// by itself. `false`, with nothing done, where that is not faster than [`Numbers::filter`] however few they are.
+    /// Clears the selected rows that fail a predicate other than [`Test::Null`], reading them one by one; `selected` is
+    /// their number. Returns `false`, and changes nothing, if that is never faster than [`Numbers::filter`].
     pub(crate) fn filter_selected(&self, test: &Test, negated: bool, selected: usize, selection: &mut Bitmap) -> bool {
         let Self::Packed(packed) = self else { return false };
         packed.filter_at(test, negated, &selection.positions_counted(selected), selection);
         true
     }
 
-    /// The extremes of neighbours, where there are such.
+    /// Extremes of neighbouring numbers. Returns `None` if the encoding has none.
     pub(crate) fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match self {
             Self::Packed(packed) => packed.extremes(extreme),
@@ -425,7 +427,7 @@ impl Numbers {
         }
     }
 
-    /// As [`Packed::find_by_extremes`].
+    /// Like [`Packed::find_by_extremes`].
     pub(crate) fn find_by_extremes(
         &self,
         test: &Test,
@@ -438,12 +440,12 @@ impl Numbers {
         }
     }
 
-    /// Whether the distinct numbers are known.
+    /// Whether the encoding stores the distinct numbers.
     pub(crate) fn has_entries(&self) -> bool {
         matches!(self, Self::Constant(_) | Self::Dictionary(_))
     }
 
-    /// How many distinct numbers there are, where these are known; else none.
+    /// Count of the distinct numbers, or 0 if the encoding does not store them.
     pub(crate) fn entry_count(&self) -> usize {
         match self {
             Self::Constant(_) => 1,
@@ -452,7 +454,7 @@ impl Numbers {
         }
     }
 
-    /// Appends the distinct numbers, where these are known; floating point as keys.
+    /// Appends the distinct numbers, if the encoding stores them. Floating point is appended as keys.
     pub(crate) fn append_entries<O: Native>(&self, numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.push(O::from_number(*number)),
@@ -461,7 +463,7 @@ impl Numbers {
         }
     }
 
-    /// The codes, where there is a dictionary.
+    /// Codes of the rows. Returns `None` if there is no dictionary.
     pub(crate) fn codes(&self) -> Option<&Codes> {
         match self {
             Self::Dictionary(dictionary) => Some(dictionary.codes()),

@@ -1,5 +1,5 @@
-//! What the order of numbers saves: whether `delta`, `run_length_delta`, `bitmap` or `two_byte_delta` beats the
-//! encoding that the values alone would get.
+//! Savings from the order of numbers: whether `delta`, `run_length_delta`, `bitmap` or `two_byte_delta` beats the
+//! encoding chosen by the values alone.
 //!
 //! Measured in millions of 64-bit numbers per second (`examples/throughput.rs`, "ordered"; two shared cores of an AMD
 //! EPYC), decoding all rows, gathering 1 % of them, and filtering 1 %:
@@ -18,8 +18,8 @@
 //!
 //! Steps that are exceptions cost less than the bits that they save.
 //!
-//! So two bytes are taken where they are no larger, a full bitmap where it is half as large; and what has to sum up
-//! must save the more, the faster it is without: see [`Before::share`].
+//! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. An encoding that
+//! sums up must save more the faster the other one decodes: see [`Before::share`].
 
 use taut_types::Encoding;
 
@@ -28,12 +28,12 @@ use crate::numbers::choose::{Found, Profile};
 use crate::numbers::delta::{Steps, step};
 use crate::numbers::{bitmap, delta, packed, run_length, run_length_delta, two_byte_delta};
 
-/// Neighbours that are looked at before all are.
+/// Maximum neighbours in a sample.
 const SAMPLE_ROWS: usize = 256;
-/// A bitmap with more bits per row is decoded bit by bit and slowly.
+/// Maximum bits per row of a bitmap. With more, a bitmap is decoded bit by bit and slowly.
 const BITS_PER_ROW_MAX: usize = 4;
 
-/// The encoding that the values alone would get.
+/// Encoding chosen by the values alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) encoding: Encoding,
@@ -43,7 +43,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// How large an encoding that sums up may be, in twelfths of this one.
+    /// Maximum size of an encoding that sums up, in twelfths of this one.
     fn share(&self) -> usize {
         match self.encoding {
             Encoding::BitPacked | Encoding::FrameOfReference => match self.width {
@@ -55,20 +55,20 @@ impl Before {
         }
     }
 
-    /// Whether that many bytes are few enough.
+    /// Whether an encoding of `bytes` bytes that sums up is small enough to replace this one.
     fn yields_to(&self, bytes: usize) -> bool {
         bytes * 12 <= self.bytes * self.share()
     }
 }
 
-/// The steps of a sample of neighbours.
+/// Steps of a sample of neighbours.
 fn sample<N: Native>(values: &[N]) -> Vec<i64> {
     let stride = values.len().div_ceil(SAMPLE_ROWS);
     let pairs = values.iter().zip(&values[1..]).step_by(stride);
     pairs.map(|(left, right)| step(*left, *right)).collect()
 }
 
-/// Bits of some steps above the least of them.
+/// Bits of steps above the least of them.
 fn width_of(steps: impl Iterator<Item = i64>) -> Option<usize> {
     let bounds = steps.fold(None, |bounds: Option<(i64, i64)>, step| {
         Some(bounds.map_or((step, step), |(min, max)| (min.min(step), max.max(step))))
@@ -77,8 +77,8 @@ fn width_of(steps: impl Iterator<Item = i64>) -> Option<usize> {
     packed::width_of(min, max)
 }
 
-/// Bytes of `delta` by a sample of the steps of this many rows, with exceptions or without; a sample can only be
-/// narrower than all.
+/// Bytes of `delta` for `rows` rows, with exceptions or without, from a sample of steps. A sample can only be narrower
+/// than all steps.
 fn sampled_delta_bytes(sample: &[i64], rows: usize, spread: i128, plain_bytes: usize) -> Option<usize> {
     let whole = width_of(sample.iter().copied()).map(|width| delta::bytes(rows, width, plain_bytes));
     let window = delta::window(sample.to_vec(), Steps { min: -spread, max: spread }, plain_bytes);
@@ -89,7 +89,8 @@ fn sampled_delta_bytes(sample: &[i64], rows: usize, spread: i128, plain_bytes: u
     whole.into_iter().chain(patched).min()
 }
 
-/// The encoding that takes the place of the one before, if any does. It is never larger.
+/// Encoding that replaces the one before. Returns `None` if there is none. The encoding is never larger than the one
+/// before.
 pub(crate) fn choose<N: Native>(
     values: &[N],
     profile: &Profile<N>,
@@ -97,7 +98,7 @@ pub(crate) fn choose<N: Native>(
     before: Before,
 ) -> Option<Encoding> {
     let rows = values.len();
-    // Differences within 64 bits of each other; wider ones are rare and not worth the search.
+    // Differences are within 64 bits of each other. Wider ones are rare and not worth the search.
     let spread = profile.spread().filter(|spread| *spread <= i64::MAX.into())?;
     let is_packed = matches!(before.encoding, Encoding::BitPacked | Encoding::FrameOfReference);
     let by_order = choose_by_order(values, profile, plain_bytes, before);
@@ -105,7 +106,7 @@ pub(crate) fn choose<N: Native>(
     by_order.or(fits_two_bytes.then_some(Encoding::TwoByteDelta))
 }
 
-/// The smallest of the encodings that live on order.
+/// Smallest of the encodings that use the order of rows.
 pub(crate) fn smallest<N: Native>(
     values: &[N],
     profile: &Profile<N>,
@@ -118,7 +119,7 @@ pub(crate) fn smallest<N: Native>(
     }
     let width = packed::width_of(profile.min, profile.max);
     let mut best = (run_length::bytes_least(runs, width, plain_bytes), Encoding::RunLength);
-    // A word per row is one of delta, and the length of a run besides.
+    // A word per row is as wide as one of delta, and has the length of a run besides.
     let runs_plan = if runs == rows { None } else { run_length_delta::Plan::of(values, spread) };
     found.delta = delta::Plan::of(values, spread, plain_bytes);
     let others = [
@@ -138,7 +139,7 @@ fn choose_by_order<N: Native>(
     before: Before,
 ) -> Option<Encoding> {
     let (rows, spread) = (values.len(), profile.spread());
-    // Numbers that do not repeat may ascend strictly; `spread` then says how many bits they take.
+    // Numbers that do not repeat may ascend strictly. `spread` then gives the bits of a bitmap.
     let bits = bitmap::bits_of(rows, spread).filter(|bits| profile.runs == rows && *bits <= rows * BITS_PER_ROW_MAX);
     let bitmap_bytes = bits.map(|bits| bitmap::bytes(rows, bits));
     let is_full = bits.is_some_and(|bits| bits <= rows + rows / 16)

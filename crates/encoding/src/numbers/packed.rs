@@ -5,9 +5,9 @@
 //!   128 * width bytes   number - base, in `width` bits, laid out as in `kernels/bit_packing.rs`
 //! ```
 //!
-//! `base` is in the head: the least number for `frame_of_reference`, zero for `bit_packed`, which therefore
-//! cannot hold negative numbers. `width` is that of the greatest distance: one outlier widens every number, and
-//! the choice of an encoding then rightly falls on another. A distance of more than 64 bits cannot be packed.
+//! `base` is in the head: the least number for `frame_of_reference`, zero for `bit_packed`, which therefore cannot hold
+//! negative numbers. `width` is the width of the greatest distance. One outlier widens every number, so that the choice
+//! of an encoding prefers another. A distance of more than 64 bits cannot be packed.
 
 use std::ops::Range;
 
@@ -23,22 +23,25 @@ use crate::lane_test::{LaneTest, filter_vectors};
 use crate::native::{Native, with_lane};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Vectors whose rows are counted together to choose how they are read.
+/// Vectors whose rows are counted together to choose how to read them.
 const DENSITY_VECTORS: usize = 16;
-/// Up to so many neighbours of a vector are read without unpacking it: its other lines need not come from memory then.
+/// Maximum rows of a range in one vector that are read without unpacking it. Its other cache lines need not be loaded
+/// then.
 const EXTRACTED_ROWS_MAX: usize = 16;
-/// Where a row is wanted of so many bytes, all of them come from memory in order in less time than the line of each.
+/// If at least one row per this many bytes is read, loading all bytes in order is faster than loading the cache line of
+/// each row.
 const ASKED_BYTES_PER_ROW: usize = 128;
-/// Rows that are taken while lines of others come from memory.
+/// Rows that are read between two prefetches.
 const BATCH_ROWS: usize = 48;
-/// Bytes by which what comes from memory is ahead of what is read.
+/// Distance in bytes from the rows that are read to the lines that are prefetched.
 const AHEAD_BYTES: usize = 2048;
 
-/// Up to this width, tests set bits a part before they clear them. Of wider numbers, bits are few beside what is read.
+/// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, the bits are few
+/// beside the bytes that are read.
 const PARTS_WIDTH_MAX: usize = 16;
 
-/// Up to so many rows in a vector, each is read by itself; more cost as much as unpacking it, the sooner the more lanes a
-/// register has.
+/// Maximum rows per vector that are read one by one. More rows cost as much as unpacking the vector. The limit is lower
+/// if a register has more lanes.
 const fn single_rows_max<L>() -> usize {
     40 * size_of::<L>()
 }
@@ -51,7 +54,7 @@ pub(crate) struct Packed {
     data: Buffer,
 }
 
-/// Bits of the distance between two numbers, `None` where 64 are not enough.
+/// Bits of the distance between two numbers. Returns `None` if 64 are not enough.
 pub(crate) fn width_of<N: Native>(base: N, max: N) -> Option<usize> {
     let distance = max.to_number().checked_sub(base.to_number())?;
     let distance = u64::try_from(distance).ok()?;
@@ -63,7 +66,7 @@ pub(crate) fn bytes(numbers: usize, width: usize) -> usize {
     numbers.div_ceil(VECTOR_ROWS) * packed_bytes(width)
 }
 
-/// Writes the part of numbers packed by their distances from a base, which fit the width.
+/// Writes the part of numbers, packed as their distances from a base. The distances must fit the width.
 pub(crate) fn write<N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
     with_lane!(width, L => write_lanes::<L, N>(values, base, width, writer));
 }
@@ -88,17 +91,17 @@ fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: 
 }
 
 impl Packed {
-    /// Takes the packed numbers of this many rows.
+    /// Reads the packed numbers of this many rows.
     pub(crate) fn parse(parts: &mut Parts, base: i128, width: usize, rows: usize) -> Result<Self, CorruptChunk> {
         Ok(Self { base, width, data: parts.take(bytes(rows, width), "packed numbers")? })
     }
 
-    /// Bits of a number.
+    /// Bits of a packed number.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
 
-    /// What numbers are counted from.
+    /// Number that the packed distances are added to.
     pub(crate) fn base(&self) -> i128 {
         self.base
     }
@@ -123,7 +126,7 @@ impl Packed {
         }
     }
 
-    /// Appends what `map` makes of the distances of a range.
+    /// Appends the result of `map` for each distance of a range.
     #[inline]
     pub(crate) fn append_mapped<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>, map: impl Fn(u64) -> O + Copy) {
         out.reserve(rows.len());
@@ -133,7 +136,7 @@ impl Packed {
         });
     }
 
-    /// The base, where numbers are widened to 128 bits but can be computed in 64, which is faster.
+    /// The base, if numbers are widened to 128 bits but can be computed in 64, which is faster.
     fn base_of_widened<O: Native>(&self) -> Option<i64> {
         let (low, high) = self.domain();
         if size_of::<O>() < 16 || i64::try_from(high).is_err() {
@@ -142,7 +145,7 @@ impl Packed {
         i64::try_from(low).ok()
     }
 
-    /// Appends the numbers of a range: vectors by `whole`, what is left of others by `map`.
+    /// Appends the numbers of a range: whole vectors by `whole`, parts of vectors by `map`.
     fn append_lanes<L: Lane, O: Native>(
         &self,
         rows: Range<usize>,
@@ -175,19 +178,19 @@ impl Packed {
         }
     }
 
-    /// How many vectors there are.
+    /// Number of vectors.
     pub(super) fn vectors_count(&self) -> usize {
         self.data.len() / packed_bytes(self.width).max(1)
     }
 
-    /// The words of a vector.
+    /// Packed words of a vector.
     #[inline(always)]
     pub(super) fn vector<L: Lane>(&self, vector: usize) -> &[L] {
         let words = L::LANES * self.width;
         &self.data.typed_data()[vector * words..][..words]
     }
 
-    /// The numbers of a vector; what follows the last one is undefined.
+    /// Numbers of a vector. Those past the last row are undefined.
     pub(crate) fn vector_of<O: Native>(&self, vector: usize, out: &mut [O; VECTOR_ROWS]) {
         let base = O::from_number(self.base);
         with_lane!(self.width, L => {
@@ -195,12 +198,13 @@ impl Packed {
         });
     }
 
-    /// The distances of a vector from the base, in lanes that its width fits; what follows the last one is undefined.
+    /// Distances of a vector's numbers from the base, in lanes that their width fits. Those past the last row are
+    /// undefined.
     pub(crate) fn lanes_of<L: Lane>(&self, vector: usize, lanes: &mut [L; VECTOR_ROWS]) {
         unpack_lanes(self.width, self.vector(vector), lanes);
     }
 
-    /// Has a vector come from memory.
+    /// Prefetches a vector.
     pub(crate) fn ask_for(&self, vector: usize) {
         let bytes = packed_bytes(self.width);
         prefetch(&self.data[vector * bytes..][..bytes]);
@@ -216,7 +220,8 @@ impl Packed {
         if positions.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
             return self.append_single::<L, O>(positions, out);
         }
-        // Bounds of sixteen vectors at a time cost little; few rows in all of them are taken one by one.
+        // Splitting positions at every sixteenth vector costs little. If sixteen vectors have few rows, these are read
+        // one by one.
         while let Some(first) = positions.first() {
             let end = (*first as usize / VECTOR_ROWS + DENSITY_VECTORS) * VECTOR_ROWS;
             let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
@@ -229,8 +234,8 @@ impl Packed {
         }
     }
 
-    /// Takes the numbers one by one. Where a good part of their vectors' lines is wanted, all lines are asked for in order,
-    /// ahead of the rows: memory then gives several times as many of them.
+    /// Reads the numbers one by one. If a good part of the cache lines of their vectors is needed, prefetches all lines
+    /// in order, ahead of the rows, which is several times as fast.
     fn append_single<L: Lane, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (base, width, packed) = (O::from_number(self.base), self.width, self.data.typed_data());
@@ -251,7 +256,7 @@ impl Packed {
         }
     }
 
-    /// Unpacks each vector, and picks the numbers out of it.
+    /// Unpacks each vector, and picks the numbers from it.
     fn append_picked<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
         let base = O::from_number(self.base);
         let mut lanes = [L::default(); VECTOR_ROWS];
@@ -265,14 +270,14 @@ impl Packed {
         }
     }
 
-    /// One number.
+    /// Number of one row.
     pub(crate) fn value(&self, row: usize) -> i128 {
         let (vector, index) = (row / VECTOR_ROWS, row % VECTOR_ROWS);
         let distance = with_lane!(self.width, L => extract(self.width, self.vector::<L>(vector), index).to_u64());
         self.base.wrapping_add(distance.into())
     }
 
-    /// Visits the numbers of a range, which fit 16 bits, up to a vector at a time.
+    /// Visits the numbers of a range, which must fit 16 bits, up to a vector at a time.
     pub(crate) fn visit_codes(&self, rows: Range<usize>, mut visit: impl FnMut(&[u16])) {
         let mut codes = [0; VECTOR_ROWS];
         if self.width <= 8 {
@@ -288,7 +293,7 @@ impl Packed {
         }
     }
 
-    /// One bit for each number of a vector: whether its distance is the greatest of the width, which is not zero.
+    /// One bit per number of a vector: whether its distance is the greatest of the width. The width must not be zero.
     pub(crate) fn greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
         with_lane!(self.width, L => {
             LaneTest::<L>::equal_to(<L as Lane>::MAX.down(<L as Lane>::BITS - self.width))
@@ -296,15 +301,15 @@ impl Packed {
         })
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         with_lane!(self.width, L => {
             self.filter_lanes(&LaneTest::<L>::new(test, negated, self.domain(), self.base), rows, selection);
         });
     }
 
-    /// Selects those of all rows, of which there are so many, that pass a test. `false`, with nothing done, where
-    /// [`Packed::filter`] is as fast.
+    /// Selects the rows that pass a predicate, and no others; `rows` is the number of all rows. Returns `false`, and
+    /// changes nothing, if [`Packed::filter`] is as fast.
     pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
         if !(1..=PARTS_WIDTH_MAX).contains(&self.width) {
             return false;
@@ -317,7 +322,7 @@ impl Packed {
         true
     }
 
-    /// Clears those of some ascending rows that fail a test. The lines of memory in between need not be read.
+    /// Clears the rows at ascending positions that fail a predicate. The cache lines in between are not read.
     pub(crate) fn filter_at(&self, test: &Test, negated: bool, positions: &[u32], selection: &mut Bitmap) {
         with_lane!(self.width, L => {
             let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
@@ -330,7 +335,7 @@ impl Packed {
         });
     }
 
-    /// Clears the rows of a range that fail a test, after `correct` has changed the mask of each vector as it likes.
+    /// Clears the rows of a range that fail a predicate, after `correct` has changed the mask of each vector.
     pub(crate) fn filter_corrected(
         &self,
         test: &Test,
@@ -353,7 +358,7 @@ impl Packed {
         });
     }
 
-    /// Clears the rows of a range whose number, as an index, has no flag that is set.
+    /// Clears the rows of a range whose number, as an index into the flags, has no flag, or one that is false.
     pub(crate) fn filter_flags(
         &self,
         flags: impl ExactSizeIterator<Item = bool>,

@@ -1,13 +1,13 @@
-//! Most numbers packed, the others as they are: encoding `patched` (PFOR: Zukowski and others, 2006).
+//! Most numbers packed, the others plain: encoding `patched` (PFOR: Zukowski and others, 2006).
 //!
 //! ```text
 //! part: distances from `base` in `width` bits, as in `packed.rs`
 //! parts: exceptions, as in `exceptions.rs`; the head's `entries` counts them
 //! ```
 //!
-//! `base` is a low number, not the least: numbers below it are exceptions like those too far above. For columns
-//! with a few outliers, which would widen every number of `frame_of_reference`. Where every tenth number is one, an
-//! exception must take less than the plain number and its row: then they are marked, see `marked.rs`.
+//! `base` is a low number, not the least: numbers below it are exceptions, like those too far above it. The encoding is
+//! for columns with a few outliers, which would widen every number of `frame_of_reference`. If every tenth number is an
+//! exception, it must take less than its row and the plain number. Exceptions are then marked, see `marked.rs`.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub(crate) struct Patched {
     exceptions: Exceptions,
 }
 
-/// Writes the parts of numbers, packed where they are in the window; sets what the head says.
+/// Writes the parts of numbers, packed if they are in the window, and sets their fields of the head.
 pub(crate) fn write<N: Native>(values: &[N], window: Window<N>, head: &mut Head, writer: &mut Writer) {
     let packed: Vec<N> = values.iter().map(|value| if window.holds(*value) { *value } else { window.base }).collect();
     // A chunk has at most 2^16 rows.
@@ -38,13 +38,13 @@ pub(crate) fn write<N: Native>(values: &[N], window: Window<N>, head: &mut Head,
 }
 
 impl Patched {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let packed = Packed::parse(parts, head.base, head.width, head.rows)?;
         Ok(Self { packed, exceptions: Exceptions::parse(head, parts)? })
     }
 
-    /// The encoding as a person reads it.
+    /// Readable name of the encoding.
     pub(crate) fn description(&self) -> String {
         format!("patched({}) with {} exceptions", self.packed.width(), self.exceptions.len())
     }
@@ -63,7 +63,7 @@ impl Patched {
         self.exceptions.correct_at(positions, &mut out[start..]);
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         if self.exceptions.len() == 0 {
             return self.packed.filter(test, negated, rows, selection);

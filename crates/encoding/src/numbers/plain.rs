@@ -1,11 +1,11 @@
-//! Numbers as they are: encoding `plain`, and the entries of a dictionary.
+//! Numbers as native integers: encoding `plain`, and the entries of a dictionary.
 //!
 //! ```text
 //! part: rows * plain_bytes   native integers, little-endian; floating point as its IEEE 754 bits
 //! ```
 //!
-//! Where the native integer is Arrow's, which is so for all types but booleans and decimals of up to 18 digits,
-//! a column decodes without copying.
+//! A column decodes without copying if its native integer is Arrow's. This holds for all types but booleans and
+//! decimals of up to 18 digits.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::kernels::{Lane, Source, wide};
 use crate::lane_test::LaneTest;
 use crate::native::{Native, with_native};
 
-/// Native integers side by side.
+/// Native integers, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     bytes: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Plain {
     values: Buffer,
 }
 
-/// Writes the part of numbers, which fit `bytes` bytes; of keys where they stand for floating point.
+/// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are keys of floating point.
 pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, writer: &mut Writer) {
     if size_of::<N>() == bytes && !is_float {
         writer.part(values.to_byte_slice());
@@ -41,22 +41,22 @@ pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, write
 }
 
 impl Plain {
-    /// Takes this many numbers of so many bytes.
+    /// Reads `rows` numbers of `bytes` bytes each.
     pub(crate) fn parse(parts: &mut Parts, bytes: usize, is_float: bool, rows: usize) -> Result<Self, CorruptChunk> {
         Ok(Self { bytes, is_float, values: parts.take(rows * bytes, "plain numbers")? })
     }
 
-    /// The numbers, as Arrow would hold them if its native type is as wide.
+    /// Bytes of the numbers, in the layout of Arrow if its native type is as wide.
     pub(crate) fn buffer(&self) -> &Buffer {
         &self.values
     }
 
-    /// Bytes of each.
+    /// Bytes of one number.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many there are.
+    /// Count of the numbers.
     pub(crate) fn len(&self) -> usize {
         self.values.len() / self.bytes
     }
@@ -87,7 +87,7 @@ impl Plain {
         });
     }
 
-    /// Appends, for each code, the number of that place; codes past the last number count as the last.
+    /// Appends, for each code, the number with that index. Codes past the last number are read as the last.
     pub(crate) fn append_codes<O: Native>(&self, codes: &[u16], out: &mut Vec<O>) {
         with_native!(self.bytes, N => {
             let values = self.values.typed_data::<N>();
@@ -98,7 +98,7 @@ impl Plain {
         });
     }
 
-    /// One number.
+    /// Number of one row.
     pub(crate) fn value(&self, row: usize) -> i128 {
         with_native!(self.bytes, N => {
             let value = self.values.typed_data::<N>()[row];
@@ -106,14 +106,14 @@ impl Plain {
         })
     }
 
-    /// Of ascending numbers, the place of the first that is not less than `number`.
+    /// Index of the first number that is not less than `number`. The numbers must ascend.
     pub(crate) fn lower_bound(&self, number: i128) -> usize {
         with_native!(self.bytes, N => {
             self.values.typed_data::<N>().partition_point(|value| value.to_number() < number)
         })
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self.bytes {
             1 => self.filter_lanes::<u8, u8>(test, negated, rows, selection),

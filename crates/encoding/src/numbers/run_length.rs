@@ -5,9 +5,10 @@
 //! part: one number per run, packed (inner encoding bit_packed or frame_of_reference) or plain
 //! ```
 //!
-//! Or, where that is smaller, number and length of a run are in one word (inner encoding run_length): `run_words.rs`.
+//! If that is smaller, the number and the length of a run are in one word (inner encoding run_length): see
+//! `run_words.rs`.
 //!
-//! A row is found by binary search over the ends: not for columns that are looked up by position.
+//! A row is found by binary search over the ends. The encoding is not for columns that are looked up by position.
 
 use std::ops::Range;
 
@@ -42,12 +43,13 @@ pub(crate) fn bytes(runs: usize, width: Option<usize>, plain_bytes: usize) -> us
     padded(2 * runs) + width.filter(|width| *width < 8 * plain_bytes).map_or(plain, |width| packed::bytes(runs, width))
 }
 
-/// The least bytes that so many runs take in either form.
+/// Least bytes that `runs` runs take in either form.
 pub(crate) fn bytes_least(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
     bytes(runs, width, plain_bytes).min(run_words::bytes_least(runs))
 }
 
-/// Writes the parts of numbers in runs, whose least and greatest number are given; sets what the head says.
+/// Writes the parts of numbers in runs, and sets their fields of the head. `min` and `max` are the least and greatest
+/// number.
 pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head, writer: &mut Writer) {
     let starts = run_starts(values);
     if let Some(plan) = Plan::of(&starts, values.len(), (min, max))
@@ -71,7 +73,7 @@ pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head
 }
 
 impl RunLength {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.inner == Some(Encoding::RunLength) {
             let (ends, words) = RunWords::parse(head, parts)?;
@@ -86,12 +88,12 @@ impl RunLength {
         Ok(Self { ends, values })
     }
 
-    /// Where the runs end.
+    /// Ends of the runs.
     pub(crate) fn ends(&self) -> &RunEnds {
         &self.ends
     }
 
-    /// The encodings as a person reads them.
+    /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         match &self.values {
             Values::Plain(_) => format!("run_length({}) of plain", self.ends.len()),
@@ -112,7 +114,7 @@ impl RunLength {
         });
     }
 
-    /// The runs of a range of rows, and their numbers.
+    /// Runs of a range of rows, and their numbers.
     fn values_of<O: Native>(&self, rows: &Range<usize>) -> (Range<usize>, Vec<O>) {
         let runs = self.ends.runs_of(rows);
         let mut values = vec![];
@@ -137,7 +139,7 @@ impl RunLength {
         });
     }
 
-    /// The number of each run of a range, and how many rows it has there.
+    /// Number of each run of a range, and its number of rows in the range.
     pub(crate) fn runs(&self, rows: Range<usize>) -> Vec<(i128, usize)> {
         let (runs, values) = self.values_of::<i128>(&rows);
         let mut found = Vec::with_capacity(values.len());
@@ -153,12 +155,12 @@ impl RunLength {
         }
     }
 
-    /// One number.
+    /// Number of one row.
     pub(crate) fn value(&self, row: usize) -> i128 {
         self.value_of_run(self.ends.run_of(row))
     }
 
-    /// Clears the rows of a range that fail a test, run by run.
+    /// Clears the rows of a range that fail a predicate, run by run.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let test = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
         let (runs, values) = self.values_of::<i128>(&rows);

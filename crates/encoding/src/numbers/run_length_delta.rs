@@ -1,4 +1,4 @@
-//! For each run of equal numbers its length and the step from the run before: encoding `run_length_delta`.
+//! Runs of equal numbers, each as its length and the step from the run before: encoding `run_length_delta`.
 //!
 //! ```text
 //! part: vectors * plain_bytes   the number of the first run of each vector of 1,024 words; floating point as keys
@@ -8,10 +8,10 @@
 //!         bits run_bits .. width    number - number of the run before - base; zero in the first word of a vector
 //! ```
 //!
-//! The head holds `width`, the run_bits in `entries`, the number of words in `runs`, and in `base` the least step. A
-//! run too long for its bits is continued by a word of the same number. For tight sequences with duplicates, which
-//! take less than a byte per run; numbers that do not ascend are held too, but tests then look at every run. A row is
-//! found by summing up the runs before it in its vector of words.
+//! The head holds `width`, the run_bits in `entries`, the number of words in `runs`, and the least step in `base`. A
+//! run too long for its bits is continued by a word with the same number. The encoding is for tight sequences with
+//! duplicates, which take less than a byte per run. It also holds numbers that do not ascend, but predicates then read
+//! every run. A row is found by summing up the runs before it in its vector of words.
 
 use std::ops::Range;
 
@@ -31,13 +31,13 @@ use crate::{Bitmap, VECTOR_ROWS};
 
 /// A chunk has at most 2^16 rows.
 const RUN_BITS_MAX: usize = 16;
-/// Numbers written at once, of which those past the end of a run are written over by the next.
+/// Numbers written at once. Those past the end of a run are overwritten by the next run.
 const STRIDE: usize = 8;
 
 /// If at least one row in this many is read, decoding all of them is faster than finding the run of each.
 const DENSE_MIN: usize = 4;
 
-/// Runs of equal numbers, by steps.
+/// Runs of equal numbers, as lengths and steps.
 #[derive(Clone, Debug)]
 pub(crate) struct RunLengthDelta {
     rows: usize,
@@ -49,7 +49,7 @@ pub(crate) struct RunLengthDelta {
     words: Packed,
 }
 
-/// How runs become words.
+/// Choice of how runs become words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     steps: Steps,
@@ -59,12 +59,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan of fewest bits for numbers that are at most `spread` apart; `None` where a word of 64 is too short.
+    /// Plan of fewest bits for numbers that are at most `spread` apart. Returns `None` if 64 bits are too few for a
+    /// word.
     pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
         let starts = run_starts(values);
         let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
         let steps = Steps::of(&runs, spread)?;
-        // How many words more than runs there are, by bits of the run.
+        // Number of words beyond one per run, by the bits of a run.
         let mut more = [0; RUN_BITS_MAX + 1];
         let ends = starts[1..].iter().copied().chain([values.len()]);
         for rows in ends.zip(&starts).map(|(end, start)| end - start - 1) {
@@ -75,7 +76,7 @@ impl Plan {
             }
         }
         let plan = |run_bits: usize| {
-            // A word that continues a run is one of no step.
+            // A word that continues a run has a step of zero.
             let steps = if more[run_bits] > 0 { Steps { min: steps.min.min(0), max: steps.max.max(0) } } else { steps };
             let width = run_bits + steps.width()?;
             (width <= 64).then_some(Self { steps, run_bits, width, words: runs.len() + more[run_bits] })
@@ -90,7 +91,7 @@ impl Plan {
     }
 }
 
-/// Writes the parts of numbers by their plan; sets what the head says.
+/// Writes the parts of numbers by their plan, and sets their fields of the head.
 pub(crate) fn write<N: Native>(values: &[N], plan: Plan, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width, head.runs) = (plan.steps.min, plan.width, plan.words);
     head.entries = plan.run_bits;
@@ -122,7 +123,8 @@ pub(crate) fn write<N: Native>(values: &[N], plan: Plan, head: &mut Head, writer
     packed::write(&words, 0, plan.width, writer);
 }
 
-/// Fills the cells from `at` on, before which `last` is. Returns the first cell that is left, and the last number.
+/// Fills the cells from `at` on with the numbers of runs; `last` is the number before. Returns the index of the first
+/// cell that is left, and the last number.
 #[inline(always)]
 fn fill_runs<O: Native>(
     runs: impl Iterator<Item = (O, usize)>,
@@ -146,7 +148,7 @@ fn fill_runs<O: Native>(
 }
 
 impl RunLengthDelta {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let run_bits = head.entries;
         if run_bits > RUN_BITS_MAX.min(head.width) {
@@ -162,23 +164,23 @@ impl RunLengthDelta {
         Ok(Self { rows: head.rows, run_bits, least: head.base, runs: head.runs, firsts, starts, words })
     }
 
-    /// The encoding as a person reads it.
+    /// Readable name of the encoding.
     pub(crate) fn description(&self) -> String {
         format!("run_length_delta({}) of bit_packed({})", self.runs, self.words.width())
     }
 
-    /// The vector of words in which a row is.
+    /// Vector of words that holds a row.
     fn vector_of(&self, row: usize) -> usize {
         self.starts.partition_point(|start| usize::from(*start) <= row).saturating_sub(1)
     }
 
-    /// The rows of a vector of words.
+    /// Rows of a vector of words.
     fn rows_of(&self, vector: usize) -> Range<usize> {
         let end = self.starts.get(vector + 1).map_or(self.rows, |start| usize::from(*start));
         usize::from(self.starts[vector])..end
     }
 
-    /// The runs of a vector of words: number and rows. `words` is where they are unpacked.
+    /// Number and rows of each run of a vector of words. The words are unpacked to `words`.
     #[inline(always)]
     fn runs<'a, S: Native>(
         &self,
@@ -197,7 +199,7 @@ impl RunLengthDelta {
         })
     }
 
-    /// Visits all runs, number and rows.
+    /// Visits all runs, each with its number and its count of rows.
     pub(crate) fn visit_runs(&self, mut visit: impl FnMut(i128, usize)) {
         let mut words = [0; VECTOR_ROWS];
         for vector in 0..self.starts.len() {
@@ -228,7 +230,7 @@ impl RunLengthDelta {
             }
             (at, last) = wide(move || fill_runs(runs, cells, at, last));
         }
-        // Words that stop short leave rows over.
+        // Words whose runs end too early leave rows over.
         out[begin + at..].fill(last);
     }
 
@@ -242,7 +244,7 @@ impl RunLengthDelta {
             if these.len() * DENSE_MIN >= rows.len() {
                 all.clear();
                 self.append(rows.clone(), &mut all);
-                // Bytes that were damaged may have a vector begin behind its rows.
+                // In damaged bytes, a vector may begin after its rows.
                 let number = |row: &u32| all.get((*row as usize).wrapping_sub(rows.start)).copied().unwrap_or_default();
                 out.extend(these.iter().map(number));
                 positions = rest;
@@ -262,8 +264,8 @@ impl RunLengthDelta {
         }
     }
 
-    /// Clears the rows of a range that fail a test, run by run in those vectors of words whose bounds leave that
-    /// open.
+    /// Clears the rows of a range that fail a predicate. Evaluates it run by run in the vectors of words whose bounds
+    /// do not decide.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let on_bounds = BoundsTest::new(test, negated);
         let on_numbers = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);

@@ -1,4 +1,4 @@
-//! The number and the length of a run in one word: inner form of `run_length`.
+//! Number and length of a run in one word: inner form of `run_length`.
 //!
 //! ```text
 //! part: runs * 4 or 8   words, little-endian:
@@ -6,9 +6,9 @@
 //!         bits width ..      rows of the run - 1
 //! ```
 //!
-//! The head holds `base`, the least number, `width`, and in `entries` the bits of a word: 32, or 64 where the number
-//! needs them. A run too long for the bits left over is continued by a word of the same number. Where runs end is
-//! summed up once, by `parse`.
+//! The head holds `base`, the least number, `width`, and in `entries` the bits of a word: 32, or 64 if the number needs
+//! them. A run too long for the remaining bits is continued by a word with the same number. `parse` sums up the ends of
+//! runs once.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ const LONG_BITS: usize = 64;
 /// A chunk has at most 2^16 rows.
 const RUN_BITS_MAX: usize = 16;
 
-/// Numbers of runs in the low bits of words.
+/// Numbers of runs, in the low bits of words.
 #[derive(Clone, Debug)]
 pub(crate) struct RunWords {
     base: i128,
@@ -41,7 +41,7 @@ enum Words {
     Long(ScalarBuffer<u64>),
 }
 
-/// How runs become words.
+/// Choice of how runs become words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     width: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan of fewest bytes for runs that begin at these rows; `None` where numbers leave no room in a word.
+    /// Plan of fewest bytes for runs that begin at these rows. Returns `None` if numbers leave no bits in a word.
     pub(crate) fn of<N: Native>(starts: &[usize], rows: usize, (min, max): (N, N)) -> Option<Self> {
         let width = packed::width_of(min, max)?;
         let plan = |word_bits: usize| {
@@ -69,12 +69,12 @@ impl Plan {
     }
 }
 
-/// The least bytes that so many runs can take.
+/// Least bytes that `runs` runs can take.
 pub(crate) fn bytes_least(runs: usize) -> usize {
     padded(runs * SHORT_BITS / 8)
 }
 
-/// Writes the part of numbers whose runs begin at these rows, by their plan; sets what the head says.
+/// Writes the part of numbers whose runs begin at these rows, by their plan, and sets its fields of the head.
 pub(crate) fn write<N: Native>(
     values: &[N],
     min: N,
@@ -95,7 +95,7 @@ pub(crate) fn write<N: Native>(
         }
     }
     if plan.word_bits == SHORT_BITS {
-        // `Plan::of` leaves all of a word's bits within 32.
+        // `Plan::of` keeps all bits of a word within 32.
         let words: Vec<u32> = words.iter().map(|word| *word as u32).collect();
         writer.part(words.as_slice().to_byte_slice());
     } else {
@@ -104,7 +104,7 @@ pub(crate) fn write<N: Native>(
 }
 
 impl RunWords {
-    /// Takes the words, and sums up where their runs end.
+    /// Reads the words, and sums up the ends of their runs.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<(RunEnds, Self), CorruptChunk> {
         let at = parts.at();
         let words = match head.entries {
@@ -132,7 +132,7 @@ impl RunWords {
         }
     }
 
-    /// The number of a run.
+    /// Number of a run.
     pub(crate) fn value(&self, run: usize) -> i128 {
         let word = match &self.words {
             Words::Short(words) => words[run].into(),

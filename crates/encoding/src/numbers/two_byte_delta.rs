@@ -4,9 +4,9 @@
 //! part: rows * 2   u16 each: number - base
 //! ```
 //!
-//! `base` is in the head, the least number; `width` is 16. Row `r` is at byte `2 * r`, which no other form between
-//! plain and packed offers: made for columns that are looked up by position. Numbers more than 65,535 apart cannot be
-//! held, and those less than 16,384 apart are smaller packed.
+//! `base`, the least number, is in the head; `width` is 16. Row `r` is at byte `2 * r`. No other encoding between plain
+//! and packed has such fixed offsets, so that this one suits columns that are looked up by position. Numbers more than
+//! 65,535 apart cannot be held, and those less than 16,384 apart are smaller packed.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::{Bitmap, VECTOR_ROWS};
 /// Bits of a distance.
 pub(crate) const WIDTH: usize = 16;
 
-/// Distances of two bytes.
+/// Distances from a base, of two bytes each.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoByteDelta {
     base: i128,
@@ -34,16 +34,16 @@ pub(crate) fn bytes(rows: usize) -> usize {
     padded(2 * rows)
 }
 
-/// Writes the part of numbers that are at most 65,535 above the least one; sets what the head says.
+/// Writes the part of numbers, and sets its fields of the head. The numbers must be at most 65,535 above `min`.
 pub(crate) fn write<N: Native>(values: &[N], min: N, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width) = (min.to_number(), WIDTH);
-    // No distance is cut: the caller has looked at the greatest.
+    // No distance is cut: the caller has checked the greatest.
     let distances: Vec<u16> = wide(move || values.iter().map(|value| value.minus(min) as u16).collect());
     writer.part(distances.as_slice().to_byte_slice());
 }
 
 impl TwoByteDelta {
-    /// Takes the parts that the head announces.
+    /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.width != WIDTH {
             return Err(CorruptChunk { at: 2, expected: "distances of 16 bits" });
@@ -57,7 +57,7 @@ impl TwoByteDelta {
         let distances = &self.distances[rows];
         let greatest = i64::try_from(self.base.saturating_add(u16::MAX.into()));
         match (size_of::<O>(), i64::try_from(self.base).and_then(|base| greatest.map(|_| base))) {
-            // Widening to 128 bits is faster after the sum than before it, where that fits 64.
+            // Widening to 128 bits is faster after the sum than before it, if the sum fits 64 bits.
             (16, Ok(base)) => wide(move || {
                 out.extend(
                     distances.iter().map(|distance| O::from_number(base.wrapping_add(i64::from(*distance)).into())),
@@ -76,7 +76,7 @@ impl TwoByteDelta {
         out.extend(positions.iter().map(|row| base.plus(self.distances[*row as usize].into())));
     }
 
-    /// Clears the rows of a range that fail a test.
+    /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let domain = (self.base, self.base.saturating_add(u16::MAX.into()));
         let test = LaneTest::<u16>::new(test, negated, domain, self.base);

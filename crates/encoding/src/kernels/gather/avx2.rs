@@ -1,14 +1,14 @@
-//! Numbers at some rows, eight or four together, with AVX2.
+//! Reads numbers at some rows, eight or four at a time, with AVX2.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use crate::VECTOR_ROWS;
 
-/// Rows that are handled together.
+/// Rows that are read together.
 const ROWS: usize = 8;
 
-/// The numbers of three bits with their bits in reverse, and zero above them, by bytes.
+/// Numbers of three bits with their bits reversed, and zero above them, in each byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn reversed(numbers: __m256i) -> __m256i {
@@ -16,7 +16,7 @@ fn reversed(numbers: __m256i) -> __m256i {
     _mm256_shuffle_epi8(order, numbers)
 }
 
-/// Where the numbers of eight rows lie.
+/// Positions of the numbers of eight rows.
 struct Places {
     /// The word of the lane that the number begins in.
     words: __m256i,
@@ -26,8 +26,8 @@ struct Places {
     lanes: __m256i,
 }
 
-/// `row` is its vector, and in it 128 times the low three bits of its row of lanes, and 16 times the others in
-/// reverse, and lanes; see `bit_packing::first_index`. Words are counted in rows of 128 bytes.
+/// A row is 1,024 times its vector, plus 128 times the low three bits of its row of lanes, plus 16 times the other bits
+/// of that in reverse, plus its lane; see `bit_packing::first_index`. Words are counted in rows of 128 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn places<const BITS: i32>(width: __m256i, rows: __m256i) -> Places {
@@ -53,13 +53,14 @@ fn load(rows: &[u32; ROWS]) -> __m256i {
     unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) }
 }
 
-/// Declares the function for one lane type, by what it does to eight rows.
+/// Declares the function for one lane type. `$eight` reads the numbers at eight rows.
 macro_rules! gather {
     ($name:ident, $lane:ident, $eight:expr) => {
-        /// Writes the number at each of some rows, in the order of the rows, on a machine that has AVX2.
+        /// Writes the number at each of the rows, in their order. The machine must have AVX2.
         ///
         /// # Panics
-        /// When a row is past the packed vectors, the width is none of the lane, or there are not as many cells as rows.
+        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the number of cells is
+        /// not that of the rows.
         #[target_feature(enable = "avx2")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             const BITS: usize = <$lane>::BITS as usize;
@@ -72,7 +73,7 @@ macro_rules! gather {
             let (eights, rest) = rows.as_chunks::<ROWS>();
             let (cells, rest_cells) = out.as_chunks_mut::<ROWS>();
             for (rows, cells) in eights.iter().zip(cells) {
-                // SAFETY: all rows are of the packed vectors.
+                // SAFETY: all rows are within the packed vectors.
                 let numbers = unsafe { $eight(width, packed, load(rows)) };
                 for (cell, number) in cells.iter_mut().zip(numbers) {
                     cell.write(number as $lane);
@@ -81,7 +82,7 @@ macro_rules! gather {
             let mut padded = [0; ROWS];
             padded[..rest.len()].copy_from_slice(rest);
             if !rest.is_empty() {
-                // SAFETY: as above; where there are rows, there is row zero.
+                // SAFETY: as above. If there are rows, there is a row zero.
                 let numbers = unsafe { $eight(width, packed, load(&padded)) };
                 for (cell, number) in rest_cells.iter_mut().zip(numbers) {
                     cell.write(number as $lane);
@@ -95,7 +96,7 @@ gather!(gather_16, u16, eight_of::<16, u16>);
 gather!(gather_32, u32, eight_of::<32, u32>);
 gather!(gather_64, u64, eight_of_64);
 
-/// Four places of 32 bits.
+/// Four indexes of 32 bits each, as `usize`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four_of(places: __m128i) -> [usize; 4] {
@@ -103,38 +104,38 @@ fn four_of(places: __m128i) -> [usize; 4] {
     [low as u32 as usize, (low >> 32) as usize, high as u32 as usize, (high >> 32) as usize]
 }
 
-/// The words of 32 bits at eight places, each loaded by itself: the instruction that gathers them is slower where it is
-/// done in microcode, and lets fewer of them come from memory at a time.
+/// Words of 32 bits at eight indexes, each loaded on its own. The gather instruction is slower on machines that run it
+/// in microcode, and has fewer loads in flight at a time.
 ///
 /// # Safety
-/// There must be a word at each place.
+/// There must be a word at each index.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn words_32(base: *const i32, places: __m256i) -> __m256i {
     let [a, b, c, d] = four_of(_mm256_castsi256_si128(places));
     let [e, f, g, h] = four_of(_mm256_extracti128_si256::<1>(places));
-    // SAFETY: the caller knows that there are words at these places.
+    // SAFETY: the caller guarantees that there are words at these indexes.
     let word = |place: usize| unsafe { base.add(place).read() };
     _mm256_setr_epi32(word(a), word(b), word(c), word(d), word(e), word(f), word(g), word(h))
 }
 
-/// As [`words_32`], of 64 bits at four places.
+/// Like [`words_32`], for words of 64 bits at four indexes.
 ///
 /// # Safety
-/// As there.
+/// Like [`words_32`].
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn words_64(base: *const i64, places: __m128i) -> __m256i {
     let [a, b, c, d] = four_of(places);
-    // SAFETY: the caller knows that there are words at these places.
+    // SAFETY: the caller guarantees that there are words at these indexes.
     let word = |place: usize| unsafe { base.add(place).read() };
     _mm256_setr_epi64x(word(a), word(b), word(c), word(d))
 }
 
-/// The numbers at eight rows, for lanes of up to 32 bits.
+/// Numbers at eight rows, for lanes of up to 32 bits.
 ///
 /// # Safety
-/// The rows must be of the packed vectors, and the width one of 1 to `BITS`, which are those of a lane.
+/// The rows must be within the packed vectors, the width from 1 to `BITS`, and `BITS` the bits of a lane.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i) -> [u32; ROWS] {
@@ -149,11 +150,11 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     let lane_bits = _mm256_mullo_epi16(_mm256_and_si256(lanes, all(lanes_of_word - 1)), all(BITS));
     let lane_of = |words| _mm256_and_si256(_mm256_srlv_epi32(words, lane_bits), all((u32::MAX >> (32 - BITS)) as i32));
     let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
-    // Where a number ends in its first word, that word once more: its bits come above those of the number.
+    // If a number ends in its first word, this is that word again: its bits come above those of the number.
     let next = _mm256_add_epi32(words, _mm256_and_si256(is_split, all(32)));
     let base = packed.as_ptr().cast();
-    // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a multiple of
-    // 128 bytes. A number that does not end in its word has bits in the next one of its lane.
+    // SAFETY: all rows are within the packed vectors, and so are their words of 4 bytes: a vector has a multiple of 128
+    // bytes. A number that does not end in its word has bits in the next word of its lane.
     let (low, high) = unsafe { (words_32(base, words), words_32(base, next)) };
     let low = _mm256_srlv_epi32(lane_of(low), shifts);
     let high = _mm256_sllv_epi32(lane_of(high), _mm256_sub_epi32(all(BITS), shifts));
@@ -167,10 +168,10 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     numbers
 }
 
-/// As [`eight_of`], for lanes of 64 bits.
+/// Like [`eight_of`], for lanes of 64 bits.
 ///
 /// # Safety
-/// As there.
+/// Like [`eight_of`].
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS] {
@@ -187,8 +188,8 @@ unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS
         let is_split = _mm_cmpgt_epi32(_mm_add_epi32(shifts, _mm_set1_epi32(width as i32)), _mm_set1_epi32(64));
         let next = _mm_add_epi32(words, _mm_and_si128(is_split, _mm_set1_epi32(16)));
         let shifts = _mm256_cvtepu32_epi64(shifts);
-        // SAFETY: all rows are of the packed vectors, so their words are. A number that does not end in its word has
-        // bits in the next one of its lane.
+        // SAFETY: all rows are within the packed vectors, and so are their words. A number that does not end in its
+        // word has bits in the next word of its lane.
         let (low, high) = unsafe { (words_64(base, words), words_64(base, next)) };
         let low = _mm256_srlv_epi64(low, shifts);
         let high = _mm256_sllv_epi64(high, _mm256_sub_epi64(_mm256_set1_epi64x(64), shifts));

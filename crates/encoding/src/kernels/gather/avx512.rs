@@ -1,14 +1,14 @@
-//! Numbers at some rows, sixteen or eight together, with AVX-512.
+//! Reads numbers at some rows, sixteen or eight at a time, with AVX-512.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use crate::VECTOR_ROWS;
 
-/// Rows that are handled together.
+/// Rows that are read together.
 const ROWS: usize = 16;
 
-/// Where the numbers of sixteen rows lie, for lanes of up to 32 bits: the words of 32 bits and the bits in them.
+/// Positions of the numbers of sixteen rows, for lanes of up to 32 bits: words of 32 bits, and bits in them.
 struct Places {
     /// The word with the low bits.
     words: __m512i,
@@ -18,8 +18,8 @@ struct Places {
     shifts: __m512i,
 }
 
-/// `row` is its vector, and in it 128 times the low three bits of its row of lanes, and 16 times the others in
-/// reverse, and lanes; see `bit_packing::first_index`.
+/// A row is 1,024 times its vector, plus 128 times the low three bits of its row of lanes, plus 16 times the other bits
+/// of that in reverse, plus its lane; see `bit_packing::first_index`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
@@ -32,7 +32,7 @@ fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
     let eighth = _mm512_and_si512(_mm512_srli_epi32::<7>(rows), all(7));
     let row = _mm512_or_si512(_mm512_slli_epi32::<3>(_mm512_permutexvar_epi32(sixteenths, order)), eighth);
     let bit = _mm512_mullo_epi32(row, width);
-    // Each vector has 32 words of 32 bits for each bit of a number, and so has each word of a lane.
+    // A vector has 32 words of 32 bits for each bit of a number, and so has each word of a lane.
     let vector = _mm512_mullo_epi32(_mm512_srli_epi32::<10>(rows), width);
     let (word, lane_words) = match BITS {
         8 => (_mm512_srli_epi32::<3>(bit), _mm512_srli_epi32::<2>(lane)),
@@ -50,10 +50,11 @@ fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
 
 macro_rules! gather {
     ($name:ident, $lane:ident, $bits:literal, $narrow:ident) => {
-        /// Writes the number at each of some rows, in the order of the rows, on a machine that has AVX-512.
+        /// Writes the number at each of the rows, in their order. The machine must have AVX-512.
         ///
         /// # Panics
-        /// When a row is past the packed vectors, the width is none of the lane, or there are not as many cells as rows.
+        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the number of cells is
+        /// not that of the rows.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             assert!((1..=$bits).contains(&width), "a number has its bits");
@@ -68,15 +69,15 @@ macro_rules! gather {
             let (widths, number) = (all(width as u32), all(u32::MAX >> (32 - width)));
             for (rows, out) in rows.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
                 let used = u16::MAX >> (ROWS - rows.len());
-                // SAFETY: as many numbers are loaded as the slice has; the others are zero, a row that there is.
+                // SAFETY: as many numbers are loaded as the slice has. The others are zero, which is an existing row.
                 let rows = unsafe { _mm512_maskz_loadu_epi32(used, rows.as_ptr().cast()) };
                 let Places { words, lanes, shifts } = places::<$bits>(widths, rows);
                 let base = packed.as_ptr().cast();
-                // SAFETY: all rows are of the packed vectors, so their words are, which are of 4 bytes: a vector has a
+                // SAFETY: all rows are within the packed vectors, and so are their words of 4 bytes: a vector has a
                 // multiple of 128.
                 let low = unsafe { _mm512_i32gather_epi32::<4>(words, base) };
                 let split = _mm512_cmpgt_epu32_mask(_mm512_add_epi32(shifts, widths), all($bits));
-                // SAFETY: a number that does not end in its word has bits in the next one of its lane.
+                // SAFETY: a number that does not end in its word has bits in the next word of its lane.
                 let high = unsafe {
                     let words = _mm512_add_epi32(words, all(32));
                     _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), split, words, base)
@@ -95,10 +96,10 @@ gather!(gather_8, u8, 8, _mm512_mask_cvtepi32_storeu_epi8);
 gather!(gather_16, u16, 16, _mm512_mask_cvtepi32_storeu_epi16);
 gather!(gather_32, u32, 32, _mm512_mask_storeu_epi32);
 
-/// As [`gather_32`], for lanes of 64 bits, eight rows at a time.
+/// Like [`gather_32`], for lanes of 64 bits, eight rows at a time.
 ///
 /// # Panics
-/// As [`gather_32`].
+/// Like [`gather_32`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], out: &mut [MaybeUninit<u64>]) {
     assert!((1..=64).contains(&width), "a number has its bits");
@@ -111,23 +112,23 @@ pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], 
     let order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
     for (rows, out) in rows.chunks(8).zip(out.chunks_mut(8)) {
         let used = u8::MAX >> (8 - rows.len());
-        // SAFETY: as many numbers are loaded as the slice has; the others are zero, a row that there is.
+        // SAFETY: as many numbers are loaded as the slice has. The others are zero, which is an existing row.
         let rows = unsafe { _mm256_maskz_loadu_epi32(used, rows.as_ptr().cast()) };
         let lane = _mm256_and_si256(rows, all(15));
         let sixteenths = _mm256_and_si256(_mm256_srli_epi32::<4>(rows), all(7));
         let eighth = _mm256_and_si256(_mm256_srli_epi32::<7>(rows), all(7));
         let row = _mm256_or_si256(_mm256_slli_epi32::<3>(_mm256_permutexvar_epi32(sixteenths, order)), eighth);
         let bit = _mm256_mullo_epi32(row, widths);
-        // Each vector has 16 words for each bit of a number, and so has each word of a lane.
+        // A vector has 16 words for each bit of a number, and so has each word of a lane.
         let vector = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), widths);
         let word = _mm256_add_epi32(vector, _mm256_srli_epi32::<6>(bit));
         let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(word), lane);
         let shifts = _mm256_and_si256(bit, all(63));
         let base = packed.as_ptr().cast();
-        // SAFETY: all rows are of the packed vectors, so their words are.
+        // SAFETY: all rows are within the packed vectors, and so are their words.
         let low = unsafe { _mm512_i32gather_epi64::<8>(words, base) };
         let split = _mm256_cmpgt_epu32_mask(_mm256_add_epi32(shifts, widths), all(64));
-        // SAFETY: a number that does not end in its word has bits in the next one of its lane.
+        // SAFETY: a number that does not end in its word has bits in the next word of its lane.
         let high = unsafe {
             let words = _mm256_add_epi32(words, all(16));
             _mm512_mask_i32gather_epi64::<8>(_mm512_setzero_si512(), split, words, base)
