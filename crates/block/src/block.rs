@@ -1,4 +1,4 @@
-//! A sealed block: its parsed header, and what it answers about itself.
+//! A sealed block: its parsed header, and access to its description, statistics and segments.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -19,30 +19,30 @@ use crate::statistics::ColumnSummary;
 use crate::values::{ColumnValues, ExactBounds};
 use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexes};
 
-/// A block whose header is parsed. Its sections come from a [`Sections`] when they are needed.
+/// A block with a parsed header. Sections are read from a [`Sections`] on demand.
 ///
-/// It keeps the parsed statistics of columns that were asked for; everything else is read anew by each
-/// [`SegmentReader`].
+/// The block caches the parsed statistics of the columns that were read. A [`SegmentReader`] reads everything else
+/// again.
 #[derive(Debug)]
 pub struct Block {
     pub(crate) header: Header,
     summaries: RwLock<HashMap<u32, Arc<ColumnSummary>>>,
 }
 
-/// How one column is stored in one segment.
+/// Storage of one column in one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PieceStorage {
-    /// The segment.
+    /// Ordinal of the segment in the block.
     pub segment: usize,
-    /// Its rows.
+    /// Rows of the segment.
     pub rows: usize,
-    /// How many of them are null.
+    /// Number of null values.
     pub nulls: u64,
     /// The outermost encoding.
     pub encoding: Encoding,
-    /// The encoding in words, such as `dictionary(25) of bit_packed(5)`.
+    /// The encoding as text, such as `dictionary(25) of bit_packed(5)`.
     pub description: String,
-    /// Bytes in the file; for rows, the share of the column.
+    /// Bytes in the file. In row layouts, the share of the column in its piece.
     pub stored_bytes: u64,
     /// Bytes of the values in their plain form.
     pub plain_bytes: u64,
@@ -55,23 +55,23 @@ impl From<Header> for Block {
 }
 
 impl Block {
-    /// How long the header is that begins with these 64 bytes.
+    /// Length in bytes of the header that begins with these 64 bytes.
     ///
     /// # Errors
-    /// When they are not the beginning of a block.
+    /// If the bytes are not the beginning of a block.
     pub fn header_length(first_64_bytes: &[u8]) -> Result<u64, CorruptBlock> {
         Header::length(first_64_bytes)
     }
 
-    /// Checks a header completely: checksum, every count, offset, kind and type.
+    /// Parses a header. Checks its checksum and every count, offset, kind and type in it.
     ///
     /// # Errors
-    /// When anything in it is wrong.
+    /// If the header is corrupt.
     pub fn parse(header: Buffer) -> Result<Self, CorruptBlock> {
         Ok(Header::parse(header)?.into())
     }
 
-    /// Rows of the block.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.header.rows()
     }
@@ -81,7 +81,7 @@ impl Block {
         self.header.plain_bytes()
     }
 
-    /// Bytes of the file.
+    /// Bytes of the block file.
     pub fn file_length(&self) -> u64 {
         self.header.file_length()
     }
@@ -91,20 +91,20 @@ impl Block {
         self.header.segments()
     }
 
-    /// Rows of a segment: 1 to [`crate::SEGMENT_ROWS`].
+    /// Rows of one segment: 1 to [`crate::SEGMENT_ROWS`].
     ///
     /// # Panics
-    /// When there is no such segment.
+    /// If there is no such segment.
     pub fn segment_rows(&self, segment: usize) -> usize {
-        // At most 65,536.
+        // A segment has at most 65,536 rows.
         let rows = self.header.segment(segment);
         (rows.end - rows.start) as usize
     }
 
-    /// The row of the block with which a segment begins.
+    /// Ordinal in the block of the first row of a segment.
     ///
     /// # Panics
-    /// When there is no such segment.
+    /// If there is no such segment.
     pub fn segment_start(&self, segment: usize) -> u64 {
         self.header.segment(segment).start
     }
@@ -117,25 +117,25 @@ impl Block {
     /// The type of a column.
     ///
     /// # Panics
-    /// When there is no such column.
+    /// If there is no such column.
     pub fn column_type(&self, column: ColumnIndex) -> LogicalType {
         self.header.column_type(column.index())
     }
 
-    /// The groups in which columns are stored.
+    /// The column groups of the block.
     pub fn groups(&self) -> Vec<Group> {
         (0..self.header.groups()).map(|group| self.header.group(group)).collect()
     }
 
-    /// The indexes, each with its columns.
+    /// The kind and the columns of each index.
     pub fn indexes(&self) -> Vec<(IndexKind, Vec<ColumnIndex>)> {
         (0..self.header.indexes()).map(|index| self.header.index(index)).collect()
     }
 
-    /// Bytes of an index in the file.
+    /// Bytes of one index in the file, over all segments.
     ///
     /// # Panics
-    /// When there is no such index.
+    /// If there is no such index.
     pub fn index_bytes(&self, index: usize) -> u64 {
         let section = |segment| self.header.index_section(segment, index) as usize;
         (0..self.segments()).map(|segment| self.header.section(section(segment)).length).sum()
@@ -146,31 +146,31 @@ impl Block {
         self.header.sections() as u32
     }
 
-    /// Where a section lies, and its checksum.
+    /// Offset, length and checksum of a section.
     ///
     /// # Panics
-    /// When there is no such section.
+    /// If there is no such section.
     pub fn section(&self, index: u32) -> SectionEntry {
         self.header.section(index as usize)
     }
 
-    /// The sections that hold a column in a segment, with the other columns of its group.
+    /// The sections that hold a column in a segment. They also hold the other columns of its group.
     ///
     /// # Panics
-    /// When there is no such segment or column.
+    /// If there is no such segment or column.
     pub fn sections_of(&self, segment: usize, column: ColumnIndex) -> std::ops::Range<u32> {
         self.header.piece(segment, self.header.place(column.index()).0)
     }
 
-    /// Whether the columns of a schema are those of this block, names aside.
+    /// Whether a schema has the columns of this block. Names are not compared.
     pub fn fits(&self, schema: &Schema) -> bool {
         self.header.fits(schema)
     }
 
-    /// Schema and design that the block was built for.
+    /// The schema and the design for which the block was built.
     ///
     /// # Errors
-    /// When the section cannot be read, or does not describe this block.
+    /// If the section cannot be read or does not describe this block.
     pub fn description(&self, sections: &dyn Sections) -> Result<(Schema, TableDesign), BlockError> {
         let bytes = sections.section(DESCRIPTION)?;
         let corrupt = |expected| Corrupt { at: 0, expected }.in_section(DESCRIPTION);
@@ -186,10 +186,10 @@ impl Block {
         Ok((description.schema, description.design))
     }
 
-    /// The parsed statistics section of a column, which the block keeps.
+    /// The parsed statistics section of a column. The block caches it.
     ///
     /// # Errors
-    /// When the section cannot be read or parsed.
+    /// If the section cannot be read or parsed.
     pub fn summary(&self, sections: &dyn Sections, column: ColumnIndex) -> Result<Arc<ColumnSummary>, BlockError> {
         let kept = self.summaries.read().unwrap_or_else(PoisonError::into_inner).get(&column.0).cloned();
         if let Some(summary) = kept {
@@ -205,19 +205,19 @@ impl Block {
         Ok(summary)
     }
 
-    /// Statistics of a column over the whole block: rows that readers exclude count too.
+    /// Statistics of a column over all rows of the block, including rows that readers exclude.
     ///
     /// # Errors
-    /// When the section cannot be read or parsed.
+    /// If the section cannot be read or parsed.
     pub fn statistics(&self, sections: &dyn Sections, column: ColumnIndex) -> Result<ColumnStatistics, BlockError> {
         let summary = self.summary(sections, column)?;
         summary.statistics().map_err(|corrupt| corrupt.in_section(statistics_section(column)))
     }
 
-    /// Whether some row may pass all tests, as far as bounds of columns tell.
+    /// Whether a row of the block may pass all column predicates, judged by the bounds of the columns.
     ///
     /// # Errors
-    /// When statistics cannot be read or parsed.
+    /// If statistics cannot be read or parsed.
     pub fn may_match(&self, sections: &dyn Sections, tests: &[ColumnTest]) -> Result<bool, BlockError> {
         for test in tests {
             if !self.summary(sections, test.column)?.may_match(test) {
@@ -227,10 +227,10 @@ impl Block {
         Ok(self.rows() > 0)
     }
 
-    /// A reader of one segment. Nothing is read before it is needed.
+    /// A reader of one segment. It reads sections on demand.
     ///
     /// # Panics
-    /// When there is no such segment.
+    /// If there is no such segment.
     pub fn open_segment<'a>(&'a self, sections: &'a dyn Sections, segment: usize) -> SegmentReader<'a> {
         SegmentReader::new(self, sections, segment)
     }
@@ -247,10 +247,10 @@ impl Block {
         Piece::open(self.header.kind(group), sections, numbers, &types, self.segment_rows(segment))
     }
 
-    /// How a column is stored in each segment.
+    /// The storage of a column in each segment.
     ///
     /// # Errors
-    /// When a piece cannot be read or parsed.
+    /// If a piece cannot be read or parsed.
     pub fn column_storage(
         &self,
         sections: &dyn Sections,
@@ -275,10 +275,10 @@ impl Block {
             .collect()
     }
 
-    /// Reads and decodes everything, and compares statistics with values.
+    /// Reads and decodes the whole block, and compares statistics and indexes with the values.
     ///
     /// # Errors
-    /// At the first thing that is wrong.
+    /// If anything is wrong. The check ends at the first error.
     pub fn check(&self, sections: &dyn Sections) -> Result<(), BlockError> {
         self.description(sections)?;
         let mut bounds = vec![ExactBounds::default(); self.columns()];
@@ -316,7 +316,7 @@ impl Block {
         Ok(())
     }
 
-    /// Compares indexes with what is built from the values.
+    /// Compares the stored indexes with indexes built from the values.
     fn check_indexes(&self, sections: &dyn Sections) -> Result<(), BlockError> {
         for segment in 0..self.segments() {
             for index in 0..self.header.indexes() {
@@ -336,14 +336,14 @@ impl Block {
     }
 }
 
-/// Whether zones say what is so; those of blocks of version 1 do not tell that they ascend.
+/// Whether stored zones agree with zones found from the values. Blocks of version 1 do not record that zones ascend.
 fn agree(found: &[Zone], stored: &[Zone]) -> bool {
     let agree =
         |(found, stored): (&Zone, &Zone)| found == stored || *found == Zone { is_ascending: true, ..stored.clone() };
     found.len() == stored.len() && found.iter().zip(stored).all(agree)
 }
 
-/// Behind the description, each column has one section of statistics.
+/// Section of a column's statistics. These sections follow the description, one for each column.
 fn statistics_section(column: ColumnIndex) -> u32 {
     DESCRIPTION + 1 + column.0
 }

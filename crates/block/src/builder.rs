@@ -1,4 +1,4 @@
-//! From batches of rows to the bytes of a block.
+//! Builds the bytes of a block from batches of rows.
 
 use std::io;
 use std::sync::Arc;
@@ -21,20 +21,21 @@ use crate::statistics::StatisticsBuilder;
 use crate::values::ColumnValues;
 use crate::{Block, BlockError, BuildError, SEGMENT_ROWS, SectionError, Sections, indexes};
 
-/// Plain bytes at which a segment, and a block of automatic size, ends even if it has fewer rows, so that long values
-/// and wide tables stay in bounds.
+/// Plain bytes at which a segment ends even if it has fewer rows. A block of automatic size ends there too. The limit
+/// bounds segments of long values and wide tables.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
-/// Some rows, and the bytes of their values in plain form.
+/// Number of rows, and the bytes of their values in plain form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// The rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Their plain bytes.
+    /// Bytes of the values in plain form.
     pub bytes: u64,
 }
 
-/// How many rows like those of a batch complete a block that holds some already; 0 when it is complete.
+/// Estimates the rows that fill a block up to its size. `held` is the extent of the block so far, `batch` a sample of
+/// the rows to come. Returns 0 if the block is full.
 pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
     let until = |bytes: u64| {
         let missing = u128::from(bytes.saturating_sub(held.bytes)) * u128::from(batch.rows);
@@ -50,7 +51,7 @@ pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
     }
 }
 
-/// Schema and design of the table a block was built for, as its description section holds them.
+/// Schema and design of the table for which a block was built: the content of the description section.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
     pub schema: Schema,
@@ -66,7 +67,7 @@ impl Description {
 
 /// Builds one block from rows in order.
 ///
-/// Rows wait until they fill a segment; then the segment is encoded and its rows are let go.
+/// The builder buffers rows until they fill a segment. Then it encodes the segment and releases the rows.
 pub struct BlockBuilder {
     schema: Arc<Schema>,
     design: Arc<TableDesign>,
@@ -77,31 +78,31 @@ pub struct BlockBuilder {
     rows: u64,
     plain_bytes: u64,
     segment_ends: Vec<u64>,
-    /// First section of each piece, counted from the first piece.
+    /// Ordinal of the first section of each piece, counted from the first section of the first piece.
     first_sections: Vec<u32>,
     sections: Vec<Vec<u8>>,
     statistics: Vec<StatisticsBuilder>,
 }
 
-/// A built block: a file is its header, then its sections in order, each at a multiple of 64 bytes.
+/// A built block. Its file is the header, then the sections in order, each at a multiple of 64 bytes.
 #[derive(Clone, Debug)]
 pub struct BlockImage {
-    /// The header, whose length is a multiple of 64.
+    /// Bytes of the header, a multiple of 64.
     pub header: Vec<u8>,
-    /// The sections.
+    /// Bytes of each section, without padding.
     pub sections: Vec<Vec<u8>>,
-    /// Rows in all.
+    /// Number of rows.
     pub rows: u64,
     /// Bytes of the values in their plain form.
     pub plain_bytes: u64,
     /// Number of segments.
     pub segments: u64,
-    /// Statistics of each column.
+    /// Statistics of each column, in the order of the schema.
     pub statistics: Vec<ColumnStatistics>,
 }
 
 impl BlockBuilder {
-    /// A builder of an empty block. The design must be one for this schema.
+    /// A builder of an empty block. The design must fit the schema.
     pub fn new(schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
         let groups = design.groups(&schema);
         let statistics = schema.columns().iter().map(|_| StatisticsBuilder::default()).collect();
@@ -121,10 +122,10 @@ impl BlockBuilder {
         }
     }
 
-    /// Appends rows, in the Arrow types of the schema.
+    /// Appends rows in the Arrow types of the schema.
     ///
     /// # Errors
-    /// When the batch does not fit the schema, or its values cannot be stored as the design forces.
+    /// If the batch does not fit the schema, or its values cannot be stored as the design forces.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), BuildError> {
         check(&self.schema, batch)?;
         let bytes = plain_bytes_of(&self.schema, batch);
@@ -146,26 +147,27 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Bytes of the values so far in their plain form.
+    /// Bytes in plain form of the values pushed so far.
     pub fn plain_bytes(&self) -> u64 {
         self.plain_bytes
     }
 
-    /// Rows so far.
+    /// Number of rows pushed so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Whether the block has reached the size that its design asks for.
+    /// Whether the block has reached the size that its design sets.
     pub fn is_full(&self) -> bool {
         let held = Extent { rows: self.rows, bytes: self.plain_bytes };
         rows_until_full(self.design.block_size, held, Extent { rows: 1, bytes: 1 }) == 0
     }
 
-    /// Encodes what waits and puts the block together.
+    /// Encodes the buffered rows and assembles the block.
     ///
     /// # Errors
-    /// As [`BlockBuilder::push`], or when the block has more parts than the format can count.
+    /// If [`BlockBuilder::push`] would fail on the buffered rows, or the block has more parts than the format can
+    /// count.
     pub fn finish(mut self) -> Result<BlockImage, BuildError> {
         self.seal_segment()?;
         let mut sections = vec![Description::write(&self.schema, &self.design)?];
@@ -196,7 +198,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Encodes the rows that wait as one segment.
+    /// Encodes the buffered rows as one segment.
     fn seal_segment(&mut self) -> Result<(), BuildError> {
         if self.waiting_rows == 0 {
             return Ok(());
@@ -233,7 +235,7 @@ impl BlockBuilder {
             let statistics = &mut self.statistics[column.index()];
             let mut zones = values.zones(&zone_ends, &mut statistics.bounds);
             if *kind != GroupKind::Column {
-                // Those of rows are short: of fifty columns they would take a hundredth of the block.
+                // Zones of row layouts are short: with fifty columns they would take a hundredth of the block.
                 zones = join_alike(zones);
             }
             statistics.segments.push((zones, values.plain_bytes()));
@@ -244,7 +246,7 @@ impl BlockBuilder {
     }
 }
 
-/// What a header says besides its sections.
+/// Content of a header except the sections.
 struct ImageParts<'a> {
     schema: &'a Schema,
     groups: &'a [Group],
@@ -254,7 +256,7 @@ struct ImageParts<'a> {
 }
 
 impl ImageParts<'_> {
-    /// The block of these sections, with the indexes built over what they hold.
+    /// Assembles a block from its sections, and builds the indexes over them.
     fn image(
         &self,
         mut sections: Vec<Vec<u8>>,
@@ -262,7 +264,7 @@ impl ImageParts<'_> {
         indexes: &[IndexDesign],
     ) -> Result<BlockImage, BuildError> {
         if !indexes.is_empty() {
-            // The indexes are built from the block as it will be read, with nothing yet where they will be.
+            // Indexes are built from the block as readers will see it. Their own sections are still empty.
             let count = self.segment_ends.len() * indexes.len();
             sections.resize_with(sections.len() + count, Vec::new);
             let header = Header::parse(self.header(&sections, indexes)?.into())
@@ -305,7 +307,7 @@ impl Sections for InMemory<'_> {
     }
 }
 
-/// Whether rows are in the Arrow types of a schema, and null only where it allows that.
+/// Checks that the columns of a batch have the Arrow types of the schema, and nulls only where the schema allows them.
 pub(crate) fn check(schema: &Schema, batch: &RecordBatch) -> Result<(), BuildError> {
     let missing = || "no column".to_owned();
     for index in 0..schema.len().max(batch.num_columns()) {
@@ -326,7 +328,7 @@ pub(crate) fn check(schema: &Schema, batch: &RecordBatch) -> Result<(), BuildErr
     Ok(())
 }
 
-/// One column of all batches.
+/// One column of all batches, concatenated.
 fn array_of(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, BuildError> {
     if let [batch] = batches {
         return Ok(batch.column(column).clone());
@@ -358,11 +360,11 @@ fn plain_bytes_of(schema: &Schema, batch: &RecordBatch) -> u64 {
 }
 
 impl BlockImage {
-    /// A block with other indexes: all else is copied as it is, one section at a time, and nothing is decoded but the
-    /// columns of the indexes.
+    /// A copy of a block with other indexes. All other sections are copied unchanged, one at a time. Only the columns
+    /// of the indexes are decoded.
     ///
     /// # Errors
-    /// When the block cannot be read, or has more parts than the format can count.
+    /// If the block cannot be read, or has more parts than the format can count.
     pub fn with_indexes(block: &Block, sections: &dyn Sections, indexes: &[IndexDesign]) -> Result<Self, BuildError> {
         let (schema, design) = block.description(sections)?;
         let design = TableDesign { indexes: indexes.to_vec(), ..design };
@@ -394,10 +396,10 @@ impl BlockImage {
         self.header.len() as u64 + sections
     }
 
-    /// Writes the file.
+    /// Writes the block as a file.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// If the writer fails.
     pub fn write_to(&self, writer: &mut impl io::Write) -> io::Result<()> {
         const ZEROS: [u8; SECTION_ALIGNMENT as usize] = [0; SECTION_ALIGNMENT as usize];
         writer.write_all(&self.header)?;
@@ -426,7 +428,7 @@ mod tests {
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB - 1, 8), 1);
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB, 8), 0);
         assert_eq!(rows(BlockSize::File, 1 << 40, 1 << 60, 8), u64::MAX);
-        // Narrow rows: by bytes. Wide ones: a segment. Very wide ones: by the bound of a segment.
+        // Narrow rows fill a block by bytes, wide rows by a segment, very wide rows by the byte limit of a segment.
         assert_eq!(rows(BlockSize::Auto, 0, 0, 8), 2 * MIB);
         assert_eq!(rows(BlockSize::Auto, 100, 100 * 1_000, 1_000), segment - 100);
         assert_eq!(rows(BlockSize::Auto, segment, 64 * MIB, 1_000), 0);

@@ -1,10 +1,10 @@
-//! What can go wrong with a block: its bytes, the way to its bytes, or what is asked of it.
+//! Errors of blocks: corrupt bytes, sections that cannot be read, and rows that cannot be stored.
 
 use arrow_schema::ArrowError;
 use taut_encoding::{CorruptChunk, EncodeError};
 use taut_index::{CorruptIndex, CorruptZoneMap};
 
-/// A header's bytes are not what a builder writes.
+/// The bytes of a header are not what a builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("block header, byte {at}: expected {expected}")]
 pub struct CorruptBlock {
@@ -14,7 +14,7 @@ pub struct CorruptBlock {
     pub expected: &'static str,
 }
 
-/// Bytes are not those of rows, as [`crate::rows::encode`] writes them.
+/// The bytes are not rows as [`crate::rows::encode`] writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rows, byte {at}: expected {expected}")]
 pub struct CorruptRows {
@@ -24,33 +24,33 @@ pub struct CorruptRows {
     pub expected: &'static str,
 }
 
-/// Why a section cannot be had.
+/// Why a section is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SectionError {
-    /// Its bytes cannot be read.
+    /// The bytes of the section cannot be read.
     #[error("section {section}: {source}")]
     Io {
         /// The section.
         section: u32,
-        /// Why not.
+        /// Cause of the failure.
         source: std::io::Error,
     },
-    /// Its bytes are not those that were written.
+    /// The bytes of the section are not those that were written.
     #[error("section {section}: expected {expected}")]
     Corrupt {
         /// The section.
         section: u32,
-        /// What they fail.
+        /// The condition that the bytes do not meet.
         expected: &'static str,
     },
 }
 
-/// Why a block does not answer.
+/// Why reading a block fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// A section cannot be had.
+    /// A section is not available.
     #[error(transparent)]
     Section(#[from] SectionError),
     /// A section passes its checksum but holds what no builder writes.
@@ -63,79 +63,79 @@ pub enum BlockError {
         /// What should be there.
         expected: &'static str,
     },
-    /// A row test failed on a value.
+    /// A row predicate failed on a value.
     #[error("a test of rows failed: {0}")]
     Test(#[from] ArrowError),
 }
 
-/// Why rows make no block.
+/// Why rows cannot be built into a block.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A batch with other columns than the schema.
+    /// A batch has other columns than the schema.
     #[error("column {column}: expected {expected}, found {found}")]
     Mismatch {
-        /// The column, counted from zero.
+        /// Index of the column.
         column: usize,
-        /// The Arrow type of the schema, or that it is missing.
+        /// The Arrow type in the schema, or that the schema has no such column.
         expected: String,
-        /// The type of the batch.
+        /// The Arrow type in the batch, or that the batch has no such column.
         found: String,
     },
-    /// A null in a column that takes none.
+    /// A null in a column that is not nullable.
     #[error("column {column:?} takes no null")]
     Null {
         /// The name of the column.
         column: String,
     },
-    /// A decimal with more digits than its type.
+    /// A decimal with more digits than its type allows.
     #[error("column {column:?} of type {logical_type} cannot hold the unscaled value {value}")]
     Range {
         /// The name of the column.
         column: String,
-        /// Its type, as SQL writes it.
+        /// The type of the column, as SQL writes it.
         logical_type: String,
         /// The value.
         value: i128,
     },
-    /// A design that does not fit the schema.
+    /// The design does not fit the schema.
     #[error("the design does not fit the schema: {expected}")]
     Design {
-        /// What should hold.
+        /// The condition that the design does not meet.
         expected: &'static str,
     },
-    /// A column cannot be stored as its design forces.
+    /// A column cannot be stored in the encoding that its design forces.
     #[error("column {column:?}: {source}")]
     Encode {
         /// The name of the column.
         column: String,
-        /// Why not.
+        /// Cause of the failure.
         source: EncodeError,
     },
-    /// A field of packed rows cannot be stored as its design forces.
+    /// A field of packed rows cannot be stored in the encoding that its design forces.
     #[error("column {column:?} cannot be {encoding}: {reason}")]
     Field {
         /// The name of the column.
         column: String,
         /// The encoding.
         encoding: &'static str,
-        /// Why not.
+        /// Why the field cannot have this encoding.
         reason: &'static str,
     },
-    /// What was built, or is to be built anew, cannot be read.
+    /// A block cannot be read: the one being built, or the one whose indexes are replaced.
     #[error(transparent)]
     Read(#[from] BlockError),
     /// More bytes, sections or rows than the format can count.
     #[error("a block cannot hold {found} {what}")]
     TooLarge {
-        /// What there is too much of.
+        /// What exceeds the limit, for example "sections".
         what: &'static str,
-        /// How much.
+        /// The count that exceeds the limit.
         found: u64,
     },
 }
 
-/// Bytes inside one section that are not what a builder writes: [`BlockError::Corrupt`] before the section is known.
+/// Bytes in a section that are not what a builder writes. Becomes [`BlockError::Corrupt`] once the section is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt {
     pub at: usize,
@@ -143,12 +143,12 @@ pub(crate) struct Corrupt {
 }
 
 impl Corrupt {
-    /// Names the section.
+    /// Converts into an error that names the section.
     pub fn in_section(self, section: u32) -> BlockError {
         BlockError::Corrupt { section, at: self.at, expected: self.expected }
     }
 
-    /// Shifts the offset by where the bytes begin in their section.
+    /// Adds to the offset the position of the bytes in their section.
     pub fn behind(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }

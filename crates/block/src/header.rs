@@ -1,9 +1,9 @@
-//! The header of a block: everything needed to find a section, and nothing about values.
+//! The header of a block: all that is needed to find a section, and nothing about values.
 //!
 //! ```text
 //! offset  size         field
 //! 0       8            magic           "tautblk\n"
-//! 8       2            version         2; 1 is read too
+//! 8       2            version         2; readers accept 1 too
 //! 10      2            indexes         I; zero in version 1
 //! 12      4            header_length   bytes of the header, a multiple of 64
 //! 16      8            checksum        XXH3 of bytes 24..header_length
@@ -14,7 +14,7 @@
 //! 52      4            groups          G
 //! 56      4            segments        S
 //! 60      4            sections        N
-//! 64      C * 8        column table    type code [u8; 3], nullable u8, group u16, place in the group u16
+//! 64      C * 8        column table    type code [u8; 3], nullable u8, group u16, ordinal in the group u16
 //!         G * 8        group table     kind u8, zero [u8; 3], members_end u32
 //!         C * 4        members         the columns of group 0 in stored order, then those of group 1, ...
 //!         S * 8        segment table   rows_end
@@ -24,11 +24,13 @@
 //!                      zeros           up to header_length
 //! ```
 //!
-//! Section 0 is the description, sections `1..=C` are the statistics of the columns, and from there on each piece
-//! has one or more sections, up to the first of the next piece. The last S * I sections are those of the indexes:
-//! of (segment 0, index 0), (segment 0, index 1), ... Sections follow each other at multiples of 64.
-//! All integers are little-endian. A parsed header reads its tables in place: a block of thousands of columns costs
-//! one pass over its header, and then only the columns asked for.
+//! Section 0 is the description. Sections `1..=C` are the statistics of the columns. The pieces follow: each has one or
+//! more sections, up to the first section of the next piece. The last S * I sections are those of the indexes: (segment
+//! 0, index 0), (segment 0, index 1), ... Sections follow each other at multiples of 64. All integers are
+//! little-endian.
+//!
+//! A parsed header reads its tables in place. A block of thousands of columns costs one pass over its header; later
+//! reads touch only the columns that are needed.
 
 use std::ops::Range;
 
@@ -40,7 +42,7 @@ use crate::{CorruptBlock, SEGMENT_ROWS, SectionEntry, checksum};
 
 const MAGIC: &[u8; 8] = b"tautblk\n";
 const VERSION: u16 = 2;
-/// The oldest version that is read. It has no indexes.
+/// The oldest version that can be read. It has no indexes.
 const VERSION_MIN: u16 = 1;
 const CHECKED_FROM: usize = 24;
 pub(crate) const FIXED_BYTES: usize = 64;
@@ -52,10 +54,10 @@ const PIECE_BYTES: usize = 4;
 const INDEX_BYTES: usize = 8;
 const SECTION_BYTES: usize = 24;
 
-/// Section of the description.
+/// Section that holds the description.
 pub(crate) const DESCRIPTION: u32 = 0;
 
-/// What a builder knows when it writes a header.
+/// The parts of a block that its header describes.
 pub(crate) struct HeaderSource<'a> {
     pub schema: &'a Schema,
     pub groups: &'a [Group],
@@ -66,7 +68,7 @@ pub(crate) struct HeaderSource<'a> {
     pub sections: &'a [Vec<u8>],
 }
 
-/// A checked header, read in place.
+/// A checked header whose tables are read in place.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     bytes: Buffer,
@@ -101,7 +103,7 @@ impl Counts {
         Self { columns: count(48), groups: count(52), segments: count(56), sections: count(60), indexes }
     }
 
-    /// Where the tables begin; `None` beyond 4 GiB.
+    /// Offsets of the tables. Returns `None` if they end beyond 4 GiB.
     fn offsets(self) -> Option<Offsets> {
         let groups = FIXED_BYTES.checked_add(self.columns.checked_mul(COLUMN_BYTES)?)?;
         let members = groups.checked_add(self.groups.checked_mul(GROUP_BYTES)?)?;
@@ -131,7 +133,7 @@ fn wrong(at: usize, expected: &'static str) -> CorruptBlock {
     CorruptBlock { at, expected }
 }
 
-/// The bytes of a header; `None` beyond 4 GiB.
+/// The bytes of a header. Returns `None` if they exceed 4 GiB.
 pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
     let counts = Counts {
         columns: source.schema.len(),
@@ -210,7 +212,7 @@ fn write_columns(source: &HeaderSource<'_>, bytes: &mut Vec<u8>) {
 }
 
 impl Header {
-    /// How long the header is that begins with these bytes.
+    /// Length in bytes of the header that begins with these bytes.
     pub fn length(first: &[u8]) -> Result<u64, CorruptBlock> {
         if first.len() < FIXED_BYTES {
             return Err(wrong(first.len(), "64 bytes"));
@@ -231,7 +233,7 @@ impl Header {
         }
     }
 
-    /// Checks a header completely.
+    /// Parses a header and checks it completely.
     pub fn parse(bytes: Buffer) -> Result<Self, CorruptBlock> {
         let length = Self::length(&bytes)?;
         if bytes.len() as u64 != length {
@@ -277,7 +279,8 @@ impl Header {
             }
             start = end;
         }
-        // Every member names its own place and there are as many members as columns, so each column is one of them.
+        // Every member names its own group and ordinal, and there are as many members as columns: each column is a
+        // member.
         if start != self.counts.columns {
             return Err(wrong(self.offsets.groups, "groups of all columns"));
         }
@@ -346,7 +349,7 @@ impl Header {
         for section in 0..self.counts.sections {
             let entry = self.section(section);
             let at = self.offsets.sections + section * SECTION_BYTES;
-            // Far below 2^64, so that sums of offsets cannot overflow.
+            // The limit is far below 2^64, so sums of offsets cannot overflow.
             if entry.offset != offset || entry.length > 1 << 40 {
                 return Err(wrong(at, "a section right behind the one before"));
             }
@@ -394,7 +397,6 @@ impl Header {
         LogicalType::from_code([self.bytes[at], self.bytes[at + 1], self.bytes[at + 2]])
     }
 
-    /// The type of a column.
     pub fn column_type(&self, column: usize) -> LogicalType {
         assert!(column < self.counts.columns, "a block has no such column");
         // Parsing has checked every type code.
@@ -405,7 +407,7 @@ impl Header {
         self.bytes[FIXED_BYTES + column * COLUMN_BYTES + 3] == 1
     }
 
-    /// The group of a column, and its place there.
+    /// The group of a column, and the ordinal of the column in the group.
     pub fn place(&self, column: usize) -> (usize, usize) {
         let at = FIXED_BYTES + column * COLUMN_BYTES;
         (usize::from(u16_at(&self.bytes, at + 4)), usize::from(u16_at(&self.bytes, at + 6)))
@@ -421,12 +423,12 @@ impl Header {
         Group { kind: self.kind(group), columns }
     }
 
-    /// The first column of a group, of which each has one.
+    /// The first column of a group. Every group has at least one.
     pub fn first_column(&self, group: usize) -> ColumnIndex {
         self.member(self.members(group).start)
     }
 
-    /// Where the columns of a group are among the members.
+    /// Range of the columns of a group in the table of members.
     fn members(&self, group: usize) -> Range<usize> {
         let end_of = |group: usize| u32_at(&self.bytes, self.offsets.groups + group * GROUP_BYTES + 4) as usize;
         if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
@@ -436,7 +438,7 @@ impl Header {
         ColumnIndex(u32_at(&self.bytes, self.offsets.members + place * MEMBER_BYTES))
     }
 
-    /// The rows of a segment, counted in the block.
+    /// Rows of a segment, as a range of rows of the block.
     pub fn segment(&self, segment: usize) -> Range<u64> {
         assert!(segment < self.counts.segments, "a block has no such segment");
         let end_of = |segment: usize| u64_at(&self.bytes, self.offsets.segments + segment * SEGMENT_BYTES);
@@ -454,7 +456,7 @@ impl Header {
     }
 
     fn index_sections_start(&self) -> u32 {
-        // Parsing has checked that there are as many sections.
+        // Parsing has checked that there are at least this many sections.
         (self.counts.sections - self.counts.segments * self.counts.indexes) as u32
     }
 
@@ -488,7 +490,7 @@ impl Header {
         }
     }
 
-    /// Whether a schema has the columns of this header, names aside.
+    /// Whether a schema has the columns of this header. Names are not compared.
     pub fn fits(&self, schema: &Schema) -> bool {
         let same = |(index, column): (usize, &Column)| {
             self.column_type(index) == column.logical_type && self.is_nullable(index) == column.nullable

@@ -1,30 +1,31 @@
-//! Index sub-blocks: for each index one section per segment, with which a test finds rows without a scan.
+//! Index sections: one for each index and segment. A scan uses them to find rows without testing all rows.
 //!
 //! ```text
-//! section of a csb index
+//! section of a CSB+-tree index
 //! offset  size  field
 //! 0       1     columns     1 or 2
-//! 1       1     cut         lowest bits of a joined key that the tree's keys lack
+//! 1       1     cut         number of low bits that are cut off joined keys
 //! 2       62    zero
 //! 64      32    first part: how a value of the first column becomes a number
-//! 96      32    second part; zero where there is one column
+//! 96      32    second part: the same for the second column; zero if there is one column
 //! 128     ...   tree        as in `taut_index::csb_tree`
 //!
 //! part
 //! 0       1     kind        1 number, 2 code, 3 prefix
 //! 1       1     width       bits of the numbers, 1 ..= 64
-//! 2       1     shift       lowest bits of a distance that the numbers lack
-//! 3       1     nulls       1 where 0 stands for null, and all others are greater by one
-//! 4       1     shared      prefix: how many bytes all values begin with, at most 16
+//! 2       1     shift       number of low bits that are cut off distances
+//! 3       1     nulls       1 if 0 stands for null and all other numbers are greater by one
+//! 4       1     shared      prefix: length of the prefix that all values share, at most 16
 //! 5       11    zero
-//! 16      16    base        number: the least one; prefix: those bytes, then zeros
+//! 16      16    base        number: the least value; prefix: the shared prefix, then zeros
 //! ```
 //!
-//! A number is its distance from the least one of the segment; a text of a dictionary is its code, so that the tree is
-//! over codes where the column is compressed; another text is the eight bytes behind those that all share. The numbers
-//! of two columns are joined, the first one in front. Where bits are cut off, the rows found are those that may pass.
+//! A number becomes its distance from the least number of the segment. Text of a dictionary becomes its code, so that
+//! the tree is over codes if the column is compressed. Other text becomes the eight bytes that follow the shared
+//! prefix. The numbers of two columns are joined, with the first column in the high bits. If bits are cut off, some of
+//! the rows found may fail.
 //!
-//! A section of a bloom index is a filter as in `taut_index::bloom`, over the values that are not null.
+//! A section of a Bloom filter index is a filter as in `taut_index::bloom`, over the values that are not null.
 
 use std::ops::{Bound, Range};
 
@@ -41,19 +42,19 @@ use crate::selection::Rows;
 use crate::values::{ColumnValues, Keys};
 use crate::{Block, BlockError, Sections};
 
-/// Bytes before the tree.
+/// Offset of the tree in its section.
 pub(crate) const HEAD_BYTES: usize = 128;
 const PARTS_AT: usize = 64;
 const PART_BYTES: usize = 32;
 const SHARED_MAX: usize = 16;
-/// Bits of a part, with the one for null.
+/// Maximum bits of a part, including the number for null.
 const PART_BITS: u32 = 64;
-/// More keys, or ranges of keys, are never searched for.
+/// Maximum number of keys, or ranges of keys, in a search.
 pub(crate) const INTERVALS_MAX: usize = 2048;
-/// Longer lists are not asked of a filter: some value of them would pass by chance.
+/// Maximum length of a list that is checked against a Bloom filter. In a longer list, some value would pass by chance.
 const BLOOM_LIST_MAX: usize = 64;
 
-/// The index sections of all segments of a block, in the order of the header.
+/// Index sections of all segments of a block, in the order of the header.
 pub(crate) fn build(block: &Block, sections: &dyn Sections) -> Result<Vec<Vec<u8>>, BlockError> {
     let mut built = vec![];
     for segment in 0..block.segments() {
@@ -64,7 +65,7 @@ pub(crate) fn build(block: &Block, sections: &dyn Sections) -> Result<Vec<Vec<u8
     Ok(built)
 }
 
-/// The section of one index in one segment.
+/// Section of one index in one segment.
 pub(crate) fn build_one(
     block: &Block,
     sections: &dyn Sections,
@@ -100,16 +101,16 @@ fn build_tree(sources: &[Source], rows: usize) -> Vec<u8> {
     bytes
 }
 
-/// Two numbers as one, without its lowest `cut` bits.
+/// Joins two numbers into one and cuts off its lowest `cut` bits.
 fn join(first: u64, second: u64, second_width: u32, cut: u32) -> u64 {
-    // At most 128 bits, of which at least `cut` are left out.
+    // The result has at most 128 bits before at least `cut` of them are cut off.
     ((u128::from(first) << second_width | u128::from(second)) >> cut) as u64
 }
 
-/// One column of a segment whose rows are indexed.
+/// One indexed column of a segment.
 struct Source {
     values: ColumnValues,
-    /// For text of a dictionary, the code of each row.
+    /// For text of a dictionary, the code of each row and the number of entries.
     codes: Option<(Vec<u64>, usize)>,
 }
 
@@ -138,12 +139,12 @@ impl Source {
         (0..rows).filter(|row| !self.values.is_null(*row)).map(|row| bloom_hash(&key(row))).collect()
     }
 
-    /// How the values of this column become numbers.
+    /// The mapping from the values of this column to numbers.
     fn part(&self) -> Part {
         let nulls = self.values.nulls().is_some();
         let number = |kind, span: u128, base| {
             let bits = u128::BITS - span.leading_zeros();
-            // One bit is left for the step that makes room for null.
+            // One bit stays free for the increment that makes room for null.
             let shift = bits.saturating_sub(PART_BITS - u32::from(nulls));
             let greatest = (span >> shift) as u64;
             let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
@@ -162,7 +163,7 @@ impl Source {
         }
     }
 
-    /// The number of each row.
+    /// Number of each row; zero for null.
     fn numbers(&self, part: &Part) -> Vec<u64> {
         let number = |row: usize| match (&self.codes, &self.values.keys) {
             (Some((codes, _)), _) => part.number(codes[row].into()),
@@ -181,7 +182,7 @@ fn bytes_of(array: &ArrayRef, logical: LogicalType) -> BinaryViewArray {
     }
 }
 
-/// The code of each row; of null rows any.
+/// Code of each row. Codes of null rows have no meaning.
 fn codes_of(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
     let codes: HashMap<&[u8], u64> = (0..entries.len()).map(|code| (entries.value(code), code as u64)).collect();
     match &values.keys {
@@ -194,7 +195,7 @@ fn codes_of(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
     }
 }
 
-/// The bytes that all values begin with, as many of them as a part can hold.
+/// The prefix that all values share, cut to the length that a part can hold.
 fn shared_prefix(views: &BinaryViewArray) -> Vec<u8> {
     let mut present = views.iter().flatten();
     let Some(first) = present.next() else { return vec![] };
@@ -205,7 +206,7 @@ fn shared_prefix(views: &BinaryViewArray) -> Vec<u8> {
     first[..present.fold(first.len(), shared)].to_vec()
 }
 
-/// The first eight bytes as a number of the same order, padded by zeros.
+/// The first eight bytes as a number of the same order, padded with zeros.
 fn prefix(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = bytes.len().min(8);
@@ -213,7 +214,7 @@ fn prefix(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// How values of one column become numbers of the same order.
+/// Mapping from the values of one column to numbers of the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     kind: PartKind,
@@ -224,7 +225,7 @@ struct Part {
     shared: Vec<u8>,
 }
 
-/// What a number stands for. The codes are stored and never reused.
+/// Meaning of the numbers of a part. The codes are stored in files and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum PartKind {
@@ -233,7 +234,7 @@ enum PartKind {
     Prefix = 3,
 }
 
-/// Numbers from one to another, both included.
+/// Range of numbers, both ends included.
 pub(crate) type Interval = (u64, u64);
 
 impl Part {
@@ -241,12 +242,12 @@ impl Part {
         ((distance >> self.shift) as u64).wrapping_add(self.nulls.into())
     }
 
-    /// The greatest number there can be.
+    /// The greatest number that fits the width.
     fn greatest(&self) -> u64 {
         u64::MAX >> (u64::BITS - self.width)
     }
 
-    /// Whether two values have the same number only if they are equal.
+    /// Whether values with the same number are always equal.
     fn is_exact(&self) -> bool {
         self.shift == 0 && self.kind != PartKind::Prefix
     }
@@ -281,8 +282,9 @@ impl Part {
         })
     }
 
-    /// The numbers of the values that may pass a test, ascending; `None` for a test that is not looked up, and where there
-    /// would be more than `most`. A test on text is given as the ranges of codes that pass it where numbers are codes.
+    /// Ranges of the numbers whose values may pass a predicate, ascending. Returns `None` if the predicate cannot be
+    /// looked up, or if there would be more than `most` ranges. For numbers that are codes, `codes` are the ranges of
+    /// codes that pass a predicate on text.
     fn intervals(&self, test: &Test, codes: Option<&[(u64, u64)]>, most: usize) -> Option<Vec<Interval>> {
         let least = u64::from(self.nulls);
         let top =
@@ -302,7 +304,7 @@ impl Part {
             }
             (Test::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
             (Test::OneOf(numbers), PartKind::Number) => {
-                // Counted before any is looked at: of a long list, most lies outside of most segments.
+                // Counted first: most numbers of a long list lie outside of most segments.
                 let first = numbers.partition_point(|number| *number < self.base);
                 let end = numbers.partition_point(|number| *number <= top);
                 let inside = numbers.get(first..end).filter(|inside| inside.len() <= most)?;
@@ -337,12 +339,12 @@ impl Part {
         })
     }
 
-    /// Whether all values begin with greater bytes than this one.
+    /// Whether `value` sorts before the shared prefix, and so before all values.
     fn is_below(&self, value: &[u8]) -> bool {
         !value.starts_with(&self.shared) && value < self.shared.as_slice()
     }
 
-    /// The number of the least value that is not less than this one, as far as eight bytes tell.
+    /// Number of the least value that is not less than `value`, judged by eight bytes.
     fn place(&self, value: &[u8]) -> u64 {
         match value.strip_prefix(self.shared.as_slice()) {
             Some(rest) => self.number(prefix(rest).into()),
@@ -356,44 +358,44 @@ fn low_bits(count: u32) -> u128 {
     (1 << count) - 1
 }
 
-/// A csb index of one segment, ready to be searched.
+/// A parsed CSB+-tree index of one segment.
 pub(crate) struct TreeIndex {
     parts: Vec<Part>,
     cut: u32,
     tree: CsbTree,
 }
 
-/// The keys of rows that may pass one or two tests.
+/// Keys of the rows that may pass one or two column predicates.
 pub(crate) struct Sought {
     /// Ranges of keys, ascending.
     pub keys: Vec<Interval>,
-    /// Whether the rows with these keys are all those that pass the first test, and no others.
+    /// Whether all rows with these keys pass the first column predicate.
     first_is_exact: bool,
-    /// The same of the second test, where the keys are of it too.
+    /// Whether all these rows pass the second column predicate. `None` if the keys do not cover it.
     second_is_exact: Option<bool>,
 }
 
-/// What an index knows of one or two tests.
+/// Result of a search in an index for one or two column predicates.
 pub(crate) struct Found {
-    /// Where the rows stand in the tree, for each key or range of keys.
+    /// Range of positions in the tree, for each key or range of keys.
     places: Vec<Range<u32>>,
-    /// How many rows there are.
+    /// Number of rows found.
     pub rows: usize,
-    /// Whether the rows found are all those that pass the first test, and no others.
+    /// Whether all rows found pass the first column predicate.
     pub first_is_exact: bool,
-    /// The same of the second test, where it was looked up too.
+    /// Whether all rows found pass the second column predicate. `None` if it was not searched for.
     pub second_is_exact: Option<bool>,
 }
 
 impl Found {
-    /// How many keys, or ranges of keys, were searched for.
+    /// Number of keys, or ranges of keys, that were searched for.
     pub fn intervals(&self) -> usize {
         self.places.len()
     }
 }
 
 impl TreeIndex {
-    /// Checks the section of an index over so many rows.
+    /// Parses and checks the section of an index over `rows` rows.
     pub fn parse(bytes: &Buffer, rows: usize, columns: usize) -> Result<Self, Corrupt> {
         let corrupt = |at, expected| Corrupt { at, expected };
         if bytes.len() < HEAD_BYTES {
@@ -417,14 +419,14 @@ impl TreeIndex {
         Ok(Self { parts, cut, tree })
     }
 
-    /// Whether a test on text has to be given as codes.
+    /// Whether a text predicate must be given as codes. `place` is the ordinal of its column in the index.
     pub fn takes_codes(&self, place: usize) -> bool {
         self.parts[place].kind == PartKind::Code
     }
 
-    /// What the index knows of a test on its first column, and of one on its second; `None` where it cannot help, or
-    /// would search for more than `most` keys or ranges of keys. A test comes with the codes that pass, where the index
-    /// takes codes.
+    /// Searches for the rows that may pass a predicate on the first column of the index, and one on the second. Returns
+    /// `None` if the index cannot help, or if it would search for more than `most` keys or ranges of keys. If the index
+    /// takes codes, a predicate comes with the codes that pass.
     pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Found> {
         let Sought { keys, first_is_exact, second_is_exact } = self.sought(first, second, most)?;
         let places = self.tree.search(&keys);
@@ -432,7 +434,7 @@ impl TreeIndex {
         Some(Found { places, rows, first_is_exact, second_is_exact })
     }
 
-    /// What [`TreeIndex::search`] searches the tree for.
+    /// The keys for which [`TreeIndex::search`] searches the tree.
     pub fn sought(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Sought> {
         let firsts = self.parts[0].intervals(first.test, first.codes, most).filter(|firsts| firsts.len() <= most)?;
         let Some(part) = self.parts.get(1) else {
@@ -442,7 +444,8 @@ impl TreeIndex {
         let are_points = firsts.iter().all(|(low, high)| low == high);
         let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= most);
         let (whole, is_exact) = ([(0, part.greatest())], self.cut == 0);
-        // Without the second test, all its values are meant: cutting then costs nothing as long as the first stays whole.
+        // Without a second predicate, the keys cover all values of the second column. Cut bits then matter only if they
+        // reach into the first column.
         let first_is_exact = self.parts[0].is_exact() && self.cut <= part.width;
         let second_is_exact = seconds.as_ref().map(|_| part.is_exact() && is_exact);
         let mut keys = vec![];
@@ -454,12 +457,12 @@ impl TreeIndex {
         Some(Sought { keys, first_is_exact, second_is_exact })
     }
 
-    /// The tree over the keys.
+    /// The tree over the keys of the rows.
     pub fn tree(&self) -> &CsbTree {
         &self.tree
     }
 
-    /// Calls `visit` with the rows that were found, in any order; none lies outside of the segment.
+    /// Calls `visit` with each row that was found, in any order. Every row is in the segment.
     pub fn visit(&self, found: &Found, mut visit: impl FnMut(u32)) {
         for places in &found.places {
             let rows = self.tree.rows_at(places).iter().map(|row| u32::from(*row));
@@ -468,14 +471,14 @@ impl TreeIndex {
     }
 }
 
-/// A test as an index is asked.
+/// A predicate, and the codes that pass it if the index takes codes.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub test: &'a Test,
     pub codes: Option<&'a [(u64, u64)]>,
 }
 
-/// Whether a filter over the values of a segment rules out that any passes a test.
+/// Whether the Bloom filter of a segment rules out that any value passes a predicate.
 pub(crate) fn bloom_rules_out(bytes: &Buffer, test: &Test) -> Result<bool, CorruptIndex> {
     let filter = Bloom::parse(bytes)?;
     let has = |key: Key| filter.may_contain(bloom_hash(&key));
@@ -494,7 +497,7 @@ pub(crate) fn bloom_rules_out(bytes: &Buffer, test: &Test) -> Result<bool, Corru
     })
 }
 
-/// The codes of a dictionary that pass a test, as ranges.
+/// Ranges of the codes of a dictionary that pass a predicate.
 pub(crate) fn codes_that_pass(piece: &Piece<'_>, place: usize, test: &Test) -> Option<Vec<Interval>> {
     piece.codes_that_pass(place, test).map(|ranges| {
         ranges

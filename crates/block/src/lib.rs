@@ -1,10 +1,12 @@
 //! Sealed, self-describing blocks of rows in every layout, and selection on them.
 //!
-//! A block is a header and sections (`docs/format.md`). [`BlockBuilder`] makes the bytes, [`Block`] reads them. Rows
-//! are cut into *segments* of at most [`SEGMENT_ROWS`]; one group of columns of one segment is a *piece*, stored as
-//! one encoded column, as pages of packed rows or as pages of slotted rows. Each column has *zones*: ranges of rows
-//! with bounds. This room never opens a file: sections reach it through [`Sections`]. Rows that are in no block yet become
-//! bytes by [`rows`].
+//! A block is a header and sections (`docs/format.md`). [`BlockBuilder`] builds the bytes, [`Block`] reads them. The
+//! rows of a block are cut into *segments* of at most [`SEGMENT_ROWS`] rows. One column group of one segment is a
+//! *piece*. It is stored as one encoded column, as pages of packed rows or as pages of slotted rows. Each column has
+//! *zones*: ranges of rows with bounds.
+//!
+//! This crate never opens a file: it gets sections through [`Sections`]. The module [`rows`] encodes rows that are in
+//! no block yet.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -66,7 +68,7 @@ pub use selection::{SelectedBits, Selection};
 pub use statistics::ColumnSummary;
 pub use taut_encoding::{ArrayBuilder, Extreme, NullableNumbers};
 
-/// The most rows of a segment: positions in a segment fit 16 bits, counts 32.
+/// Maximum rows of a segment. Positions in a segment fit 16 bits, counts 32.
 pub const SEGMENT_ROWS: usize = 65_536;
-/// Bytes of a page of rows, unless tuples are long.
+/// Bytes of a page of rows. Pages of long tuples are longer.
 pub const PAGE_BYTES: usize = 32 << 10;

@@ -1,30 +1,31 @@
-//! In which order column tests run: the one that rules out most rows for its cost first. A scan costs what is read and what is
-//! computed: of columns that are stored alone, the narrow ones cost less.
+//! Order in which the column predicates of a scan run: first the one that rules out most rows for its cost.
 //!
-//! What a test is expected to rule out comes from the bounds of zones, and once it has run on some rows of the scan,
-//! from what it did rule out there: the order adapts from segment to segment.
+//! The cost is that of reading and of computing. Among columns that are stored alone, narrow ones cost less. The
+//! expected selectivity comes from the bounds of zones. Once a predicate has run on enough rows of the scan, its
+//! observed selectivity is used instead: the order adapts from segment to segment.
 
 use taut_index::{Zone, ZoneMap};
 use taut_types::{ColumnTest, Key, Test};
 
-/// A test of text or bytes costs about as much as this many of numbers.
+/// Cost of a predicate on text or bytes, relative to a predicate on numbers.
 const BYTES_COST: f64 = 4.0;
-/// To test a number costs about as much as to read so many bytes.
+/// Cost of comparing one number, in bytes that can be read at the same cost.
 const NUMBER_BYTES: f64 = 1.0;
 
-/// Rows on which a test must have run before that is held against the bounds of zones.
+/// Rows on which a predicate must have run before its observed selectivity replaces the estimate from zone bounds.
 const ROWS_MIN: f64 = 4096.0;
-/// Rows after which what was seen first begins to be forgotten.
+/// Rows after which older observations lose weight.
 const ROWS_MAX: f64 = 1_048_576.0;
 
-/// What the column tests of a predicate did so far in a scan. A new one fits any predicate; it must not be kept from one
-/// predicate to another.
+/// Observed selectivities of the column predicates of one predicate during a scan.
+///
+/// A new history fits any predicate. A history must not be reused for another predicate.
 #[derive(Clone, Debug, Default)]
 pub struct TestHistory {
     columns: Vec<Seen>,
 }
 
-/// How many rows a test ran on, and how many of them passed.
+/// Number of rows on which a column predicate ran, and the number that passed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     rows: f64,
@@ -45,7 +46,7 @@ impl Seen {
 }
 
 impl TestHistory {
-    /// Notes that a column test ran on some rows, of which some passed.
+    /// Records that a column predicate ran on `rows` rows and `passed` of them passed.
     pub(crate) fn saw_column_test(&mut self, test: usize, rows: usize, passed: usize) {
         if self.columns.len() <= test {
             self.columns.resize(test + 1, Seen::default());
@@ -53,14 +54,14 @@ impl TestHistory {
         self.columns[test].add(rows, passed);
     }
 
-    /// The share of rows that passed a column test.
+    /// The observed share of rows that passed a column predicate. Returns `None` if it ran on too few rows.
     pub(crate) fn share(&self, test: usize) -> Option<f64> {
         self.columns.get(test).and_then(|seen| seen.share())
     }
 }
 
-/// Where a test stands in the order, given the share of rows that pass it, and the bytes that are read for a row; lower runs
-/// first.
+/// Rank of a column predicate in the order of execution. Lower ranks run first. `share` is the share of rows that pass,
+/// `row_bytes` the bytes read per row.
 pub(crate) fn rank(test: &ColumnTest, share: f64, row_bytes: f64) -> f64 {
     let cost = match test.test {
         Test::BytesRange { .. } | Test::BytesOneOf(_) => BYTES_COST,
@@ -69,8 +70,8 @@ pub(crate) fn rank(test: &ColumnTest, share: f64, row_bytes: f64) -> f64 {
     (share - 1.0) / (cost * (NUMBER_BYTES + row_bytes))
 }
 
-/// The share of rows that pass a test, guessed from the bounds of zones as if values were spread evenly: a wrong guess
-/// costs time, never an answer.
+/// Estimated share of rows that pass a column predicate, from the bounds of zones. Assumes that values are spread
+/// evenly. A wrong estimate costs time, but never changes a result.
 pub(crate) fn expected_share(test: &ColumnTest, zones: &ZoneMap) -> f64 {
     let (mut passing, mut rows, mut start) = (0.0, 0.0, 0);
     for zone in zones.zones() {
@@ -82,7 +83,7 @@ pub(crate) fn expected_share(test: &ColumnTest, zones: &ZoneMap) -> f64 {
     passing / f64::max(rows, 1.0)
 }
 
-/// The share of a zone's rows that pass, about.
+/// Estimated share of the rows of a zone that pass.
 fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
     let nulls = f64::from(zone.nulls) / rows;
     let Some((min, max)) = &zone.bounds else {
@@ -105,9 +106,9 @@ fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
     (1.0 - nulls) * if test.negated { 1.0 - of_values } else { of_values }
 }
 
-/// How many numbers there are from one to another, both included.
+/// Count of the integers from `low` to `high`, both included.
 fn numbers_between(low: i128, high: i128) -> f64 {
     let distance = high.abs_diff(low);
-    // The machine has an instruction for numbers of 64 bits.
+    // The processor converts 64-bit numbers in one instruction.
     u64::try_from(distance).map_or(distance as f64, |distance| distance as f64) + 1.0
 }

@@ -1,12 +1,13 @@
-//! Ways around a scan: what Bloom filters rule out, what binary search finds in sorted zones, and which rows a csb
-//! index leads to (Chasseur and Patel, 2013, sections 4.4 and 4.6).
+//! Access paths other than a scan (Chasseur and Patel, 2013, sections 4.4 and 4.6). Bloom filters rule out segments,
+//! binary search finds rows in sorted zones, and CSB+-tree indexes find rows.
 //!
-//! Search and index work together: the rows that an index finds are kept where search, or zone maps, left them.
+//! Search and index combine: the rows that an index finds are intersected with those that zone maps and search have
+//! left.
 //!
-//! An index tells how many rows it leads to before any is looked at. It is taken where these are none, or visiting them
-//! costs less than testing all rows that are left, by the costs below, and not even searched where the search alone costs
-//! more. The costs are of segments in memory and not in the cache of the processor. Measured:
-//! `cargo run --release -p taut-block --example paths`.
+//! A search in an index gives the number of its rows before any of them is read. The index is used if that number is
+//! zero, or if reading the rows costs less than testing all remaining rows. It is not even searched if the search alone
+//! costs more. The cost constants below are for segments in memory that are not in the cache of the processor. Measured
+//! with `cargo run --release -p taut-block --example paths`.
 
 use taut_index::{RowRanges, Zone};
 use taut_types::{ColumnIndex, ColumnTest, GroupKind, IndexKind, Test};
@@ -15,27 +16,28 @@ use crate::indexes::{Asked, Found, INTERVALS_MAX, TreeIndex, bloom_rules_out, co
 use crate::segment::{IndexUse, Planned, SegmentReader};
 use crate::{AccessPaths, BlockError, ScanReport};
 
-/// Nanoseconds that a search of an index takes, with finding its section.
+/// Nanoseconds of a search in an index, including the lookup of its section.
 const SEARCH_COST: f64 = 3000.0;
-/// Nanoseconds per key, or range of keys, that is searched for.
+/// Nanoseconds per key, or range of keys, in a search.
 const INTERVAL_COST: f64 = 110.0;
-/// Nanoseconds per row that an index leads to.
+/// Nanoseconds per row that an index finds.
 const FOUND_ROW_COST: f64 = 0.8;
-/// An index is not even asked where a test is expected to let more than this share pass: visiting rows then costs about
-/// as much as testing them in any layout.
+/// Expected share of passing rows above which an index is not searched. Reading so large a share through an index costs
+/// about as much as testing all rows, in any layout.
 const SHARE_MAX: f64 = 0.6;
 
-/// Numbers of a list that are compared one by one, and how far apart those of a table lie, about.
+/// Estimated maximum length of a list whose numbers are compared one by one.
 const COMPARED_MAX: usize = 6;
+/// Estimated span of the numbers of a list below which they are looked up in a table.
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
-/// Nanoseconds that testing one row takes, about; text may be tested by its codes.
+/// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.
 fn cost_in(kind: GroupKind, test: &Test, has_codes: bool) -> f64 {
     let is_text = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
     value_cost(kind, is_text) + list_cost(kind, test)
 }
 
-/// Nanoseconds that testing one value takes, about: a number or a code, or else text.
+/// Estimated nanoseconds to test one value: a number or a code, or text if `is_text`.
 fn value_cost(kind: GroupKind, is_text: bool) -> f64 {
     match (kind, is_text) {
         (GroupKind::Column, false) => 0.2,
@@ -47,8 +49,8 @@ fn value_cost(kind: GroupKind, is_text: bool) -> f64 {
     }
 }
 
-/// Nanoseconds that a row takes more where the test is a list of numbers, about. In columns a short list is compared one by
-/// one, one of neighbours is a table, and another is hashed, as by rows.
+/// Estimated extra nanoseconds per row if the predicate is a list of numbers. Columns compare a short list one by one,
+/// look up a list of close numbers in a table, and hash other lists. Row layouts hash every list.
 fn list_cost(kind: GroupKind, test: &Test) -> f64 {
     let Test::OneOf(numbers) = test else { return 0.0 };
     let span = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last.abs_diff(*first));
@@ -61,7 +63,7 @@ fn list_cost(kind: GroupKind, test: &Test) -> f64 {
 }
 
 impl SegmentReader<'_> {
-    /// Whether a Bloom filter of this segment rules out that some row passes one of the tests.
+    /// Whether a Bloom filter of this segment rules out that any row passes one of the column predicates.
     pub(crate) fn bloom_rules_out(&self, planned: &[Planned<'_>]) -> Result<bool, BlockError> {
         let header = &self.block.header;
         for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
@@ -82,8 +84,8 @@ impl SegmentReader<'_> {
         Ok(false)
     }
 
-    /// Takes rows out of `ranges` that fail a test on a column that ascends in a zone, found by binary search. The test
-    /// is answered there.
+    /// Narrows `ranges` by binary search in the zones in which a tested column ascends. The column predicate is decided
+    /// for all rows of these zones.
     pub(crate) fn search_sorted(
         &mut self,
         planned: &mut [Planned<'_>],
@@ -107,8 +109,8 @@ impl SegmentReader<'_> {
         Ok(())
     }
 
-    /// Searches the ascending zones of a column in which rows are left that may pass or fail. Returns whether it did. The
-    /// zones are all that have rows of `ranges`, and come with the first row of the first one.
+    /// Searches those ascending zones of a column that have undecided rows. Returns whether any zone was searched. The
+    /// zones are all that overlap `ranges`, with the first row of the first zone.
     fn search_zones(
         &mut self,
         planned: &mut Planned<'_>,
@@ -131,7 +133,7 @@ impl SegmentReader<'_> {
                 Some(found) => {
                     searched = true;
                     for part in found {
-                        // Parts of a zone, whose rows fit 32 bits.
+                        // Parts of a zone: their rows fit 32 bits.
                         kept.push(part.start as u32..part.end as u32);
                         certain.push(part.start as u32..part.end as u32);
                     }
@@ -150,7 +152,7 @@ impl SegmentReader<'_> {
         Ok(searched)
     }
 
-    /// The csb index that finds rows for the least cost, if that is less than what testing the rows costs.
+    /// Chooses the CSB+-tree index with the lowest cost. Returns `None` if testing the rows costs less than any index.
     pub(crate) fn choose_index(&mut self, planned: &[Planned<'_>]) -> Result<Option<Choice>, BlockError> {
         let mut best: Option<(f64, Choice)> = None;
         for index in 0..self.block.header.indexes() {
@@ -175,13 +177,13 @@ impl SegmentReader<'_> {
                 .sum();
             let keys_max = match is_forced {
                 true => INTERVALS_MAX,
-                // What costs less than nothing is never searched for.
+                // A negative limit becomes zero.
                 false => INTERVALS_MAX.min(((cost_at_most - SEARCH_COST) / INTERVAL_COST) as usize),
             };
             let second_test = second.map(|at| planned[at].test);
             let Some(found) = self.search_index(&tree, planned[first].test, second_test, keys_max)? else { continue };
             if found.rows == 0 {
-                // Nothing is left to be done, whatever it would have cost.
+                // No row passes, so the cost does not matter.
                 return Ok(Some(Choice { tree, found, first, second }));
             }
             let mut costs = [0.0; 2];
@@ -191,7 +193,7 @@ impl SegmentReader<'_> {
             let first_cost = left(first) * costs[0];
             let second_cost = second.map_or(0.0, |at| left(at) * costs[1]);
             let found_rows = found.rows as f64;
-            // Rows found that only may pass are tested.
+            // If the index is not exact, the rows that it finds are tested.
             let tested = |is_exact: bool, cost: f64| if is_exact { 0.0 } else { found_rows * cost };
             let mut index_cost = SEARCH_COST + INTERVAL_COST * found.intervals() as f64 + FOUND_ROW_COST * found_rows;
             index_cost += tested(found.first_is_exact, costs[0]);
@@ -225,18 +227,19 @@ impl SegmentReader<'_> {
         Ok(tree.search(first, second, keys_max))
     }
 
-    /// What testing a row costs.
+    /// Estimated nanoseconds to test one row.
     fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
         let mut kind = self.kind(test);
         if kind != GroupKind::Column {
-            // A level of rows is tested as a column is.
+            // An abstraction level of a row layout is tested like a column.
             let (piece, place) = self.piece(test.column)?;
             kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
         }
         Ok(cost_in(kind, &test.test, has_codes))
     }
 
-    /// The most that testing a row may cost, whether or not the column is a level of rows: nothing is read to tell.
+    /// Upper bound of the nanoseconds to test one row. It holds whether or not the column is an abstraction level, so
+    /// nothing is read.
     fn test_cost_at_most(&self, test: &ColumnTest, has_codes: bool) -> f64 {
         let cost = |kind| cost_in(kind, &test.test, has_codes);
         cost(self.kind(test)).max(cost(GroupKind::Column))
@@ -247,18 +250,18 @@ impl SegmentReader<'_> {
     }
 }
 
-/// An index, and what it found.
+/// An index and the result of its search.
 pub(crate) struct Choice {
     pub tree: TreeIndex,
     pub found: Found,
-    /// The test on its first column.
+    /// Ordinal in the plan of the predicate on the first column of the index.
     first: usize,
-    /// The test on its second column, which counts only where it was looked up.
+    /// Ordinal in the plan of the predicate on the second column. It is used only if the index was searched for it.
     second: Option<usize>,
 }
 
 impl Choice {
-    /// Whether no row that was found fails this test.
+    /// Whether every row that the index found passes the column predicate with this ordinal in the plan.
     pub fn answers(&self, test: usize) -> bool {
         (test == self.first && self.found.first_is_exact)
             || (Some(test) == self.second && self.found.second_is_exact == Some(true))

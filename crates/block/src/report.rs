@@ -1,14 +1,14 @@
-//! What a scan did: plain counters that add up over segments and threads, and the ways it took.
+//! Report of a scan: counters that add up over segments and threads, and the access paths used.
 
 use std::ops::BitOrAssign;
 
 macro_rules! scan_report {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a scan.
+        /// Counters of a scan, and the access paths that it used.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct ScanReport {
             $($(#[$doc])* pub $name: u64,)*
-            /// The ways by which rows of the segments were found.
+            /// Access paths by which the scan found rows.
             pub paths: AccessPaths,
         }
 
@@ -23,85 +23,85 @@ macro_rules! scan_report {
 }
 
 scan_report! {
-    /// Segments asked.
+    /// Segments filtered or skipped.
     segments,
-    /// Segments in which zone maps left no row.
+    /// Segments skipped because zone maps left no row.
     segments_skipped,
-    /// Segments in which a Bloom filter left no row.
+    /// Segments skipped because a Bloom filter left no row.
     segments_skipped_by_bloom,
-    /// Segments in which a csb index left no row.
+    /// Segments skipped because a CSB+-tree index left no row.
     segments_skipped_by_csb,
-    /// Zones looked at, counted once per test on a column.
+    /// Zones checked, once per column predicate.
     zones,
-    /// Zones ruled out.
+    /// Zones skipped.
     zones_skipped,
-    /// Rows whose values some test had to look at, excluded ones not counted.
+    /// Rows that zone maps and binary search left, without excluded rows.
     rows_in,
     /// Rows selected.
     rows_out,
-    /// Bytes of the sections that were asked for.
+    /// Bytes of the sections that were read.
     bytes_read,
-    /// Bytes of the arrays that were made, about.
+    /// Bytes of the arrays that were decoded, estimated.
     bytes_decoded,
-    /// Pages of rows that were asked for.
+    /// Pages of rows that were read.
     pages_read,
-    /// Encoded values that column tests looked at, once per test.
+    /// Encoded values that were compared, once per column predicate.
     values_tested,
-    /// Column tests evaluated on encoded values.
+    /// Column predicates evaluated on encoded values.
     column_scans,
-    /// Column tests that zone maps answered for all rows left.
+    /// Column predicates that zone maps decided for all remaining rows.
     zone_answers,
-    /// Column tests answered by binary search, at least in some zones.
+    /// Column predicates evaluated by binary search, at least in some zones.
     sorted_searches,
-    /// Searches in a csb index that told which rows to look at.
+    /// Searches in a CSB+-tree index that determined the rows to read.
     index_searches,
-    /// Row tests evaluated once per dictionary entry.
+    /// Row predicates evaluated once per dictionary entry.
     dictionary_tests,
-    /// Row tests evaluated on decoded rows.
+    /// Row predicates evaluated on decoded rows.
     row_tests,
 }
 
 impl ScanReport {
-    /// Counts a column test that looked at so many encoded values.
+    /// Counts the evaluation of a column predicate that compared `values` encoded values.
     pub(crate) fn saw_column_scan(&mut self, values: u64) {
         self.column_scans += 1;
         self.values_tested += values;
         self.paths |= AccessPaths::ENCODED_SCAN;
     }
 
-    /// Counts a search in a csb index that found no row.
+    /// Counts a search in a CSB+-tree index that found no row.
     pub(crate) fn saw_index_find_none(&mut self) {
         self.saw_index_search();
         self.segments_skipped_by_csb += 1;
     }
 
-    /// Counts a search in a csb index that told which rows to look at.
+    /// Counts a search in a CSB+-tree index that determined the rows to read.
     pub(crate) fn saw_index_search(&mut self) {
         self.index_searches += 1;
         self.paths |= AccessPaths::CSB_TREE;
     }
 }
 
-/// A set of ways by which the rows of segments were found.
+/// A set of access paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessPaths(u16);
 
 impl AccessPaths {
-    /// Zone maps left no row, or answered a test for all rows.
+    /// Zone maps left no row, or decided a predicate for all rows.
     pub const ZONE_MAP: Self = Self(1);
     /// A Bloom filter left no row.
     pub const BLOOM: Self = Self(2);
-    /// Binary search in a sorted column.
+    /// Binary search in a sorted column found rows.
     pub const SORTED_SEARCH: Self = Self(4);
-    /// A csb index.
+    /// A CSB+-tree index found rows.
     pub const CSB_TREE: Self = Self(8);
-    /// Extremes of few rows left out most of those that were to be tested.
+    /// The extremes of a column excluded most of the rows to test.
     pub const EXTREMES: Self = Self(128);
-    /// Encoded values were tested.
+    /// A predicate was evaluated on encoded values.
     pub const ENCODED_SCAN: Self = Self(16);
-    /// The entries of a dictionary were tested, and then codes.
+    /// A predicate was evaluated on the entries of a dictionary, then on codes.
     pub const DICTIONARY: Self = Self(32);
-    /// Decoded rows were tested.
+    /// A predicate was evaluated on decoded rows.
     pub const DECODED_SCAN: Self = Self(64);
 
     const NAMES: [(Self, &'static str); 8] = [
@@ -115,17 +115,17 @@ impl AccessPaths {
         (Self::DECODED_SCAN, "decoded_scan"),
     ];
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of some ways are in this set.
+    /// Whether this set contains all access paths of another set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Their names, in the order in which they are tried.
+    /// Names of the access paths in the set, in the order in which a scan tries them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(path, _)| self.contains(*path)).map(|(_, name)| name)
     }

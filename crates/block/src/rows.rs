@@ -1,11 +1,11 @@
-//! Rows by themselves: few of them, written at once and read at once, as a log of changes wants them.
+//! Encoding of a few rows outside of a block, for a log of changes. The rows are written and read as a whole.
 //!
 //! ```text
 //! offset  size         field
 //! 0       4            rows         u32
-//! 4       (C + 7) / 8  has_nulls    bit c of column c; unused bits are zero
-//!                      then for each column, in the order of the schema
-//!         (rows+7)/8   nulls        bit r of row r, only where the column has nulls; unused bits are zero
+//! 4       (C + 7) / 8  has_nulls    bit c for column c; unused bits are zero
+//!                      then, for each column in the order of the schema
+//!         (rows+7)/8   nulls        bit r for row r, only if the column has nulls; unused bits are zero
 //!                      a column of fixed width
 //!         rows * w     keys         (see `taut_types::key`) in the type's plain width; zero under a null
 //!                      a column of text or bytes
@@ -13,8 +13,8 @@
 //!         ...          values       end to end
 //! ```
 //!
-//! All integers are little-endian, and rows have only one spelling: what decodes is what encoding gives. There is no
-//! compression, no checksum and no version: whoever keeps the bytes has those. For rows that stay there are blocks.
+//! All integers are little-endian. The encoding is canonical: bytes decode only if encoding the rows gives these bytes.
+//! It has no compression, no checksum and no version: the caller provides these. Rows that stay are stored in blocks.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ use crate::groups::output::{Native, Output, Text, Values, with_natives};
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, CorruptRows};
 
-/// Appends rows, in the Arrow types of the schema, to bytes.
+/// Appends the encoding of rows, in the Arrow types of the schema, to `into`.
 ///
 /// # Errors
-/// When the batch does not fit the schema, a decimal has more digits than its type, or there are 2^32 rows or more.
+/// If the batch does not fit the schema, a decimal has more digits than its type, or there are 2^32 rows or more.
 /// Nothing is appended then.
 pub fn encode(schema: &Schema, batch: &RecordBatch, into: &mut Vec<u8>) -> Result<(), BuildError> {
     check(schema, batch)?;
@@ -46,15 +46,15 @@ pub fn encode(schema: &Schema, batch: &RecordBatch, into: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// The rows that [`encode`] was given, in the Arrow types of the schema. They take a small multiple of the bytes in
-/// memory, whatever the bytes say.
+/// Decodes rows that [`encode`] has encoded, in the Arrow types of the schema. Memory use is at most a small multiple
+/// of the length of `bytes`, even if they are corrupt.
 ///
 /// # Errors
-/// When the bytes are not those of rows of this schema.
+/// If the bytes are not an encoding of rows of this schema.
 pub fn decode(schema: &Arc<Schema>, bytes: &[u8]) -> Result<RecordBatch, CorruptRows> {
     let mut reader = Reader { bytes, at: 0 };
     let rows = reader.take(1, 4, "a count of rows")?;
-    // Four bytes were taken.
+    // `take` has returned four bytes.
     let rows = rows.as_chunks().0.first().map_or(0, |rows| u32::from_le_bytes(*rows)) as usize;
     let has_nulls = reader.bits(schema.len(), "a bit for each column")?;
     let mut arrays = Vec::with_capacity(schema.len());
@@ -78,7 +78,7 @@ fn append_column(values: &ColumnValues, into: &mut Vec<u8>) {
         append_bits(values.rows(), |row| nulls.is_null(row), into);
     }
     match (&values.keys, values.logical.plain_bytes()) {
-        // Keys have as many bits as their type.
+        // A key has as many bits as its type.
         (Keys::Narrow(keys), Some(1)) => append_keys(keys, |key| (key as i8).to_le_bytes(), values.nulls(), into),
         (Keys::Narrow(keys), Some(2)) => append_keys(keys, |key| (key as i16).to_le_bytes(), values.nulls(), into),
         (Keys::Narrow(keys), Some(4)) => append_keys(keys, |key| (key as i32).to_le_bytes(), values.nulls(), into),
@@ -92,7 +92,7 @@ fn append_column(values: &ColumnValues, into: &mut Vec<u8>) {
     }
 }
 
-/// Appends keys in their plain width; zeros for those under a null.
+/// Appends values in their plain width, with zeros under nulls.
 fn append_keys<K: Copy, const WIDTH: usize>(
     keys: &[K],
     plain: impl Fn(K) -> [u8; WIDTH],
@@ -109,14 +109,14 @@ fn append_keys<K: Copy, const WIDTH: usize>(
     }
 }
 
-/// Bytes, and how many of them have been read.
+/// Bytes, and the number of them that have been read.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next `count` values of so many bytes.
+    /// The next `count` values of `width` bytes each.
     fn take(&mut self, count: usize, width: usize, expected: &'static str) -> Result<&'a [u8], CorruptRows> {
         let length = count.checked_mul(width).filter(|length| *length <= self.bytes.len() - self.at);
         let length = length.ok_or_else(|| self.expected(expected))?;
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         Ok(bits)
     }
 
-    /// Which rows of a column that has nulls are null.
+    /// Null rows of a column that has nulls.
     fn nulls(&mut self, column: &Column, rows: usize) -> Result<Option<NullBuffer>, CorruptRows> {
         if !column.nullable {
             return Err(self.expected("a column that takes no nulls to have none"));
@@ -149,14 +149,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values of a column.
+    /// Decodes the values of a column.
     fn column(
         &mut self,
         logical: LogicalType,
         rows: usize,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef, CorruptRows> {
-        // Of text, lengths.
+        // For text and bytes, the numbers are lengths.
         let width = logical.plain_bytes().unwrap_or(size_of::<u32>());
         let keys_at = self.at;
         let keys = self.take(rows, width, "a number for each row")?;
@@ -181,14 +181,14 @@ impl<'a> Reader<'a> {
         output.finish(None).map_err(|expected| CorruptRows { at: first_wrong(), expected })
     }
 
-    /// Values of these lengths, end to end.
+    /// Values of the given lengths, stored end to end.
     fn text(&mut self, logical: LogicalType, lengths: &[u8]) -> Result<Output, CorruptRows> {
         let mut end = 0_usize;
         let mut ends = Vec::with_capacity(lengths.len() / size_of::<u32>() + 1);
         ends.push(0);
         for length in lengths_of(lengths) {
             end = end.saturating_add(length);
-            // What is too long is refused below.
+            // A length beyond the end is refused below.
             ends.push(end as i64);
         }
         let heap = self.take(end, 1, "as many bytes as the lengths say")?;
@@ -208,7 +208,7 @@ fn lengths_of(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.as_chunks().0.iter().map(|length| u32::from_le_bytes(*length) as usize)
 }
 
-/// How many bytes lie before the first value that is no UTF-8.
+/// Number of bytes before the first value that is not UTF-8.
 fn valid_bytes(lengths: impl Iterator<Item = usize>, values: &[u8]) -> usize {
     let mut at = 0;
     for length in lengths {
@@ -220,7 +220,7 @@ fn valid_bytes(lengths: impl Iterator<Item = usize>, values: &[u8]) -> usize {
     at
 }
 
-/// Numbers from keys in their plain width. The error is a row, and what was expected there.
+/// Converts numbers of the plain width of their type. The error is a row and what was expected there.
 fn numbers(logical: LogicalType, keys: &[u8], width: usize) -> Result<Output, (usize, &'static str)> {
     let mut output = Output::new(logical, keys.len() / width);
     match (&mut output.values, width) {
@@ -230,7 +230,7 @@ fn numbers(logical: LogicalType, keys: &[u8], width: usize) -> Result<Output, (u
         (values, _) => with_natives!(values, values => extend(values, keys, width), else {}),
     }
     let wrong = match (&output.values, logical) {
-        // Any byte but zero became true.
+        // Every byte except zero was read as true.
         (Values::Booleans(_), _) => keys.iter().position(|key| *key > 1).map(|row| (row, "0 or 1")),
         (Values::Decimals(values), LogicalType::Decimal { precision, .. }) => {
             let limit = 10_u128.pow(precision.min(38).into());

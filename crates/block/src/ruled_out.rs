@@ -1,7 +1,7 @@
-//! Which segments of a block have no row for a test, by indexes that are asked about some segments together.
+//! Finds segments of a block in which no row passes a predicate, by searching the indexes of several segments together.
 //!
-//! Of a rare key most segments have none. To find that out one segment after the other takes a reader for each, and waits
-//! for one node of a tree after the other; the trees of several segments are searched side by side.
+//! Most segments have no row with a rare value. Checking one segment after another needs a reader for each, and waits
+//! for one tree node after another. Here, the trees of several segments are searched side by side.
 
 use std::hint::black_box;
 use std::ops::Bound;
@@ -15,34 +15,35 @@ use crate::indexes::{Asked, HEAD_BYTES, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
 use crate::{AccessPaths, Block, BlockError, ScanReport, Sections};
 
-/// Longer lists are left to each segment.
+/// Maximum length of a list that is searched here. Longer lists are left to each segment.
 const KEYS_MAX: usize = 64;
-/// Indexes are asked where at most so many rows of a segment are expected to pass: of two, a seventh of segments has none.
+/// Maximum expected number of passing rows in a segment whose indexes are searched. If two are expected, a seventh of
+/// the segments has none.
 const ROWS_EXPECTED_MAX: f64 = 2.0;
 
-/// What the indexes of a block tell of some segments.
+/// Result of searching the indexes of some segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuledOut {
-    /// The segments, each with the kind of index by which no row of it passes.
+    /// Segments, each with the kind of index that rules it out, if any does.
     segments: Vec<(usize, Option<IndexKind>)>,
     asked: usize,
 }
 
 impl RuledOut {
-    /// So many segments are asked about at once, at most: of more, much of the indexes would be held in memory.
+    /// Maximum number of segments in one call. With more, much of the indexes would be held in memory.
     pub const SEGMENTS_MAX: usize = 16;
 
-    /// The segments that are left.
+    /// Segments that are not ruled out.
     pub fn left(&self) -> impl Iterator<Item = usize> {
         self.segments.iter().filter(|(_, by)| by.is_none()).map(|(segment, _)| *segment)
     }
 
-    /// How many segments are ruled out.
+    /// Number of segments that are ruled out.
     pub fn count(&self) -> usize {
         self.segments.iter().filter(|(_, by)| by.is_some()).count()
     }
 
-    /// Whether an index ruled out most of the segments about which one was asked.
+    /// Whether at least half of the segments whose indexes were searched are ruled out.
     pub fn are_most(&self) -> bool {
         self.count() * 2 >= self.asked
     }
@@ -62,16 +63,16 @@ impl RuledOut {
     }
 }
 
-/// The indexes of a block that can tell which of its segments have no row for some tests.
+/// The indexes of a block that can rule out segments for some column predicates.
 pub struct IndexQuestions<'a> {
     block: &'a Block,
     sections: &'a dyn Sections,
     tests: Vec<(&'a ColumnTest, Arc<ColumnSummary>)>,
-    /// The cheaper ones first.
+    /// Index searches, the cheaper ones first.
     questions: Vec<Question>,
 }
 
-/// Tests by their places, on the first column of an index and maybe on its second.
+/// Search of one index: ordinals of the predicates on its first column and, if there is one, on its second.
 struct Question {
     index: usize,
     kind: IndexKind,
@@ -81,10 +82,11 @@ struct Question {
 }
 
 impl Block {
-    /// The indexes that can be asked about some tests; `None` where there is none. Nothing but statistics is read.
+    /// Indexes that can be searched for some column predicates. Returns `None` if there are none. Reads only
+    /// statistics.
     ///
     /// # Errors
-    /// When these cannot be read or parsed.
+    /// If statistics cannot be read or parsed.
     pub fn questions<'a>(
         &'a self,
         sections: &'a dyn Sections,
@@ -107,13 +109,13 @@ impl Block {
         Ok(Some(IndexQuestions { block: self, sections, tests, questions }))
     }
 
-    /// The segments among some in which no row passes all of some tests, as [`IndexQuestions::rule_out`] tells.
+    /// Finds segments in which no row passes all of some column predicates, like [`IndexQuestions::rule_out`].
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// When there are no such segments.
+    /// If a segment does not exist.
     pub fn rule_out(
         &self,
         sections: &dyn Sections,
@@ -128,22 +130,22 @@ impl Block {
 }
 
 impl IndexQuestions<'_> {
-    /// Whether an index may well tell that no row of a segment passes, which zone maps do not tell. Nothing is read.
+    /// Whether it is likely that an index rules out a segment that zone maps do not rule out. Reads nothing.
     ///
     /// # Panics
-    /// When there is no such segment.
+    /// If there is no such segment.
     pub fn expect_none(&self, segment: usize) -> bool {
         self.questions.iter().any(|question| self.expects_few(question, segment)) && self.zones_admit(segment)
     }
 
-    /// The segments among some in which no row passes, as far as indexes tell that are asked about all of them at once.
-    /// Segments that zone maps rule out, and those for which an index is of little use, are left.
+    /// Finds segments in which no row passes, by searching the indexes of all given segments together. Segments that
+    /// zone maps rule out are left, and so are segments for which an index is of little use.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// When there are no such segments.
+    /// If a segment does not exist.
     pub fn rule_out(&self, segments: impl IntoIterator<Item = usize>) -> Result<RuledOut, BlockError> {
         let mut segments: Vec<_> = segments.into_iter().map(|segment| (segment, None)).collect();
         let mut open: Vec<usize> = (0..segments.len()).filter(|place| self.expect_none(segments[*place].0)).collect();
@@ -164,12 +166,13 @@ impl IndexQuestions<'_> {
         Ok(RuledOut { segments, asked })
     }
 
-    /// Whether zones let some row of a segment pass.
+    /// Whether zone maps do not rule out a segment.
     fn zones_admit(&self, segment: usize) -> bool {
         self.tests.iter().all(|(test, summary)| summary.may_match_in(segment, test))
     }
 
-    /// Whether so few rows of a segment are expected to pass that there may well be none, and binary search would not tell.
+    /// Whether so few rows of a segment are expected to pass that there may be none, and binary search cannot find that
+    /// out.
     fn expects_few(&self, question: &Question, segment: usize) -> bool {
         let places = std::iter::once(question.first).chain(question.second);
         let share: f64 = places
@@ -183,7 +186,7 @@ impl IndexQuestions<'_> {
             && zones.iter().any(|zone| !zone.is_ascending)
     }
 
-    /// Whether each of some segments may have a row, by its Bloom filter.
+    /// Whether each of some segments may have a passing row, by its Bloom filter.
     fn ask_filters(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
         let test = &self.tests[question.first].0.test;
         let has_rows = |segment: &usize| {
@@ -194,12 +197,12 @@ impl IndexQuestions<'_> {
         segments.iter().map(has_rows).collect()
     }
 
-    /// Whether each of some segments may have a row, by its tree.
+    /// Whether each of some segments may have a passing row, by its tree.
     fn ask_trees(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
         let numbers = segments.iter().map(|segment| self.block.header.index_section(*segment, question.index));
         let read: Vec<(u32, Buffer)> =
             numbers.map(|section| Ok((section, self.sections.section(section)?))).collect::<Result<_, BlockError>>()?;
-        // The heads of all, and of their trees, come from memory together.
+        // The heads of all sections, and of their trees, are fetched from memory together.
         let head = |bytes: &Buffer| bytes.first().unwrap_or(&0) ^ bytes.get(HEAD_BYTES).unwrap_or(&0);
         black_box(read.iter().fold(0, |all, (_, bytes)| all ^ head(bytes)));
         let mut trees = Vec::with_capacity(read.len());
@@ -211,7 +214,7 @@ impl IndexQuestions<'_> {
         let (mut places, mut asked) = (vec![], vec![]);
         for (place, tree) in trees.iter().enumerate() {
             let sought = match tree.takes_codes(0) {
-                // Codes are those of a dictionary, which is not read for this.
+                // Codes belong to a dictionary, which is not read here.
                 true => None,
                 false => {
                     let second = question.second.filter(|_| !tree.takes_codes(1));
@@ -238,7 +241,7 @@ fn uncoded(test: &ColumnTest) -> Asked<'_> {
     Asked { test: &test.test, codes: None }
 }
 
-/// Whether few rows may pass a test, and an index of this kind can tell.
+/// Whether few rows may pass a predicate, and an index of this kind can find that out.
 fn can_be_rare(kind: IndexKind, test: &Test) -> bool {
     match test {
         Test::Range { low, high } => kind == IndexKind::CsbTree || low == high,
@@ -249,7 +252,8 @@ fn can_be_rare(kind: IndexKind, test: &Test) -> bool {
     }
 }
 
-/// The share of a segment's rows that pass a test, as if numbers were spread evenly; of one text, or few, hardly any.
+/// Estimated share of a segment's rows that pass a predicate, if numbers are spread evenly. Hardly any row passes
+/// equality with texts.
 fn even_share(test: &Test, zones: &ZoneMap) -> f64 {
     let numbers_between = |low: i128, high: i128| high.abs_diff(low) as f64 + 1.0;
     match (test, zones.number_bounds()) {

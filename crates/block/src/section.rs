@@ -1,62 +1,62 @@
-//! Sections: the parts of a block that are read and checked as a whole.
+//! Sections: the parts of a block that are read and verified as a whole.
 
 use arrow_buffer::Buffer;
 use taut_encoding::Extreme;
 
 use crate::SectionError;
 
-/// Sections begin at multiples of this in a file, and in memory.
+/// Alignment of sections, in a file and in memory.
 pub const SECTION_ALIGNMENT: u64 = 64;
 
-/// Where a section lies, and what its bytes hash to.
+/// Offset, length and checksum of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectionEntry {
     /// Offset in the file, a multiple of [`SECTION_ALIGNMENT`].
     pub offset: u64,
-    /// Bytes, without the zeros up to the next section.
+    /// Bytes of the section, without the zeros up to the next section.
     pub length: u64,
-    /// [`checksum`] of the bytes.
+    /// [`checksum`] of the bytes of the section.
     pub checksum: u64,
 }
 
-/// How the sections of one block reach it.
+/// Access to the sections of one block.
 pub trait Sections: Send + Sync {
-    /// The bytes of a section, as long as its entry says, 64-byte aligned, and checked by [`SectionEntry::verify`].
+    /// The bytes of a section: of the length in its entry, 64-byte aligned, and verified by [`SectionEntry::verify`].
     ///
     /// # Errors
-    /// When they cannot be read, or are not those that were written.
+    /// If the section cannot be read, or its bytes are not those that were written.
     fn section(&self, index: u32) -> Result<Buffer, SectionError>;
 
-    /// The extremes of the numbers of a section, one column, where they are kept. Who keeps none need not write this.
+    /// Cached extremes of the numbers in a section of one column. The default is for implementations that cache none.
     fn extremes(&self, _index: u32, _extreme: Extreme) -> Beside {
         Beside::Nothing
     }
 
-    /// Takes extremes to keep, where [`Sections::extremes`] said [`Beside::Missed`]. It need not.
+    /// Offers extremes to the cache after [`Sections::extremes`] returned [`Beside::Missed`]. It may ignore them.
     fn keep_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
 }
 
-/// What is kept beside a section.
+/// Result of a lookup of data that is derived from a section and cached with it.
 #[derive(Clone, Debug)]
 pub enum Beside {
-    /// What was made of it.
+    /// The cached data.
     Kept(Buffer),
-    /// Nothing yet, and the section is read again and again: what is made of it will be of use.
+    /// Nothing is cached yet. The section is read often, so it pays to derive the data and offer it to the cache.
     Missed,
-    /// Nothing, and nothing is wanted.
+    /// Nothing is cached, and nothing should be offered.
     Nothing,
 }
 
-/// The hash that guards headers and sections: XXH3, 64 bits.
+/// Hash that protects headers and sections: XXH3, 64 bits.
 pub fn checksum(bytes: &[u8]) -> u64 {
     twox_hash::XxHash3_64::oneshot(bytes)
 }
 
 impl SectionEntry {
-    /// Checks the bytes of section `index` against this entry.
+    /// Verifies the bytes of section `index` against this entry.
     ///
     /// # Errors
-    /// When length or checksum differ.
+    /// If the length or the checksum differs.
     pub fn verify(&self, index: u32, bytes: &[u8]) -> Result<(), SectionError> {
         let expected = if bytes.len() as u64 != self.length {
             "as many bytes as the header says"

@@ -1,9 +1,12 @@
-//! Reading one segment: which rows pass a predicate, and the columns of those that do.
+//! Reads one segment: finds the rows that pass a predicate, and decodes columns of these rows.
 //!
-//! `filter` goes from the cheap to the dear: zone maps rule rows out or let them pass unseen, binary search and indexes
-//! narrow what is left where that pays (see `paths`), excluded rows go, then column tests run on encoded values (the one that leaves fewest
-//! rows for its cost first; see `column_test`), then row tests run on what is left, once per entry where the column has a dictionary. `project`
-//! decodes consecutive rows, those with few gaps too, and gathers others. Pieces are opened when first needed and kept while the reader lives.
+//! `filter` runs the cheapest filters first. Zone maps rule out rows, or pass them without reading values. Binary
+//! search and indexes narrow the remaining rows where that pays (see `paths`). Column predicates run on encoded values:
+//! first the one that leaves fewest rows for its cost (see `column_test`). Row predicates run last, once per entry if
+//! the column has a dictionary. Excluded rows are removed before row predicates run.
+//!
+//! `project` decodes consecutive rows, also rows with few gaps, and gathers other rows. Pieces are opened on first use
+//! and stay open while the reader lives.
 
 mod aggregate;
 mod column_test;
@@ -31,26 +34,26 @@ use crate::{AccessPaths, Block, BlockError, ScanReport, Sections, Selection};
 
 pub use aggregate::NumberSummary;
 
-/// Rows that a row test is evaluated on at a time.
+/// Rows on which a row predicate is evaluated at a time.
 const ROW_TEST_ROWS: usize = 8192;
 
-/// So many rows of an index are sorted sooner than put in order by a bit for each row of the segment.
+/// Maximum number of rows found by an index that are sorted. More rows are ordered through a bitmap of the segment.
 const SORTED_MAX: usize = 200;
 
-/// A segment that is being read.
+/// Reader of one segment of a block.
 pub struct SegmentReader<'a> {
     pub(crate) block: &'a Block,
     pub(crate) sections: &'a dyn Sections,
     pub(crate) segment: usize,
     pub(crate) rows: usize,
-    /// The rows that are left out, where some are.
+    /// Excluded rows, if there are any.
     excluded: Option<Cow<'a, RoaringBitmap>>,
     pieces: HashMap<usize, Piece<'a>>,
     ignore_zones: bool,
     pub(crate) index_use: IndexUse,
 }
 
-/// When indexes and binary search are used.
+/// Whether a reader uses indexes and binary search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexUse {
     Never,
@@ -58,30 +61,30 @@ pub(crate) enum IndexUse {
     Always,
 }
 
-/// Column tests with their places in the history of a predicate, and row tests.
+/// Column predicates with their ordinals in the history of a predicate, and row predicates.
 type TestsHere<'t> = (Vec<(usize, &'t ColumnTest)>, Vec<&'t Arc<dyn RowTest>>);
 
-/// A column test with what is known of it before values are looked at.
+/// A column predicate, and what is known about its rows before values are read.
 pub(crate) struct Planned<'t> {
     pub test: &'t ColumnTest,
-    /// Its place in the predicate.
+    /// Ordinal in the history of the predicate.
     place: usize,
-    /// Rows that pass.
+    /// Rows that certainly pass.
     pub certain: RowRanges,
-    /// Rows that are left and may pass or fail.
+    /// Remaining rows that may pass or fail.
     pub uncertain: RowRanges,
-    /// The share of rows that is expected to pass, by the bounds of zones.
+    /// Share of rows that is expected to pass, by the bounds of zones.
     pub share: f64,
     rank: f64,
 }
 
 impl Planned<'_> {
-    /// Whether no row has to be looked at.
+    /// Whether no row needs to be tested.
     pub fn is_answered(&self) -> bool {
         self.uncertain.is_empty()
     }
 
-    /// Whether an index may be asked: it knows which values pass, not which fail.
+    /// Whether an index can be searched for the predicate. Indexes find values that pass, not values that fail.
     pub fn can_be_looked_up(&self) -> bool {
         !self.test.negated && !self.is_answered()
     }
@@ -94,35 +97,37 @@ impl<'a> SegmentReader<'a> {
         Self { block, sections, segment, rows, excluded: None, pieces, ignore_zones: false, index_use }
     }
 
-    /// Makes this reader look at every row. Answers stay the same; tests compare the two.
+    /// Makes this reader test every row. Results stay the same, so that tests can compare them.
     pub fn ignore_zones(&mut self) {
         (self.ignore_zones, self.index_use) = (true, IndexUse::Never);
     }
 
-    /// Makes this reader use neither indexes nor binary search. Answers stay the same; tests and measurements compare.
+    /// Makes this reader use neither indexes nor binary search. Results stay the same, for comparison in tests and
+    /// measurements.
     pub fn ignore_indexes(&mut self) {
         self.index_use = IndexUse::Never;
     }
 
-    /// Makes this reader use indexes also where a scan is expected to be faster. Answers stay the same; tests and
-    /// measurements compare.
+    /// Makes this reader use indexes even if a scan is expected to be faster. Results stay the same, for comparison in
+    /// tests and measurements.
     pub fn always_use_indexes(&mut self) {
         self.index_use = IndexUse::Always;
     }
 
-    /// The rows that pass a predicate, without those that are excluded.
+    /// Rows that pass a predicate, without excluded rows.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed, or a row test fails on a row that is not excluded and that all column
-    /// tests let pass.
+    /// If a section cannot be read or parsed. If a row predicate fails on a row that is not excluded and that passes
+    /// all column predicates.
     pub fn filter(&mut self, predicate: &Predicate, report: &mut ScanReport) -> Result<Selection, BlockError> {
         self.filter_in_order(predicate, &mut TestHistory::default(), report)
     }
 
-    /// The rows that pass a predicate, whose tests run in an order that adapts to what they did in other segments.
+    /// Rows that pass a predicate, without excluded rows. The order of the column predicates adapts to their
+    /// selectivity in earlier segments.
     ///
     /// # Errors
-    /// As [`SegmentReader::filter`].
+    /// If [`SegmentReader::filter`] would fail.
     pub fn filter_in_order(
         &mut self,
         predicate: &Predicate,
@@ -219,7 +224,8 @@ impl<'a> SegmentReader<'a> {
         if let Some(choice) = choice {
             self.look_up(&choice, &mut planned, &mut selection, report);
         }
-        // Counted after each test only: of what no row was left out yet, the number is known.
+        // As long as no row has been removed from the ranges, the number of selected rows is known without counting
+        // bits.
         let mut left = if excluded == 0 && !is_found { ranges.rows() as usize } else { selection.count() };
         for planned in planned {
             if planned.is_answered() {
@@ -238,14 +244,15 @@ impl<'a> SegmentReader<'a> {
         if !is_left_out {
             self.leave_out(&mut selection, &ranges);
         }
-        // In the order in which they were written: one may fail on rows that those before it rule out.
+        // Row predicates run in the order in which they were written: one may fail on rows that those before it rule
+        // out.
         for test in row_tests {
             self.filter_rows(test, &ranges, &mut selection, report)?;
         }
         Ok(Selection::of(selection))
     }
 
-    /// The rows of some ranges that an index leads to, which answers all that is asked, without those that are left out.
+    /// Rows of `ranges` that an index found, without excluded rows. The index must decide all predicates.
     fn select_found(&self, choice: &Choice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
         report.saw_index_search();
         if choice.found.rows <= SORTED_MAX && choice.found.rows * BITS_MIN < self.rows {
@@ -256,7 +263,7 @@ impl<'a> SegmentReader<'a> {
                 }
             });
             rows.sort_unstable();
-            // Bytes that were damaged may lead to a row twice.
+            // In damaged bytes, an index may find a row twice.
             rows.dedup();
             return Selection::of_few(rows);
         }
@@ -268,14 +275,14 @@ impl<'a> SegmentReader<'a> {
         Selection::of(selection)
     }
 
-    /// A bit for each row of the segment, set for those that an index leads to.
+    /// Bitmap of the segment with the rows that an index found.
     fn found_bits(&self, choice: &Choice) -> Bitmap {
         let mut found = Bitmap::none(self.rows);
         choice.tree.visit(&choice.found, |row| found.set(row as usize));
         found
     }
 
-    /// Keeps the selected rows that an index leads to. Tests that it answers are answered then.
+    /// Keeps the selected rows that an index found. Marks the predicates that the index decides as answered.
     fn look_up(&self, choice: &Choice, planned: &mut [Planned<'_>], selection: &mut Bitmap, report: &mut ScanReport) {
         report.saw_index_search();
         selection.intersect(&self.found_bits(choice));
@@ -286,7 +293,7 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// A bit for each row of the segment, set for those of some ranges.
+    /// Bitmap of the segment with the rows of some ranges.
     fn bits_of(&self, ranges: &RowRanges) -> Bitmap {
         if ranges.rows() == self.rows as u64 {
             return Bitmap::all_set(self.rows);
@@ -296,8 +303,9 @@ impl<'a> SegmentReader<'a> {
         bits
     }
 
-    /// The column tests with their places in the predicate, and the row tests. Where a column has no nulls in this segment,
-    /// the test on it that a row test amounts to then is one of them, with a place behind all others.
+    /// Column predicates with their ordinals in the history, and row predicates. If a column has no nulls in this
+    /// segment, a row predicate on it may amount to a column predicate. That one is then included, with an ordinal
+    /// after all others.
     fn tests_here<'t>(&self, predicate: &'t Predicate) -> Result<TestsHere<'t>, BlockError> {
         let Predicate { column_tests, row_tests } = predicate;
         let mut here: TestsHere<'t> = (column_tests.iter().enumerate().collect(), Vec::new());
@@ -317,7 +325,7 @@ impl<'a> SegmentReader<'a> {
         Ok(here)
     }
 
-    /// Asks zone maps about each test, and brings the tests into the order in which they run.
+    /// Evaluates the predicates on zone maps, and sorts them into the order in which they run.
     fn plan<'t>(
         &self,
         tests: &[(usize, &'t ColumnTest)],
@@ -346,7 +354,7 @@ impl<'a> SegmentReader<'a> {
         if ranges.is_empty() {
             return Ok(vec![]);
         }
-        // Whether anybody asks how many rows pass: who orders several tests, or chooses between an index and a scan.
+        // Shares are needed only to order several predicates, or to choose between an index and a scan.
         let is_asked = tests.len() > 1 || self.block.header.indexes() > 0;
         let mut planned: Vec<_> = tests
             .iter()
@@ -355,7 +363,7 @@ impl<'a> SegmentReader<'a> {
                 let zones = summary.zones(self.segment);
                 let certain = zones.certain(test);
                 let share = if is_asked { expected_share(test, zones) } else { 1.0 };
-                // What passed so far did so among rows that other ways had left: it says nothing about an index.
+                // The observed share is among the rows that other access paths left, so it does not apply to an index.
                 let share_of_left = history.share(place).unwrap_or(share);
                 let rank = if is_asked { rank(test, share_of_left, self.row_bytes(test.column)) } else { 0.0 };
                 Planned { test, place, uncertain: ranges.without(&certain), certain, share, rank }
@@ -365,17 +373,17 @@ impl<'a> SegmentReader<'a> {
         Ok(planned)
     }
 
-    /// Bytes that a scan of a column reads for a row: of columns that are stored together, those of all.
+    /// Bytes that a scan of a column reads per row, including columns that are stored together with it.
     fn row_bytes(&self, column: ColumnIndex) -> f64 {
         let header = &self.block.header;
         let (group, _) = header.place(column.index());
-        // A piece has one section or more, and these follow each other.
+        // A piece has one or more sections, which are consecutive.
         let sections = header.piece(self.segment, group);
         let (first, last) = (header.section(sections.start as usize), header.section(sections.end as usize - 1));
         (last.offset + last.length - first.offset) as f64 / self.rows as f64
     }
 
-    /// Clears selected rows that fail a row test.
+    /// Deselects rows that fail a row predicate.
     fn filter_rows(
         &mut self,
         test: &Arc<dyn RowTest>,
@@ -412,13 +420,13 @@ impl<'a> SegmentReader<'a> {
         Ok(())
     }
 
-    /// Some columns of the `rows.start`-th to `rows.end`-th selected rows, in the Arrow types of their columns.
+    /// Decodes columns of the selected rows with the ordinals `rows`, in the Arrow types of the columns.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// When the selection has fewer rows, or is not one of this segment.
+    /// If the selection has fewer rows, or is not of this segment.
     pub fn project(
         &mut self,
         selection: &Selection,
@@ -432,14 +440,15 @@ impl<'a> SegmentReader<'a> {
         arrays
     }
 
-    /// Appends what [`SegmentReader::project`] gives to an array for each column, of its type. `false` where that is no
-    /// better: where a column is stored with others, or values need not be decoded. Nothing is appended then.
+    /// Appends the columns that [`SegmentReader::project`] would return to `arrays`, which has one array for each
+    /// column. Returns false if `project` is as good: if a column is stored with others, or values need not be decoded.
+    /// Nothing is appended then.
     ///
     /// # Errors
-    /// As [`SegmentReader::project`].
+    /// If [`SegmentReader::project`] would fail.
     ///
     /// # Panics
-    /// As there, or when an array is of another type.
+    /// If [`SegmentReader::project`] would panic, or an array has another type than its column.
     pub fn append(
         &mut self,
         selection: &Selection,
@@ -479,14 +488,14 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Columns at some rows; those of one group of rows are read together.
+    /// Reads columns at some rows. Columns of one group of a row layout are read together.
     fn read(&mut self, rows: &Rows<'_>, columns: &[ColumnIndex]) -> Result<Vec<ArrayRef>, BlockError> {
         let header = &self.block.header;
-        // Group, places in it, and where they go in the result.
+        // Group, ordinals of columns in the group, and their indexes in the result.
         let mut groups: Vec<(usize, Vec<usize>, Vec<usize>)> = vec![];
         for (output, column) in columns.iter().enumerate() {
             let (group, place) = header.place(column.index());
-            // Only groups of rows have more than one column.
+            // Only groups of row layouts have more than one column.
             let known = match header.kind(group) {
                 GroupKind::Column => None,
                 _ => groups.iter_mut().find(|(other, ..)| *other == group),
@@ -507,12 +516,12 @@ impl<'a> SegmentReader<'a> {
                 arrays[output] = Some(array);
             }
         }
-        // Every column has one group.
+        // Every column is in one group.
         Ok(arrays.into_iter().flatten().collect())
     }
 
-    /// Opens those of some groups that are of one column. Their heads come from memory together: where few rows are read of
-    /// many columns, to wait for one after the other would take as long as to read the rows.
+    /// Opens those of some groups that store a single column. Their heads are fetched from memory together. If few rows
+    /// of many columns are read, fetching one head after the other would take as long as reading the rows.
     fn open_columns(&mut self, groups: &[usize]) -> Result<(), BlockError> {
         let header = &self.block.header;
         let mut read = Vec::with_capacity(groups.len());
@@ -550,8 +559,8 @@ fn is_true(answers: &BooleanArray, row: usize) -> bool {
     answers.is_valid(row) && answers.value(row)
 }
 
-/// The answers of a row test for the entries of a dictionary and for null. `None` where it fails on one of them:
-/// that entry may belong to no row that is left.
+/// Results of a row predicate for the entries of a dictionary and for null. Returns `None` if the predicate fails on
+/// one of them, because that entry may belong to no remaining row.
 fn test_entries(test: &Arc<dyn RowTest>, dictionary: &ArrayRef) -> Option<(BooleanBuffer, bool)> {
     let answers = test.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
     let null = test.evaluate(&[new_null_array(dictionary.data_type(), 1)], 1).ok()?;

@@ -1,4 +1,4 @@
-//! Which rows of a segment a filter leaves.
+//! The rows of a segment that a filter selects.
 
 use std::ops::Range;
 
@@ -12,24 +12,25 @@ use taut_index::RowRanges;
 /// Rows of one segment, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All of this many rows: the whole segment.
+    /// All rows of the segment. Contains their number.
     All(usize),
     /// Consecutive rows.
     Range(Range<u32>),
-    /// These rows.
+    /// Rows by position.
     Positions(Vec<u32>),
-    /// Many rows that do not follow each other.
+    /// Many rows that are not consecutive.
     Bits(SelectedBits),
 }
 
-/// One of so many rows or more makes a selection one of bits.
+/// A selection is stored as bits if it has at least one row in this many.
 pub(crate) const BITS_MIN: usize = 16;
-/// Bits are read in runs where runs have so many rows or more on average,
+/// Minimum average rows of a run for bits to be read in runs.
 const RUN_ROWS_MIN: usize = 12;
-/// and of the rows from the first to the last one of so many or more is selected: all of them are decoded.
+/// Bits are read in runs only if, from the first to the last row, at least one row in this many is selected: all are
+/// decoded.
 const RUNS_DENSITY_MIN: usize = 2;
 
-/// Rows whose bits are set.
+/// Selected rows as a bitmap. Positions and runs are derived on first use.
 #[derive(Clone, Debug)]
 pub struct SelectedBits {
     bitmap: Bitmap,
@@ -38,20 +39,20 @@ pub struct SelectedBits {
     runs: OnceLock<Option<Runs>>,
 }
 
-/// Runs of selected rows, which are long.
+/// Long runs of selected rows.
 #[derive(Clone, Debug)]
 struct Runs {
     ranges: Vec<Range<u32>>,
-    /// How many rows are in the runs before each.
+    /// Number of rows in all earlier runs, for each run.
     before: Vec<u32>,
 }
 
-/// Some selected rows, as they are read.
+/// Selected rows in the form in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Rows<'a> {
     /// Consecutive rows.
     Range(Range<usize>),
-    /// These rows, ascending, not all consecutive.
+    /// Rows by position, ascending and not all consecutive.
     Positions(&'a [u32]),
     /// Long runs of rows, at least two.
     Runs(SelectedRuns<'a>),
@@ -60,7 +61,7 @@ pub(crate) enum Rows<'a> {
 }
 
 impl Runs {
-    /// Those of some bits, if they are long and close together.
+    /// Runs of a bitmap. Returns `None` unless they are long and close together.
     fn of(bitmap: &Bitmap, count: usize) -> Option<Self> {
         if bitmap.run_count() * RUN_ROWS_MIN > count {
             return None;
@@ -79,7 +80,7 @@ impl Runs {
         Some(Self { ranges, before })
     }
 
-    /// The `index`-th row.
+    /// Position in the segment of the row with ordinal `index`.
     fn row(&self, index: usize) -> u32 {
         // A segment has at most 65,536 rows.
         let index = index as u32;
@@ -87,14 +88,14 @@ impl Runs {
         self.ranges[run].start + (index - self.before[run])
     }
 
-    /// How many of the rows lie before a row of the segment.
+    /// Number of these rows before a row of the segment.
     fn count_before(&self, row: u32) -> usize {
         let Some(run) = self.ranges.partition_point(|range| range.start < row).checked_sub(1) else { return 0 };
         let range = &self.ranges[run];
         (self.before[run] + (row.min(range.end) - range.start)) as usize
     }
 
-    /// The `rows.start`-th to `rows.end`-th rows.
+    /// The rows with the ordinals `rows`.
     fn slice(&self, rows: Range<usize>) -> Rows<'_> {
         if rows.is_empty() {
             return Rows::Range(0..0);
@@ -109,22 +110,22 @@ impl SelectedBits {
         Self { bitmap, count, positions: OnceLock::new(), runs: OnceLock::new() }
     }
 
-    /// The rows as runs, where these are long; they are found when they are first asked for.
+    /// The rows as runs, if these are long. Derived on first use.
     fn runs(&self) -> Option<&Runs> {
         self.runs.get_or_init(|| Runs::of(&self.bitmap, self.count)).as_ref()
     }
 
-    /// The bits.
+    /// Bitmap of the selected rows.
     pub(crate) fn bitmap(&self) -> &Bitmap {
         &self.bitmap
     }
 
-    /// How many are set.
+    /// Number of selected rows.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The rows, which are found when they are first asked for.
+    /// Positions of the selected rows. Derived on first use.
     pub(crate) fn positions(&self) -> &[u32] {
         self.positions.get_or_init(|| self.bitmap.positions())
     }
@@ -139,7 +140,7 @@ impl PartialEq for SelectedBits {
 impl Eq for SelectedBits {}
 
 impl Selection {
-    /// How many rows are selected.
+    /// Number of selected rows.
     pub fn len(&self) -> usize {
         match self {
             Self::All(rows) => *rows,
@@ -154,10 +155,10 @@ impl Selection {
         self.len() == 0
     }
 
-    /// The row of the segment that is the `index`-th selected one.
+    /// Position in the segment of the selected row with ordinal `index`.
     ///
     /// # Panics
-    /// When fewer are selected.
+    /// If fewer rows are selected.
     pub fn position(&self, index: usize) -> u32 {
         match self {
             // A segment has at most 65,536 rows.
@@ -168,12 +169,12 @@ impl Selection {
         }
     }
 
-    /// Of the selected rows, those from the `first`-th on that are best read together: at most `rows_max`. Where few or no
-    /// rows are missing between them, they end with a multiple of `rows_max` rows of the segment, so that batches of whole
-    /// vectors do not have a vector decoded for two of them.
+    /// Ordinals of the selected rows, from `first` on, that are best read together: at most `rows_max` rows. If the
+    /// selected rows have few or no gaps, the batch ends at a multiple of `rows_max` rows of the segment. Batches of
+    /// whole vectors then never decode a vector twice.
     ///
     /// # Panics
-    /// When `rows_max` is zero.
+    /// If `rows_max` is zero.
     pub fn batch(&self, first: usize, rows_max: usize) -> Range<usize> {
         let end_of = |row: usize| (row - row % rows_max).saturating_add(rows_max);
         let end = match self {
@@ -188,7 +189,7 @@ impl Selection {
         first..end.min(self.len())
     }
 
-    /// Where those of some rows that are selected come in the selection, ascending.
+    /// Ordinals in the selection of those of some rows that are selected, ascending.
     pub fn places(&self, rows: &RoaringBitmap) -> Vec<u32> {
         // A segment has at most 65,536 rows.
         let end = match self {
@@ -205,7 +206,7 @@ impl Selection {
             Self::All(_) => found,
             Self::Range(_) => found.iter().map(|row| row - start).collect(),
             Self::Positions(positions) => {
-                // A bit for each row costs less than a search for each.
+                // Setting a bit for each row costs less than searching for each row.
                 let mut is_found = Bitmap::none(end as usize);
                 found.iter().for_each(|row| is_found.set(*row as usize));
                 let places = positions.iter().zip(0..).filter(|(row, _)| is_found.get(**row as usize));
@@ -215,7 +216,7 @@ impl Selection {
         }
     }
 
-    /// The selected rows as positions.
+    /// Positions of the selected rows.
     pub fn positions(&self) -> Vec<u32> {
         match self {
             Self::All(rows) => (0..*rows as u32).collect(),
@@ -225,12 +226,12 @@ impl Selection {
         }
     }
 
-    /// No row.
+    /// The empty selection.
     pub(crate) fn none() -> Self {
         Self::Range(0..0)
     }
 
-    /// Ascending rows that are few of a segment's.
+    /// Selection of few ascending rows of a segment.
     pub(crate) fn of_few(positions: Vec<u32>) -> Self {
         match Rows::of(&positions) {
             // A segment has at most 65,536 rows.
@@ -239,8 +240,8 @@ impl Selection {
         }
     }
 
-    /// The rows of ranges but those that are left out, as [`Selection::of`] gives them; `None` where they may be many of
-    /// the segment's.
+    /// Selection of the rows of ranges except left-out rows, equal to that of [`Selection::of`]. Returns `None` if the
+    /// ranges may have too many rows for positions.
     pub(crate) fn of_ranges(
         ranges: &RowRanges,
         segment_rows: usize,
@@ -253,13 +254,13 @@ impl Selection {
         Some(Self::of_few(ranges.iter().flatten().filter(|row| !is_left_out(*row)).collect()))
     }
 
-    /// What a bitmap selects.
+    /// Selection of the rows whose bits are set.
     pub(crate) fn of(bitmap: Bitmap) -> Self {
         let count = bitmap.count();
         Self::of_counted(bitmap, count)
     }
 
-    /// What a bitmap selects, of which it is known how many rows that are.
+    /// Selection of the rows whose bits are set. `count` is their number.
     pub(crate) fn of_counted(bitmap: Bitmap, count: usize) -> Self {
         if count == bitmap.len() {
             return Self::All(count);
@@ -275,10 +276,10 @@ impl Selection {
         }
     }
 
-    /// The `rows.start`-th to `rows.end`-th selected rows.
+    /// The selected rows with the ordinals `rows`.
     ///
     /// # Panics
-    /// When fewer are selected.
+    /// If fewer rows are selected.
     pub(crate) fn slice(&self, rows: Range<usize>) -> Rows<'_> {
         assert!(rows.end <= self.len(), "rows {rows:?} of a selection of {}", self.len());
         match self {
@@ -295,7 +296,7 @@ impl Selection {
 }
 
 impl<'a> Rows<'a> {
-    /// These positions; consecutive ones as a range.
+    /// Rows by position. Consecutive positions become a range.
     pub fn of(positions: &'a [u32]) -> Self {
         match (positions.first(), positions.last()) {
             (Some(first), Some(last)) if (last - first) as usize + 1 == positions.len() => {
@@ -315,7 +316,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Deselects those of the rows whose bit in `passes` is zero; the first bit is that of the first of them.
+    /// Deselects the rows whose bit in `passes` is zero. The first bit is that of the first of these rows.
     pub fn deselect_failing(&self, passes: &BooleanBuffer, selection: &mut Bitmap) {
         match self {
             Self::Range(rows) => selection.intersect_range(rows.clone(), passes),
@@ -332,7 +333,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Calls `visit` with the rows of each page, counted in the page. `page_ends` are the rows at which pages end.
+    /// Calls `visit` for each page with its rows. `page_ends` are the rows of the segment at which pages end.
     pub fn by_page<E>(
         &self,
         page_ends: &[u32],
@@ -368,7 +369,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Calls `visit` with each page of consecutive rows, the first row of the page, and those of the rows that lie in it.
+/// Calls `visit` for each page of consecutive rows, with the first row of the page and the range of rows in it.
 fn by_page<E>(
     rows: &Range<usize>,
     page_ends: &[u32],
@@ -385,7 +386,7 @@ fn by_page<E>(
     Ok(())
 }
 
-/// How many numbers at the beginning pass, where those that do come first and mostly are few.
+/// Number of leading elements that pass. All that pass must come first. Usually they are few.
 fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
     while step < numbers.len() && passes(numbers[step - 1]) {
@@ -395,7 +396,7 @@ fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     known + numbers[known..bound].partition_point(|number| passes(*number))
 }
 
-/// Rows of one page, counted in the page.
+/// Rows of one page. They are visited counted from the first row of the page.
 #[derive(Clone, Debug)]
 pub(crate) enum PageRows<'a> {
     Range(Range<usize>),
@@ -420,8 +421,8 @@ impl PageRows<'_> {
         }
     }
 
-    /// Calls `visit` with consecutive rows, until all are visited. `false` where none are known to be consecutive: then
-    /// it is not called.
+    /// Calls `visit` with each run of consecutive rows. Returns false without a call if no rows are known to be
+    /// consecutive.
     #[inline]
     pub fn each_run(&self, mut visit: impl FnMut(Range<usize>)) -> bool {
         match self {
@@ -432,7 +433,7 @@ impl PageRows<'_> {
         true
     }
 
-    /// Calls `visit` with each row.
+    /// Calls `visit` with each row, counted in the page.
     #[inline]
     pub fn each(&self, mut visit: impl FnMut(usize)) {
         match self {
@@ -446,7 +447,7 @@ impl PageRows<'_> {
         }
     }
 
-    /// Calls `visit` with each row until it fails.
+    /// Calls `visit` with each row, counted in the page, until it fails.
     #[inline]
     pub fn try_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         match self {

@@ -1,4 +1,5 @@
-//! Statistics of one column of a block: one section, so that a scan reads those of the columns it tests only.
+//! Statistics of one column of a block. Each column has a section of its own, so that a scan reads only those of the
+//! columns it tests.
 //!
 //! ```text
 //! offset  size     field
@@ -7,16 +8,16 @@
 //! 16      8        plain_bytes
 //! 24      4        segments        S
 //! 28      4        tail_at         offset of the tail
-//! 32      S * 16   segment table   zones_end u32 (of all segments up to this one), nulls u32, plain_bytes u64
+//! 32      S * 16   segment table   zones_end u32 (zones of all segments up to this one), nulls u32, plain_bytes u64
 //!         ...      zone maps       of segment 0, of segment 1, ...: see `taut_index::zone_map`
 //! tail_at 256      sketch          registers of the distinct sketch
-//!         4        flags           1 has min, 2 has max, 4 the two are values, not only bounds
+//!         4        flags           1 has min, 2 has max, 4 both are values of the column, not only bounds
 //!         4        min_length
 //!         4        max_length
 //!         ...      min, max        i128, or bytes
 //! ```
 //!
-//! What a scan needs comes first and in records of one size. The tail is looked at by planners only.
+//! The data that a scan needs comes first, in records of one size. Only planners read the tail.
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ const HAS_MIN: u32 = 1;
 const HAS_MAX: u32 = 2;
 const EXACT: u32 = 4;
 
-/// What is collected about a column while its block is built.
+/// Data collected about a column while its block is built.
 #[derive(Default)]
 pub(crate) struct StatisticsBuilder {
     pub segments: Vec<(Vec<Zone>, u64)>,
@@ -43,7 +44,7 @@ pub(crate) struct StatisticsBuilder {
 }
 
 impl StatisticsBuilder {
-    /// The bytes of the section, and the same as plain data.
+    /// Bytes of the section, and the same statistics in parsed form.
     pub fn finish(self, logical: LogicalType) -> (Vec<u8>, ColumnStatistics) {
         let form = ZoneForm::of(logical);
         let bounds = self.bounds.shorten();
@@ -99,7 +100,7 @@ fn write_tail(statistics: &ColumnStatistics, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&max);
 }
 
-/// The statistics of one column of a block, parsed once and then shared.
+/// Parsed statistics of one column of a block.
 #[derive(Debug)]
 pub struct ColumnSummary {
     logical: LogicalType,
@@ -111,7 +112,7 @@ pub struct ColumnSummary {
     segments: Vec<SegmentSummary>,
 }
 
-/// The part of a column's statistics that is about one segment.
+/// Statistics of a column in one segment.
 #[derive(Debug)]
 pub(crate) struct SegmentSummary {
     pub zones: ZoneMap,
@@ -132,7 +133,7 @@ fn wrong(at: usize, expected: &'static str) -> Corrupt {
 }
 
 impl ColumnSummary {
-    /// Parses a section; `segment_rows` are the rows of each segment of the block.
+    /// Parses a section. `segment_rows` has the rows of each segment of the block.
     pub(crate) fn parse(
         bytes: Buffer,
         logical: LogicalType,
@@ -230,21 +231,21 @@ impl ColumnSummary {
         })
     }
 
-    /// Whether some row of the block may pass a test.
+    /// Whether some row of the block may pass a column predicate.
     pub fn may_match(&self, test: &ColumnTest) -> bool {
         (0..self.segments.len()).any(|segment| self.may_match_in(segment, test))
     }
 
-    /// Whether some row of a segment may pass a test.
+    /// Whether some row of a segment may pass a column predicate.
     pub(crate) fn may_match_in(&self, segment: usize, test: &ColumnTest) -> bool {
         let zones = &self.segments[segment].zones;
         zones.may_admit(test) && zones.zones().iter().any(|zone| zone.may_admit(test))
     }
 
-    /// The zones of one segment.
+    /// Zone map of one segment.
     ///
     /// # Panics
-    /// When the block has no such segment.
+    /// If the block has no such segment.
     pub fn zones(&self, segment: usize) -> &ZoneMap {
         &self.segments[segment].zones
     }
@@ -253,12 +254,12 @@ impl ColumnSummary {
         &self.segments[segment]
     }
 
-    /// Rows of the block.
+    /// Number of rows of the block.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// How many of them are null.
+    /// Number of rows of the block in which the column is null.
     pub fn nulls(&self) -> u64 {
         self.nulls
     }

@@ -1,4 +1,4 @@
-//! One column of a segment on its way into a block: its values as keys, and what is known of them.
+//! Values of one column of a segment in comparable form, with the bounds and counts that a block stores about them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use taut_types::{Column, DistinctSketch, Key, LogicalType, f32_to_key, f64_to_ke
 
 use crate::BuildError;
 
-/// Text and bytes up to this length are kept whole as statistics of a block.
+/// Maximum length of text and bytes that the statistics of a block store whole.
 const EXACT_BYTES_MAX: usize = 1024;
 
-/// A column of a segment.
+/// Values of one column of a segment.
 pub(crate) struct ColumnValues {
     pub logical: LogicalType,
     pub array: ArrayRef,
     pub keys: Keys,
 }
 
-/// Its values in the form in which they are compared. Under nulls lie numbers of no meaning.
+/// Values in the form in which they are compared. Under nulls, the numbers have no meaning.
 pub(crate) enum Keys {
-    /// Types of at most 64 bits.
+    /// Values of types of at most 64 bits.
     Narrow(Vec<i64>),
     /// Decimals of more than 18 digits.
     Wide(Vec<i128>),
@@ -35,7 +35,7 @@ pub(crate) enum Keys {
     Bytes(BinaryViewArray),
 }
 
-/// Bounds of a whole block, as the statistics of a column hold them.
+/// Bounds of a column over a whole block, as its statistics store them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExactBounds {
     pub min: Option<Key>,
@@ -44,7 +44,7 @@ pub(crate) struct ExactBounds {
 }
 
 impl ColumnValues {
-    /// Reads an array in the Arrow type of a column.
+    /// Converts an array in the Arrow type of `column`.
     pub fn of(array: ArrayRef, column: &Column) -> Result<Self, BuildError> {
         Self::new(array, column.logical_type).map_err(|value| BuildError::Range {
             column: column.name.clone(),
@@ -53,7 +53,7 @@ impl ColumnValues {
         })
     }
 
-    /// Reads an array in the Arrow type of `logical`; the error is a decimal of too many digits.
+    /// Converts an array in the Arrow type of `logical`. The error is a decimal with too many digits.
     pub fn new(array: ArrayRef, logical: LogicalType) -> Result<Self, i128> {
         let narrow = |numbers| Keys::Narrow(numbers);
         let keys = match logical {
@@ -70,7 +70,7 @@ impl ColumnValues {
             LogicalType::Decimal { precision, .. } => {
                 check_digits(&array, precision)?;
                 if precision <= 18 {
-                    // Checked to fit, except under nulls.
+                    // The digits are checked: values fit 64 bits, except under nulls.
                     narrow(map::<Decimal128Type, _>(&array, |value| value as i64))
                 } else {
                     Keys::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
@@ -86,7 +86,7 @@ impl ColumnValues {
         self.array.len()
     }
 
-    /// Which rows are null, where some are.
+    /// Null rows of the column. Returns `None` if there are none.
     pub fn nulls(&self) -> Option<&NullBuffer> {
         self.array.nulls().filter(|nulls| nulls.null_count() > 0)
     }
@@ -95,7 +95,8 @@ impl ColumnValues {
         self.nulls().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// Bytes of the values in their plain form: the width of the type for each row, or the bytes of each value.
+    /// Bytes of the values in their plain form. Text and bytes count their lengths, other types their width for each
+    /// row.
     pub fn plain_bytes(&self) -> u64 {
         match (&self.keys, self.logical.plain_bytes()) {
             (Keys::Bytes(views), _) => {
@@ -106,7 +107,7 @@ impl ColumnValues {
         }
     }
 
-    /// Least and greatest number among some rows; `None` where all are null, and for bytes.
+    /// Least and greatest number of some rows. Returns `None` if all are null, and for text and bytes.
     pub fn number_bounds(&self, rows: Range<usize>) -> Option<(i128, i128)> {
         let nulls = self.nulls();
         match &self.keys {
@@ -116,7 +117,7 @@ impl ColumnValues {
         }
     }
 
-    /// Zones that end at these rows. Extends the exact bounds by those of all rows.
+    /// Zones that end at the rows `ends`. Extends `exact` to cover all these rows.
     pub fn zones(&self, ends: &[u32], exact: &mut ExactBounds) -> Vec<Zone> {
         let mut start = 0;
         let mut zones = Vec::with_capacity(ends.len());
@@ -140,7 +141,7 @@ impl ColumnValues {
         zones
     }
 
-    /// Whether no value of some rows, none of which is null, is less than the one before, and not all are equal.
+    /// Whether the values of some rows ascend and are not all equal. None of the rows may be null.
     fn is_ascending(&self, rows: Range<usize>) -> bool {
         fn ascends<T: Ord>(numbers: &[T]) -> bool {
             numbers.first() < numbers.last() && numbers.is_sorted()
@@ -156,7 +157,7 @@ impl ColumnValues {
         }
     }
 
-    /// Shows every value to a sketch; a value equal to the one before is known already.
+    /// Inserts every value into a sketch. A value equal to the one before may be skipped.
     pub fn sketch(&self, sketch: &mut DistinctSketch) {
         match &self.keys {
             Keys::Narrow(numbers) => {
@@ -199,7 +200,7 @@ impl ExactBounds {
         self.max = Some(self.max.take().map_or(max.clone(), |own| own.max(max)));
     }
 
-    /// Cuts values that are too long to keep down to prefixes.
+    /// Cuts bounds that are too long for statistics to prefixes.
     pub fn shorten(mut self) -> Self {
         if let Some(Key::Bytes(min)) = &self.min
             && min.len() > EXACT_BYTES_MAX
@@ -246,7 +247,7 @@ fn bounds_of<T: Copy + Ord>(numbers: &[T], rows: Range<usize>, nulls: Option<&Nu
     bounds
 }
 
-/// The first four bytes of a value as its view holds them, so that numbers compare like bytes.
+/// The first four bytes of a value, from its view, as a number that compares like the bytes.
 fn prefix_of(view: u128) -> u32 {
     ((view >> 32) as u32).swap_bytes()
 }
@@ -291,7 +292,7 @@ fn sketch_bytes(views: &BinaryViewArray, sketch: &mut DistinctSketch) {
             continue;
         }
         last = Some(*view);
-        // A short value always has this one view, a longer one always takes the other way.
+        // A value of at most 12 bytes always has this view. Longer values are always hashed.
         match *view as u32 {
             ..=12 => insert_wide(sketch, *view),
             _ => sketch.insert(twox_hash::XxHash3_64::oneshot(views.value(row))),

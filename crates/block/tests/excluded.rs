@@ -1,4 +1,4 @@
-//! Rows that are left out: what `layouts.rs` does not ask of every predicate.
+//! Excluded rows: cases that `layouts.rs` does not cover with every predicate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -87,7 +87,7 @@ fn where_all_rows_are_excluded_no_section_is_read() {
     }
 }
 
-/// Values of excluded rows may make a row test fail: where they are in a dictionary too.
+/// Row predicates must not fail on values of excluded rows, even if these are in a dictionary.
 #[test]
 fn row_tests_do_not_fail_on_excluded_rows() {
     let fails_below_zero: Answer = |keys| match &keys[0] {
@@ -140,7 +140,7 @@ fn aggregations_know_that_rows_are_excluded() {
         assert_eq!(reader.sum_of_runs(column).unwrap(), None);
         assert_eq!(reader.number_summary(column).unwrap(), known);
         assert_eq!(reader.rows(), model.rows.len());
-        // What is asked for by its place is read, excluded or not.
+        // Reading by position also returns excluded rows.
         let one = Selection::Positions(vec![7]);
         let arrays = reader.project(&one, 0..1, &[column], &mut ScanReport::default()).unwrap();
         agree(&model, &[7], &[column], &arrays);

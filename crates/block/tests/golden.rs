@@ -1,9 +1,9 @@
-//! Files that stay readable: `golden/*.block` were written once and are never written again.
+//! Files that must stay readable: `golden/*.block` were written once and never change.
 //!
-//! A block of today's rows must come out as the golden file, byte for byte, so that no change of the format goes
-//! unseen. When bytes change on purpose: raise the version in the header if old readers cannot read them, say so in
-//! `docs/format.md`, and add a new golden file under a new name beside the old one, which must still be read. Run
-//! this test: it writes what it built to the temporary directory and names the file to copy.
+//! A new block of the same rows must equal its golden file byte for byte, so that every format change is noticed. If
+//! bytes change on purpose: raise the version in the header if old readers cannot read them, document it in
+//! `docs/format.md`, and add a new golden file under a new name. The old file stays and must still be readable. Run
+//! this test: it writes the new block to the temporary directory and names the file to copy.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ use taut_types::{
 
 const ROWS: usize = 150;
 
-/// Rows that follow from their number alone: every type, a null in every fifth, one long value.
+/// Deterministic rows of every type. Every second column has a null in every fifth row. One value is long.
 fn table() -> (Schema, RecordBatch) {
     let nullable = |index: usize| index % 2 == 1;
     let columns =
@@ -51,12 +51,12 @@ fn value(logical: LogicalType, row: usize) -> Key {
     }
 }
 
-/// As the files have it.
+/// Block size of the golden files.
 const BLOCK_SIZE: BlockSize = BlockSize::Bytes(16 << 20);
 
-/// Every encoding is forced on some column, so that a better choice of encodings changes no golden file. Names end with
-/// the version of the header; the files of earlier versions have no such end and are only read, as are those of packed rows
-/// whose text is found by ends.
+/// Designs of the golden files. Each encoding is forced on some column, so that better choices of encodings change no
+/// golden file. Names end with the header version. Files of earlier versions have no such suffix and are only read, as
+/// are those of packed rows that locate text by its end.
 fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let columns = columns(schema);
     let groups = vec![columns[4..].to_vec(), vec![columns[0]], columns[1..4].to_vec()];
@@ -92,7 +92,8 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
                 continue;
             }
             for column in group.columns {
-                // The rest is in files of its own: the values have negative numbers, and decimals more than 64 bits apart.
+                // Other encodings have files of their own. These values include negative numbers, and decimals more
+                // than 64 bits apart.
                 let allowed: Vec<Encoding> = [Encoding::Plain, Encoding::Dictionary, Encoding::RunLength]
                     .into_iter()
                     .filter(|encoding| encoding.is_allowed(schema.column(column).logical_type, group.kind))
@@ -128,10 +129,10 @@ fn columns(schema: &Schema) -> Vec<ColumnIndex> {
 /// More than two vectors.
 const ORDERED_ROWS: usize = 2_100;
 
-/// The number of a row.
+/// Function from the index of a row to its value.
 type NumberOf = fn(i128) -> i128;
 
-/// A column for each encoding of numbers in order, and for runs whose number and length share a word.
+/// A column for each encoding of ordered numbers, and for runs whose value and length share a word.
 fn ordered_columns() -> Vec<(LogicalType, Encoding, NumberOf)> {
     let decimal = LogicalType::Decimal { precision: 38, scale: 2 };
     vec![
@@ -164,8 +165,8 @@ fn ordered_table() -> (Schema, TableDesign, RecordBatch) {
     (schema, design, batch)
 }
 
-/// Rows in the order of their first four columns, which are levels: runs with and without nulls, a number that begins
-/// anew with each run, text.
+/// Rows sorted by their first four columns, which are levels: runs with and without nulls, numbers that restart in each
+/// run, and text.
 fn levels_table() -> (Schema, RecordBatch) {
     let columns = [
         (LogicalType::Date, false),
@@ -196,7 +197,7 @@ fn levels_table() -> (Schema, RecordBatch) {
     (schema, batch)
 }
 
-/// Layouts whose first four columns are levels, in forced encodings.
+/// Layouts whose first four columns are levels with forced encodings.
 fn levels_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let columns = columns(schema);
     let sort_by = columns.iter().map(|column| SortColumn { column: *column, descending: false, nulls_first: false });
@@ -220,8 +221,8 @@ fn levels_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
 /// Enough for several pages of packed rows.
 const SKEWED_ROWS: usize = 12_000;
 
-/// Columns of numbers of which few are frequent and many are rare, in files of their own: of every number from 1 on about
-/// as many rows as of all that are greater.
+/// Columns of skewed numbers, in files of their own. Each number from 1 on is about as frequent as all greater numbers
+/// together.
 fn skewed_table() -> (Schema, RecordBatch) {
     let types = [LogicalType::Integer, LogicalType::BigInt, LogicalType::Date, LogicalType::Double];
     let is_nullable = |index: usize| index == 1;
@@ -241,7 +242,7 @@ fn skewed_table() -> (Schema, RecordBatch) {
     (schema, batch)
 }
 
-/// The designs of files in `golden/skewed`.
+/// Designs of the files in `golden/skewed`.
 fn skewed_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let design = TableDesign { block_size: BLOCK_SIZE, ..TableDesign::default() };
     let encodings = columns(schema).into_iter().map(|column| (column, Encoding::Patched)).collect();
@@ -249,7 +250,7 @@ fn skewed_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     vec![("skewed/column_patched", TableDesign { encodings, ..design }), ("skewed/packed_row_page_dictionary", packed)]
 }
 
-/// Columns of one value, which nothing is stored for: of all rows, of none, and of some.
+/// Columns with one distinct value, which takes no bytes. The value is in all rows, in none, or in some.
 fn constant_table() -> (Schema, RecordBatch) {
     let columns = TYPES.iter().enumerate();
     let columns = columns.map(|(index, logical)| Column::new(format!("c{index}"), *logical, index % 3 > 0));
@@ -262,7 +263,7 @@ fn constant_table() -> (Schema, RecordBatch) {
     (schema, batch)
 }
 
-/// The designs of files in `golden/constant`.
+/// Designs of the files in `golden/constant`.
 fn constant_designs() -> Vec<(&'static str, TableDesign)> {
     let layouts = [("constant/column", Layout::Column), ("constant/packed_row", Layout::PackedRow)];
     let design = |layout| TableDesign { layout, block_size: BLOCK_SIZE, ..TableDesign::default() };
@@ -278,20 +279,21 @@ fn blocks_of_today_are_those_of_the_golden_files() {
     let (schema, batch) = table();
     let mut changed = vec![];
     for (name, design) in designs(&schema) {
-        // What a compressor trains, which numbers are exceptions, and which encoding pays, may change; the old file must only be read.
+        // The trained compressor, the choice of exceptions and the choice of encoding may change. The old file must
+        // only be readable.
         let is_pinned = !name.contains("_fsst") && name != "column_patched_2";
         changed.extend(changed_file(name, is_pinned, &schema, &design, &batch));
     }
     let (schema, batch) = skewed_table();
     for (name, design) in skewed_designs(&schema) {
-        // How many exceptions and dictionaries pay may change.
+        // The number of exceptions and the choice of dictionaries may change.
         changed.extend(changed_file(name, false, &schema, &design, &batch));
     }
     let (schema, design, batch) = ordered_table();
     changed.extend(changed_file("ordered/column", true, &schema, &design, &batch));
     let (schema, batch) = levels_table();
     for (name, design) in levels_designs(&schema) {
-        // Which steps are exceptions may change.
+        // The choice of exceptions may change.
         changed.extend(changed_file(name, !name.ends_with("_delta"), &schema, &design, &batch));
     }
     let (schema, batch) = constant_table();
@@ -301,7 +303,7 @@ fn blocks_of_today_are_those_of_the_golden_files() {
     assert!(changed.is_empty(), "{}", changed.join("\n"));
 }
 
-/// What to say where a block of today is not that of its golden file.
+/// Returns a message if a new block differs from a pinned golden file, or if there is no golden file.
 fn changed_file(
     name: &str,
     is_pinned: bool,
@@ -337,7 +339,7 @@ fn golden_files_are_read() {
     assert!(read_files(golden_folder().join("levels"), &schema, batch) >= levels_designs(&schema).len());
 }
 
-/// Reads every file of a folder, which must hold these rows. Returns how many there are.
+/// Reads every file of a folder and compares its rows with `batch`. Returns the number of files.
 fn read_files(folder: PathBuf, schema: &Schema, batch: RecordBatch) -> usize {
     let rows = batch.num_rows();
     let model = Model::from_batches(schema, &[batch]);

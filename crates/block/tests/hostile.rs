@@ -1,4 +1,4 @@
-//! Damaged blocks: a checksum reports them, and where none does, nothing panics.
+//! Damaged blocks: a checksum detects the damage, and without checksums nothing panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -14,9 +14,9 @@ use taut_testkit::{Model, TestTable, tables, tests_for};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 const SEED: u64 = 11;
-/// Damage is tried at every byte of a section up to this long, and at as many bytes of a longer one.
+/// Number of bytes per section that are damaged. In shorter sections every byte is damaged.
 const FLIPS: usize = 300;
-/// Random damages of each block without checksums.
+/// Number of random damages of each block without checksums.
 const DAMAGES: usize = 150;
 
 fn table(name: &str) -> TestTable {
@@ -53,7 +53,7 @@ fn every_flipped_byte_is_reported() {
                 let at = random.random_range(0..section.len());
                 bytes[at] ^= 1 << random.random_range(0..8);
                 sections.replace(index, &bytes);
-                // Nothing read before may hide the damage.
+                // A new block, so that no cached section hides the damage.
                 let fresh = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
                 let error = fresh.check(&sections).expect_err("a flipped byte");
                 assert!(error.to_string().starts_with(&format!("section {index}:")), "{name}: {error}");
@@ -63,7 +63,7 @@ fn every_flipped_byte_is_reported() {
     }
 }
 
-/// Asks a block everything, whatever it answers.
+/// Calls all read methods of a block. Errors are allowed, panics are not.
 fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) {
     let all: Vec<ColumnIndex> = (0..block.columns()).map(ColumnIndex::from).collect();
     let _ = block.check(sections);
@@ -94,7 +94,7 @@ fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) 
             let some = Selection::Positions((0..rows as u32).step_by(7).collect());
             let _ = reader.project(&some, 0..some.len(), &[*column], &mut report);
         }
-        // Few rows of a page, whose slots are checked one by one, and then all of them.
+        // Few rows of a page, whose slots are checked one by one, and then all rows.
         let mut reader = block.open_segment(sections, segment);
         let few = Selection::Positions((0..rows as u32).step_by(499).collect());
         let _ = reader.project(&few, 0..few.len(), &all, &mut report);
@@ -102,13 +102,13 @@ fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) 
     }
 }
 
-/// Changes some bytes: bits, small numbers, extremes, or the end.
+/// Changes some bytes: flips bits, writes small numbers or extremes, or truncates the end.
 fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
     if bytes.is_empty() {
         return;
     }
     for _ in 0..random.random_range(1..4) {
-        // Heads are short and at the front; half of the damage goes there.
+        // Headers are short and at the front, so half of the damage goes there.
         let end = if random.random_bool(0.5) { bytes.len().min(600) } else { bytes.len() };
         let at = random.random_range(0..end);
         match random.random_range(0..5) {
@@ -131,11 +131,11 @@ fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
 #[test]
 fn damage_behind_a_good_checksum_never_panics() {
     let mut random = StdRng::seed_from_u64(SEED);
-    // Numbers in stretches, of many rows, are there for the dictionaries of pages.
+    // Table `local` has dictionaries of pages.
     let tried = [("1023 rows", "", DAMAGES), ("long values", "", DAMAGES), ("Extreme", "", DAMAGES)];
     let tried = tried.into_iter().chain([("local", "packed_row", DAMAGES / 3)]);
     let tried: Vec<_> = tried.map(|(name, layout, damages)| (table(name), layout, damages)).collect();
-    // Text that is found by lengths, in long pages too, and by ends.
+    // Text located by lengths, also in long pages, and text located by ends.
     let shapes = [(3, 0..=20, 2_000), (2, 0..=6_000, 100), (5, 0..=20, 1_000)];
     let of_text = shapes.map(|(columns, bytes, rows)| texts(columns, bytes, rows, &mut random));
     let tried = tried.into_iter().chain(of_text.map(|table| (table, "packed_row", DAMAGES / 3)));

@@ -1,4 +1,4 @@
-//! One suite for every layout: what goes into a block comes out, whole, filtered, and by position.
+//! One suite for every layout: blocks return the rows they were built from, complete, filtered, and by position.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -19,10 +19,10 @@ use taut_types::{
 };
 
 const SEED: u64 = 7;
-/// Predicates of large tables are drawn, those of small ones are all tried.
+/// Number of random predicates on a large table. Small tables are tested with all predicates.
 const PREDICATES_OF_LARGE: usize = 24;
 const LARGE_ROWS: usize = 5_000;
-/// Each design is tried with one in so many cases of a table.
+/// Each design is tested with one in `CASES_SHARE` cases of a table.
 const CASES_SHARE: usize = 3;
 
 /// A predicate and the rows that pass it.
@@ -80,7 +80,7 @@ fn cases(model: &Model, random: &mut StdRng) -> Vec<Case> {
     cases
 }
 
-/// Everything a block answers, against the model of the rows `first..` of the table.
+/// Checks everything that a block returns against the model rows that begin with `first`.
 fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Model, cases: &[Case], first: usize) {
     let (block, sections) = open(image);
     let rows = first..first + image.rows as usize;
@@ -113,7 +113,7 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
         assert_eq!(everything, Selection::All(segment_rows));
         agree(model, &positions, &all, &reader.project(&everything, 0..segment_rows, &all, &mut report).unwrap());
         for column in &all {
-            // Some rows of one column, through a reader that has read nothing else.
+            // Some rows of one column, from a reader without other reads.
             let mut reader = block.open_segment(&sections, segment);
             let low = random.random_range(0..segment_rows);
             let high = random.random_range(low..=segment_rows);
@@ -132,7 +132,7 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
     assert_eq!(start, rows.end, "{name}");
 }
 
-/// A column that must be a level says so, and one that must not does not.
+/// Checks that the description of a column names a level if and only if the design requires it.
 fn check_levels(name: &str, design: &TableDesign, model: &Model, column: ColumnIndex, storage: &[PieceStorage]) {
     let group = design.groups(&model.schema).into_iter().find(|group| group.columns.contains(&column)).unwrap();
     if group.kind == GroupKind::Column {
@@ -245,7 +245,7 @@ fn check_case(
     check_excluded(name, case, model, start, block, sections, segment, random);
 }
 
-/// A case without some of the rows of the segment.
+/// Runs a case with some excluded rows of the segment.
 fn check_excluded(
     name: &str,
     case: &Case,
@@ -288,8 +288,8 @@ fn check_excluded(
     }
 }
 
-/// A block that gets its indexes afterwards is the one that was built with them, and one that loses them is the one
-/// that was built without.
+/// Adding indexes to a block gives the same bytes as building it with them. Removing them gives those of a block built
+/// without.
 fn check_reindexing(name: &str, design: &TableDesign, image: &BlockImage) {
     let (block, sections) = open(image);
     let bare = BlockImage::with_indexes(&block, &sections, &[]).unwrap();
@@ -303,7 +303,7 @@ fn check_reindexing(name: &str, design: &TableDesign, image: &BlockImage) {
 fn check_design(table: &TestTable, model: &Model, cases: &[Case], name: &str, design: &TableDesign) {
     let mut design = design.clone();
     let images = loop {
-        // Some forced encodings are impossible for the values of some column: the others are forced all the same.
+        // Some forced encodings are impossible for the values of a column. The test drops these and forces the others.
         let impossible = match build(&table.schema, &design, &table.batches) {
             Ok(images) => break images,
             Err(BuildError::Encode { column, .. } | BuildError::Field { column, .. }) => column,
@@ -333,7 +333,7 @@ fn every_layout_agrees_with_the_model() {
         let model = Model::of(&table);
         let mut cases = cases(&model, &mut random);
         for (name, design) in designs(&table.schema) {
-            // Each design has its share, which differs from table to table.
+            // The share of cases of a design differs from table to table.
             cases.rotate_left(1);
             let share = cases.len().div_ceil(CASES_SHARE);
             check_design(&table, &model, &cases[..share], &name, &design);
@@ -342,7 +342,7 @@ fn every_layout_agrees_with_the_model() {
     }
 }
 
-/// What `every_layout_agrees_with_the_model` holds to be tried is.
+/// Checks that table `local` has dictionaries of pages, which `every_layout_agrees_with_the_model` relies on.
 #[test]
 fn numbers_of_few_pages_have_dictionaries_of_pages() {
     let table = tables(SEED).into_iter().find(|table| table.name == "local").unwrap();
@@ -357,7 +357,7 @@ fn numbers_of_few_pages_have_dictionaries_of_pages() {
     }
 }
 
-/// Values of several pages, of long pages, of one length, and of so many columns that their lengths are not worth it.
+/// Text of several pages, of long pages, of equal length, and of so many columns that storing lengths does not pay off.
 #[test]
 fn text_in_packed_rows_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(SEED);
@@ -378,7 +378,8 @@ fn text_in_packed_rows_agrees_with_the_model() {
                 values.map(|value| if let Key::Bytes(bytes) = value { bytes.len() as u64 } else { 0 }).sum();
             more += block.column_storage(&sections, column).unwrap()[0].stored_bytes - bytes;
         }
-        // A length of five bits, a null in every second column, and anchors; or an end of fifteen bits.
+        // Each value has a length of five bits and anchors, or an end of fifteen bits. Every second column adds a null
+        // bit.
         let (nulls, fields) = (columns as u64 / 2, columns as u64);
         let lengths = 5 * fields + nulls + [1, 2, 4, 4, 0][columns - 1];
         let bits = if columns > 4 { 15 * fields + nulls } else { lengths };
@@ -430,8 +431,7 @@ fn a_block_without_rows_answers() {
     }
 }
 
-/// A row test may fail on a dictionary entry that no selected row has: that must not fail the scan. A failure on a
-/// selected row must.
+/// A row predicate may fail on a dictionary entry that no selected row has. The scan must fail only for selected rows.
 #[test]
 fn row_tests_fail_only_on_rows_that_are_left() {
     let table = &tables(SEED).into_iter().find(|table| table.name == "Few").unwrap();

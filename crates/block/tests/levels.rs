@@ -1,4 +1,4 @@
-//! Which sort columns become levels, how they are stored, and what that saves.
+//! Choice of the sort columns that become levels, their encodings, and the bytes that they save.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,8 +13,8 @@ use taut_types::{Column, ColumnIndex, LogicalType, Schema, TableDesign};
 
 const ROWS: i32 = 60_000;
 
-/// Sorted by its columns from the left: one value, long runs, a number that ascends anew in each of them, a number in no
-/// order, text with a null.
+/// Rows sorted by all columns from the left: one value, long runs, numbers that ascend again in each run, unordered
+/// numbers, and text with a null.
 fn table() -> (Schema, RecordBatch) {
     let hash = |row: i32| i64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
     let columns: Vec<(&str, ArrayRef)> = vec![
@@ -40,7 +40,7 @@ fn try_build(options: &[(&str, &str)]) -> Result<BlockImage, BuildError> {
     build(&schema, &design, &[batch]).map(|mut images| images.remove(0))
 }
 
-/// How each column is stored, in words.
+/// Storage description of each column.
 fn stored(options: &[(&str, &str)]) -> Vec<String> {
     let (block, sections) = open(&try_build(options).unwrap());
     block.check(&sections).unwrap();
@@ -65,7 +65,7 @@ fn columns_in_order_become_levels_until_one_does_not_pay() {
     assert!(packed[3].starts_with("bit_packed(20)"), "{packed:?}");
     assert!(!packed[4].starts_with("level"), "behind one that does not pay: {packed:?}");
     assert_eq!(packed, stored(&[("layout", "packed_row"), SORTED, AUTO]));
-    // Slotted tuples hold plain values: there all columns in order pay, the one value too.
+    // Slotted rows hold plain values, so all sorted columns pay off there, even the constant one.
     let row = stored(&[("layout", "row"), ("sort_by", "same, runs, text, number"), AUTO]);
     assert_eq!(row[0], "level 1: constant");
     assert!(row[1].starts_with("level 2: run_length(120)"), "{row:?}");
@@ -78,7 +78,8 @@ fn columns_in_order_become_levels_until_one_does_not_pay() {
 fn levels_save_bytes() {
     for (layout, bytes_least) in [("packed_row", 1.8), ("row", 11.0)] {
         let saved = bytes(&[("layout", layout), SORTED, NONE]) - bytes(&[("layout", layout), SORTED, AUTO]);
-        // Seven bits of runs, and of thirteen bits that begin anew all but four and the exceptions; or three plain numbers.
+        // Packed rows save seven bits for `runs`, and the thirteen bits of `anew` except four and the exceptions.
+        // Slotted rows save three plain numbers.
         assert!(saved as f64 / f64::from(ROWS) >= bytes_least, "{layout}: {saved}");
     }
 }
@@ -94,7 +95,7 @@ fn a_number_of_levels_is_kept_to() {
             assert_eq!(found, (0..5).map(|place| place < levels).collect::<Vec<_>>(), "{layout}: {stored:?}");
         }
     }
-    // A column by itself is stored in runs also where runs are short, but for a level that is smaller by steps.
+    // A separate column is stored in runs even if they are short, unless delta encoding makes the level smaller.
     let columns = stored(&[("layout", "column"), ("sort_by", "text, runs, number"), ("abstraction", "3")]);
     assert!(columns[4].starts_with("run_length(8") || columns[4].starts_with("front_coded"), "{columns:?}");
     assert!(columns[1].starts_with("run_length(120)") && columns[3].starts_with("delta"), "{columns:?}");

@@ -1,4 +1,4 @@
-//! Rows as bytes: they come back as they were, and other bytes are refused.
+//! Serialized rows: decoding restores them, and other bytes are rejected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ fn schema_of(columns: Vec<(LogicalType, bool)>) -> Arc<Schema> {
     Arc::new(Schema::new(columns.into_iter().enumerate().map(column).collect()).unwrap())
 }
 
-/// Rows of every type, some of which are null.
+/// Rows of every type, some of them null.
 fn all_types(rows: usize, shape: Shape, nulls: Nulls, random: &mut StdRng) -> (Arc<Schema>, RecordBatch) {
     let schema = schema_of(TYPES.iter().map(|logical| (*logical, nulls != Nulls::None)).collect());
     let arrays = TYPES.iter().map(|logical| array_of(&keys(*logical, shape, nulls, rows, random), *logical)).collect();
@@ -48,7 +48,7 @@ fn come_back(schema: &Arc<Schema>, batch: &RecordBatch) {
     assert_eq!(encoded(schema, &found), bytes[6..], "rows have one spelling");
 }
 
-/// Whether bytes are refused; where they are not, they are the bytes of what came out.
+/// Whether decoding rejects the bytes. Otherwise encoding the decoded rows must give the same bytes.
 fn refused_or_rows(schema: &Arc<Schema>, bytes: &[u8]) -> bool {
     let found = rows::decode(schema, bytes);
     if let Ok(batch) = &found {
@@ -77,7 +77,7 @@ fn tables_come_back_by_batch_and_by_row() {
         let schema = Arc::new(table.schema);
         for batch in &table.batches {
             come_back(&schema, batch);
-            // Parts share the buffers of the whole.
+            // Slices share the buffers of the whole batch.
             for _ in 0..5 {
                 come_back(&schema, &batch.slice(random.random_range(0..batch.num_rows()), 1));
                 let low = random.random_range(0..batch.num_rows());
@@ -98,7 +98,7 @@ fn a_row_of_integers_is_short() {
     assert_eq!(encoded(&schema, &row(None)).len(), 4 + 2 + 16 * (1 + 4));
 }
 
-/// The picture in the head of the module, byte by byte.
+/// Compares the bytes with the picture in the module docs.
 #[test]
 fn bytes_are_those_of_the_picture() {
     let types = vec![(LogicalType::Boolean, false), (LogicalType::Varchar, true), (LogicalType::SmallInt, true)];
@@ -130,7 +130,7 @@ fn bytes_are_those_of_the_picture() {
     assert_eq!(wrong(12, 0), (20, "the end"));
 }
 
-/// A value may not end within a character, even if the whole is text.
+/// A value must not end within a character, even if the whole buffer is valid UTF-8.
 #[test]
 fn characters_are_not_divided() {
     let schema = schema_of(vec![(LogicalType::Varchar, false)]);

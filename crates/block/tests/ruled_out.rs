@@ -1,4 +1,4 @@
-//! Indexes that are asked about several segments at once rule out those without a row, and no others.
+//! An index lookup for several segments at once rules out segments without matching rows, and no others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,23 +19,23 @@ const FAR: u32 = 0;
 const NEAR: u32 = 1;
 const NAME: u32 = 2;
 
-/// A number that no other row has, far from those of the rows around it.
+/// Number that no other row has, and that is far from those of neighboring rows.
 fn far(row: usize) -> i64 {
-    // Of 62 bits, so that keys of an index are exact beside null.
+    // At most 62 bits, so that keys of an index with nulls are exact.
     (row as i64).wrapping_mul(0x5851_f42d_4c95_7f2d) >> 2
 }
 
-/// A text that begins as all others do.
+/// Text of a row. All texts share a prefix.
 fn name(row: usize) -> String {
     format!("name {:016x}", far(row))
 }
 
-/// The row of a segment that is looked for: it has no null.
+/// The row that the tests search in a segment. It has no null.
 fn row_of(segment: usize) -> usize {
     segment * SEGMENT_ROWS + 4321
 }
 
-/// A block of five segments with an index on some columns.
+/// A block of five segments with an index on `columns`.
 fn block(layout: Layout, kind: IndexKind, columns: &[u32]) -> (Block, InMemory) {
     let schema = Arc::new(
         Schema::new(vec![
@@ -66,7 +66,7 @@ fn is_name(row: usize) -> ColumnTest {
     ColumnTest::new(ColumnIndex(NAME), test)
 }
 
-/// The segments that are left, and how many a csb index and a Bloom filter ruled out.
+/// Returns the segments that remain, and how many were ruled out by CSB+-trees and by Bloom filters.
 fn left((block, sections): &(Block, InMemory), tests: &[ColumnTest]) -> (Vec<usize>, u64, u64) {
     let ruled_out = block.rule_out(sections, tests, 0..block.segments()).unwrap();
     let mut report = ScanReport::default();
@@ -94,7 +94,7 @@ fn a_key_is_left_in_its_segment() {
         let number = i128::from(far(row_of(2)));
         let range = Test::Range { low: number - 1000, high: number + 1000 };
         assert_eq!(left(&indexed, &[ColumnTest::new(ColumnIndex(FAR), range)]), (vec![2], 4, 0));
-        // Asked about some segments only.
+        // A lookup for some of the segments.
         let (block, sections) = &indexed;
         let some = block.rule_out(sections, &[one(FAR, far(row_of(3)))], [1, 3]).unwrap();
         assert_eq!(some.left().collect::<Vec<_>>(), [3]);
@@ -108,7 +108,7 @@ fn two_columns_are_asked_together() {
     let near = one(NEAR, row as i64 % 50);
     assert_eq!(left(&indexed, &[one(FAR, far(row)), near.clone()]), (vec![1], 4, 0));
     assert_eq!(left(&indexed, &[one(FAR, far(row)), one(NEAR, (row as i64 + 1) % 50)]), (vec![], 5, 0));
-    // Every segment has rows of it, so that none is asked.
+    // Every segment has rows with this value, so no index is read.
     assert_eq!(left(&indexed, std::slice::from_ref(&near)), (ALL.to_vec(), 0, 0));
     assert_eq!(left(&indexed, &[one(FAR, far(row))]), (ALL.to_vec(), 0, 0), "the second column alone");
 }
@@ -124,7 +124,7 @@ fn text_is_asked_by_its_beginning() {
 fn filters_are_asked_too() {
     let indexed = block(Layout::Row, IndexKind::Bloom, &[FAR]);
     let (segments, by_tree, by_filter) = left(&indexed, &[one(FAR, far(row_of(3)))]);
-    // A filter may let a segment pass by chance.
+    // A Bloom filter may have false positives.
     assert!(segments.contains(&3) && by_filter >= 3 && by_tree == 0, "{segments:?}");
     let range = Test::Range { low: 0, high: 1000 };
     assert_eq!(left(&indexed, &[ColumnTest::new(ColumnIndex(FAR), range)]), (ALL.to_vec(), 0, 0));
@@ -147,6 +147,6 @@ fn what_an_index_cannot_tell_is_not_asked() {
         assert!(!may(&test), "{test:?}");
         assert_eq!(left(&indexed, &[test]), (ALL.to_vec(), 0, 0));
     }
-    // Zone maps know that no segment has it: no index is read.
+    // Zone maps already rule out all segments, so no index is read.
     assert_eq!(left(&indexed, &[key, one(NEAR, 50)]), (ALL.to_vec(), 0, 0));
 }

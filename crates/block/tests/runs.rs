@@ -1,5 +1,4 @@
-//! Selections with few gaps, which are read in runs of rows: every layout and encoding, in batches that begin and end
-//! anywhere.
+//! Selections with few gaps, which are read as runs of rows: every layout and encoding, in batches with random bounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +14,7 @@ use taut_types::{ColumnIndex, ColumnTest, Predicate, TableDesign};
 
 const SEED: u64 = 41;
 
-/// Sets of a segment's rows that leave gaps in several ways.
+/// Excluded rows of a segment, in several distributions.
 fn gaps(rows: u32, random: &mut StdRng) -> Vec<(&'static str, RoaringBitmap)> {
     let mut share = |share| (0..rows).filter(|_| random.random_bool(share)).collect();
     let shares = [("1 %", share(0.01)), ("10 %", share(0.1)), ("50 %", share(0.5))];
@@ -37,7 +36,7 @@ fn gaps(rows: u32, random: &mut StdRng) -> Vec<(&'static str, RoaringBitmap)> {
     sets
 }
 
-/// The image of a table's only block, with those of the forced encodings that are possible.
+/// Image of the only block of a table. Forced encodings that are impossible are dropped.
 fn image_of(table: &TestTable, design: &TableDesign) -> BlockImage {
     let mut design = design.clone();
     loop {
@@ -52,7 +51,7 @@ fn image_of(table: &TestTable, design: &TableDesign) -> BlockImage {
     }
 }
 
-/// Reads a selection batch by batch, a few columns at a time and each by itself.
+/// Reads a selection in batches, several columns at a time and each column alone.
 fn check_batches(
     name: &str,
     model: &Model,
@@ -105,7 +104,7 @@ fn rows_with_gaps_are_read_from_every_layout_and_encoding() {
         let tests = tests_for(&model, &mut random);
         let mut designs = designs(&table.schema);
         designs.extend(forced(&table.schema));
-        // The tables share the designs out, but for the layouts as such.
+        // Plain layouts are tested with every table. The tables share the other designs.
         for (place, (design_name, design)) in designs.iter().enumerate() {
             let is_plain = ["row", "packed_row", "column"].contains(&design_name.as_str());
             if is_plain || place % 4 == turn {

@@ -1,4 +1,4 @@
-//! Which sections a query touches: a promise of each layout, counted.
+//! Number of sections that a query reads, which each layout guarantees.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -43,7 +43,7 @@ fn design(layout: Layout) -> TableDesign {
     TableDesign { layout, ..TableDesign::default() }
 }
 
-/// A design sorted by the columns from the first on, of which so many are levels.
+/// A design sorted by the first two columns, with `levels` levels.
 fn leveled(layout: Layout, levels: u16) -> TableDesign {
     let sort = |column| SortColumn { column: ColumnIndex(column), descending: false, nulls_first: false };
     TableDesign { sort_by: (0..2).map(sort).collect(), abstraction: Abstraction::Levels(levels), ..design(layout) }
@@ -70,12 +70,12 @@ fn a_point_query_on_a_sorted_key_touches_few_sections() {
             let arrays = reader.project(&selection, 0..1, &all, &mut report).unwrap();
             assert_eq!(arrays.len(), all.len());
             let touched = sections.touched();
-            // The statistics of the key on the first query, then the head and the page.
+            // The first query also reads the statistics of the key. Each query reads the head and the page.
             let statistics = usize::from(row == 0);
             assert_eq!(touched.len(), statistics + 2, "{}: {touched:?}", layout.name());
             assert_eq!((report.pages_read, report.segments_skipped), (1, 0));
         }
-        // A key that no zone may hold needs no page, a key of the other segment neither.
+        // A key outside of all zones, or in the other segment, reads no page.
         for missing in [-1, 70_000 * 3] {
             let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
             assert!(reader.filter(&key_is(missing), &mut report).unwrap().is_empty());
@@ -121,7 +121,7 @@ fn tests_and_scans_of_levels_touch_no_page() {
     }
 }
 
-/// Few numbers on each page, others on the next, the same in all columns and far apart: they share a dictionary.
+/// Each page has few numbers, which are far apart and the same in all columns. So the columns share a dictionary.
 #[test]
 fn dictionaries_of_pages_are_read_with_their_page() {
     let columns = (0..3).map(|n| Column::new(format!("c{n}"), LogicalType::BigInt, n == 1));
@@ -191,7 +191,7 @@ fn zone_maps_answer_what_they_can() {
     assert_eq!((report.zones, report.zones_skipped), (8, 7));
 }
 
-/// Of two tests that as many rows pass, the one on the narrower column comes first, whatever their order in the text.
+/// If two predicates are equally selective, the one on the narrower column runs first, in any order of the query.
 #[test]
 fn narrow_columns_are_tested_first() {
     let names = ["wide", "narrow"];
@@ -214,12 +214,13 @@ fn narrow_columns_are_tested_first() {
         let predicate = Predicate { column_tests, row_tests: vec![] };
         let mut report = ScanReport::default();
         block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
-        // All of the narrow one, and of the wide one what that left.
+        // All values of the narrow column, and those of the wide column in the rows that passed.
         assert_eq!(report.values_tested, 60_000 + narrow);
     }
 }
 
-/// Bounds say that few rows pass the first test, of which nearly all do: it runs first until that has been seen.
+/// The bounds suggest that the first predicate is selective, but nearly all rows pass. It runs first until that is
+/// known.
 #[test]
 fn tests_run_in_the_order_of_what_they_did() {
     let columns = ["clustered", "spread"].map(|name| Column::new(name, LogicalType::Integer, false));
@@ -248,14 +249,14 @@ fn tests_run_in_the_order_of_what_they_did() {
         block.open_segment(&sections, 1).filter_in_order(&predicate, history, &mut report).unwrap();
         report.values_tested
     };
-    // Many that are left are tested with those between them.
+    // Many rows remain, so all values are compared.
     assert_eq!(tested_in_second(&mut TestHistory::default()), 2 * rows);
     let mut history = TestHistory::default();
     block.open_segment(&sections, 0).filter_in_order(&predicate, &mut history, &mut ScanReport::default()).unwrap();
     assert_eq!(tested_in_second(&mut history), rows + spread_pass);
 }
 
-/// A test that few rows pass, at one end, looks at all numbers once, and from then on at a part.
+/// A selective predicate at one end reads all numbers once. Later executions read only a part of them.
 #[test]
 fn extremes_stand_for_most_numbers() {
     let schema = Schema::new(vec![Column::new("amount", LogicalType::Integer, true)]).unwrap();
@@ -281,6 +282,6 @@ fn extremes_stand_for_most_numbers() {
         assert_eq!(filter(low, high), (filter(low, high).0, true, found));
         assert!(filter(low, high).0 < rows / 10);
     }
-    // More than a few, and some in the middle, are no matter of extremes.
+    // Predicates that select many rows, or rows in the middle, do not use extremes.
     assert!(!filter(500_000, i128::MAX).1 && !filter(500_000, 501_000).1);
 }

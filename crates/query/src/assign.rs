@@ -1,7 +1,7 @@
-//! Values as a column takes them: numbers with fractions are no integers, whichever way they come.
+//! Assignment casts: functions that cast numbers to integer columns and refuse numbers with a fraction.
 //!
-//! A cast of SQL cuts `2.9` to `2`. The casts that nobody wrote, of values that a statement gives a column, must not: they are
-//! calls of the functions here.
+//! A cast in SQL truncates `2.9` to `2`. The implicit casts of values that a statement assigns to a column must not
+//! truncate, so they are calls of the functions here.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use taut_types::LogicalType;
 use crate::conform::exact_cast;
 use crate::statement::assignment_function;
 
-/// Whether a call is of such a function.
+/// Whether a call is of an assignment function.
 pub fn is_assignment(call: &ScalarFunction) -> bool {
     call.func.inner().downcast_ref::<Assign>().is_some()
 }
 
-/// Makes the functions known.
+/// Registers the assignment functions.
 pub fn register(context: &SessionContext) {
     for logical in [LogicalType::SmallInt, LogicalType::Integer, LogicalType::BigInt] {
         if let Some(assign) = Assign::to(&logical.arrow()) {
@@ -69,7 +69,8 @@ impl ScalarUDFImpl for Assign {
         Ok(Arc::new(Field::new(self.name, self.target.clone(), nullable)))
     }
 
-    /// What has no fraction needs nothing but a cast, and what is of the type not even that.
+    /// Replaces the call by a cast if the argument's type has no fraction, and by the argument itself if the type is
+    /// the same.
     fn simplify(&self, mut args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         let types = args.iter().map(|value| info.get_data_type(value)).collect::<Result<Vec<_>>>()?;
         match types.as_slice() {
@@ -97,11 +98,11 @@ impl ScalarUDFImpl for Assign {
     }
 }
 
-/// The plan of an `INSERT` whose values are not cut on their way into integers: the casts are the planner's, but those in
-/// rows of values that the statement has itself.
+/// Replaces implicit casts to integers in the plan of an `INSERT` by assignment functions. Casts that the statement
+/// itself writes in its rows of values stay.
 ///
 /// # Errors
-/// When the plan is not one.
+/// If the new plan is invalid.
 pub fn without_cuts(plan: LogicalPlan, statement: &EngineStatement) -> Result<LogicalPlan> {
     let LogicalPlan::Dml(DmlStatement { input, .. }) = &plan else { return Ok(plan) };
     let input = match input.as_ref() {
@@ -159,7 +160,7 @@ fn written_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Ex
     }
 }
 
-/// A cast of a number to an integer as a call of the function.
+/// Replaces a cast of a fractional number to an integer by a call of the assignment function.
 fn assignment(value: Expr, schema: &datafusion::common::DFSchema) -> Result<Expr> {
     let Expr::Cast(Cast { expr, field }) = &value else { return Ok(value) };
     let from = expr.get_type(schema)?;

@@ -1,4 +1,4 @@
-//! Batches that the caller makes, as a source of rows.
+//! Record batches from the caller as a source of rows.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 
-/// Batches in order, made as they are asked for.
+/// Record batches in order, produced on demand.
 pub type Batches = Box<dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>> + Send>;
 
-/// A plan that yields the batches of some iterators, each on a thread of its own; it can run once.
+/// Plan that returns the batches of some iterators. Each iterator is a partition and runs on its own thread. The plan
+/// can run only once.
 ///
 /// # Errors
-/// When the plan cannot be made of the schema.
+/// If no plan can be made from the schema.
 pub fn plan_of(schema: SchemaRef, partitions: Vec<Batches>) -> Result<LogicalPlan> {
     let partition = |batches| {
         let partition = CallerBatches { schema: Arc::clone(&schema), batches: Mutex::new(Some(batches)) };
@@ -51,7 +52,7 @@ impl PartitionStream for CallerBatches {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        /// Batches made ahead of those that are encoded.
+        /// Batches that are produced ahead of the reader.
         const MADE_AHEAD: usize = 4;
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), MADE_AHEAD);
         let sender = builder.tx();
@@ -62,7 +63,7 @@ impl PartitionStream for CallerBatches {
             };
             for batch in batches {
                 let failed = batch.is_err();
-                // The receiver is gone when the statement was cancelled or has failed elsewhere.
+                // The receiver is gone if the statement was cancelled or has failed elsewhere.
                 if sender.blocking_send(batch.map_err(DataFusionError::from)).is_err() || failed {
                     break;
                 }

@@ -22,40 +22,40 @@ use crate::table::TautTable;
 /// The schema of the system tables.
 pub const SYSTEM: &str = "taut";
 
-/// Views may stand on views, but not this deep, nor on themselves.
+/// Maximum depth of views on views. Also ends the expansion of a view that refers to itself.
 const VIEW_DEPTH_MAX: usize = 32;
 
-/// The catalog of one statement. All its tables come from one snapshot.
+/// Catalog of one statement. All its tables come from one snapshot.
 #[derive(Clone)]
 pub struct StatementCatalog {
-    /// Where the tables are.
+    /// Store of the tables.
     pub store: Arc<Store>,
-    /// Which tables there are.
+    /// Snapshot that defines tables and views.
     pub snapshot: Arc<Catalog>,
-    /// The columns that the statement can mean; the tables have no others for it.
+    /// Column names that the statement may refer to. Tables show no other columns. `None` shows all.
     pub names: Option<Arc<Names>>,
-    /// The session, for planning views.
+    /// Session that plans views.
     pub session: Weak<RwLock<SessionState>>,
-    /// Files, by their paths.
+    /// Files, by path.
     pub files: Arc<dyn SchemaProvider>,
-    /// Relations that this statement has beside tables.
+    /// Relations of this statement other than tables.
     pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
-    /// What moves rows in the background.
+    /// State of the mover, for `taut.mover`.
     pub mover: Arc<Shared>,
-    /// What the statement reads, where that matters.
+    /// Records the read set of the statement; `None` if its transaction does not need one.
     pub reads: Option<Arc<StatementReads>>,
-    /// Whether the rows that it sees obey keys and foreign keys, and plans may be made on that.
+    /// Whether the visible rows obey keys and foreign keys, so that plans may rely on them.
     pub keys_hold: bool,
-    /// What ends the statement.
+    /// Interrupt that cancels the statement.
     pub interrupt: Interrupt,
-    /// Whether its joins are to be such as spill.
+    /// Whether to plan merge joins, which can spill, instead of hash joins.
     pub prefers_merge_joins: bool,
-    /// How many views stand on each other where this catalog is used.
+    /// Depth of nested views at which this catalog is used.
     pub view_depth: usize,
 }
 
 impl StatementCatalog {
-    /// A session's state with the names of this catalog.
+    /// Returns the state of a session with the names of this catalog.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
         set_interrupt(&mut session, self.interrupt.clone());

@@ -1,4 +1,4 @@
-//! Where the changes of a statement go: to the transaction that it is part of, or each at once to the database.
+//! Destination of a statement's changes: the transaction that it is part of, or immediate commits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,69 +13,69 @@ use taut_types::{ColumnIndex, TableDesign};
 
 use crate::operators::Interrupt;
 
-/// What a statement reads, and changes.
+/// Where a statement reads from and writes its changes to.
 #[derive(Clone, Debug)]
 pub struct Changes {
     store: Arc<Store>,
     transaction: Option<Arc<Transaction>>,
-    /// Of a statement whose one change is all that it does.
+    /// Interrupt of a statement that makes a single change: once that commits, the statement is no longer cancelled.
     interrupt: Option<Interrupt>,
-    /// The columns that the statement may give other values; `None` for all.
+    /// Columns whose values the statement may change; `None` for all.
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
     written: Arc<Mutex<Vec<Written>>>,
 }
 
-/// Rows that a statement changed in a table whose keys are to be looked at before it ends.
+/// Changed rows of a table whose keys must be checked before the statement ends.
 #[derive(Debug)]
 pub struct Written {
-    /// The table, as it was when they were changed.
+    /// The table, in the version in which the rows were changed.
     pub table: Arc<Table>,
-    /// What happened.
+    /// The changed rows.
     pub rows: WrittenRows,
 }
 
-/// How rows were changed.
+/// Rows changed in one way.
 #[derive(Debug)]
 pub enum WrittenRows {
-    /// Few of them were inserted, or got these values.
+    /// A few inserted rows, or updated rows with their new values.
     New(RecordBatch),
-    /// Many of them, in blocks.
+    /// Many inserted rows, as blocks.
     Blocks(Vec<Arc<BlockFile>>),
-    /// They were deleted.
+    /// Deleted rows.
     Deleted(RowSet),
-    /// They were deleted since others took their place.
+    /// Old versions of updated rows.
     Replaced(RowSet),
 }
 
 impl Changes {
-    /// Each change is a commit.
+    /// Commits each change immediately.
     pub fn at_once(store: Arc<Store>) -> Self {
         Self { store, transaction: None, interrupt: None, assigned: None, written: Arc::default() }
     }
 
-    /// All changes happen when the transaction commits.
+    /// Collects all changes in a transaction, until it commits.
     pub fn of(store: Arc<Store>, transaction: Arc<Transaction>) -> Self {
         Self { transaction: Some(transaction), ..Self::at_once(store) }
     }
 
-    /// The same, for a statement that is no longer cancelled when its change is made.
+    /// The same, for a statement that is no longer cancelled once its change commits.
     #[must_use]
     pub fn settling(self, interrupt: Interrupt) -> Self {
         Self { interrupt: Some(interrupt), ..self }
     }
 
-    /// The same, where a statement gives no other columns new values; `None` for any.
+    /// The same, for a statement that changes values of these columns only; `None` for any column.
     #[must_use]
     pub fn assigning(&self, columns: Option<Arc<BTreeSet<ColumnIndex>>>) -> Self {
         Self { assigned: columns, ..self.clone() }
     }
 
-    /// Whether a statement may give any of some columns other values.
+    /// Whether the statement may change the value of one of these columns.
     fn assigns(&self, columns: &[ColumnIndex]) -> bool {
         self.assigned.as_ref().is_none_or(|assigned| columns.iter().any(|column| assigned.contains(column)))
     }
 
-    /// Remembers rows that were changed, where keys of their table, or to it, say something of them.
+    /// Records changed rows if keys of the table, or foreign keys that reference it, must be checked for them.
     pub fn wrote(&self, table: &Arc<Table>, rows: WrittenRows) {
         let constraints = &table.constraints;
         let is_referenced = !constraints.referenced_by.is_empty();
@@ -92,17 +92,17 @@ impl Changes {
         }
     }
 
-    /// What was remembered since the last time.
+    /// Removes and returns the changed rows recorded since the last call.
     pub fn take_written(&self) -> Vec<Written> {
         std::mem::take(&mut self.written.lock())
     }
 
-    /// The transaction.
+    /// The transaction that collects the changes; `None` if each change commits immediately.
     pub fn transaction(&self) -> Option<&Arc<Transaction>> {
         self.transaction.as_ref()
     }
 
-    /// The database as the next change finds it.
+    /// Snapshot that the next change is based on.
     pub fn snapshot(&self) -> Arc<Catalog> {
         match &self.transaction {
             Some(transaction) => transaction.snapshot(),
@@ -110,10 +110,10 @@ impl Changes {
         }
     }
 
-    /// Makes changes to the catalog, all or none.
+    /// Applies changes to the catalog, all or none.
     ///
     /// # Errors
-    /// What `change` returns, in which case nothing happens; or when the log cannot be written.
+    /// If `change` returns an error, or if the log cannot be written. Nothing has changed then.
     pub fn commit<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
@@ -127,7 +127,8 @@ impl Changes {
         }
     }
 
-    /// Runs work that the outcome of the statement does not depend on, until the statement is cancelled.
+    /// Runs optional work after the commit, until the statement is cancelled. The outcome of the statement does not
+    /// depend on it.
     pub async fn run_leftover(&self, work: impl Future) {
         match &self.interrupt {
             Some(interrupt) => interrupt.run_leftover(work).await,
@@ -135,10 +136,10 @@ impl Changes {
         }
     }
 
-    /// Writes a block to a file of its own, durably. Nobody sees it until it is committed.
+    /// Writes a block to a file of its own, durably. The block is not visible until it is committed.
     ///
     /// # Errors
-    /// When the file cannot be written; nothing is left of it then.
+    /// If the file cannot be written. Nothing is left of it then.
     pub fn write_block(&self, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         self.store.write_block(image, design)
     }

@@ -1,4 +1,4 @@
-//! Brings batches from outside into the types of a table, without losing anything silently.
+//! Converts batches from outside to the types of a table. A conversion that would lose information is an error.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use taut_types::{LogicalType, Schema};
 use crate::constraints::Checks;
 use crate::error::QueryError;
 
-/// How batches of one source become batches of one table, column by column.
+/// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
 pub struct Conform {
     table: String,
@@ -29,10 +29,10 @@ pub struct Conform {
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
 impl Conform {
-    /// The way from a source's columns to those of a table, by place.
+    /// Creates a conversion from the columns of a source to those of a table, matched by ordinal.
     ///
     /// # Errors
-    /// When the columns differ in number, or a type cannot be cast.
+    /// If the numbers of columns differ, or a type cannot be cast.
     pub fn new(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
         if source.fields().len() != target.len() {
             return plan_err!(
@@ -44,7 +44,7 @@ impl Conform {
         let arrow = target.arrow();
         let mut casts = Vec::with_capacity(target.len());
         for (from, to) in source.fields().iter().zip(arrow.fields()) {
-            // A number is no moment: whose seconds or days would it count?
+            // A number is not cast to a date or timestamp: its unit and origin are unknown.
             let is_moment = from.data_type().is_numeric() && to.data_type().is_temporal();
             if is_moment || !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
                 let to_type = LogicalType::from_arrow(to.data_type()).map_or_else(String::new, |t| t.sql_name());
@@ -59,7 +59,7 @@ impl Conform {
         Ok(Self { table: table.to_owned(), target: arrow, casts, checks: Checks::default() })
     }
 
-    /// The same for rows that a table that exists is given, which must meet its checks.
+    /// As [`Conform::new`], for rows of an existing table, which must also pass its check constraints.
     ///
     /// # Errors
     /// As [`Conform::new`].
@@ -68,15 +68,15 @@ impl Conform {
         Ok(Self { checks, ..Self::new(source, &table.schema, &table.name)? })
     }
 
-    /// The columns of the table.
+    /// Schema of the table.
     pub fn target(&self) -> &SchemaRef {
         &self.target
     }
 
-    /// A batch in the table's types.
+    /// Converts a batch to the types of the table.
     ///
     /// # Errors
-    /// When a value does not fit its column, is null where it must not be, or fails a check.
+    /// If a value does not fit its column, is null in a NOT NULL column, or fails a check constraint.
     pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
@@ -104,7 +104,7 @@ impl Conform {
                 );
             }
         }
-        // A null among the values of a dictionary is seen once they are in their places.
+        // Decodes dictionaries first: a null among the values of a dictionary is visible only in the decoded array.
         let array = match array.data_type() {
             DataType::Dictionary(_, values) => &cast_with_options(array, values, &STRICT)?,
             _ => array,
@@ -120,16 +120,16 @@ impl Conform {
     }
 }
 
-/// Values in another type.
+/// Casts an array without losing information.
 ///
 /// # Errors
-/// When a value has no room in the type, or a number would be cut.
+/// If a value does not fit the type, or a number would be truncated.
 pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
     let cast = cast_with_options(array, target, &STRICT)?;
     match cut(array, &cast)? {
         Some(row) => {
             let value = array_value_to_string(array, row)?;
-            // So that it counts as a number out of range, as Arrow's own words for one do.
+            // Worded like Arrow's own error, so that it gets the SQLSTATE of a number out of range.
             let what = format!(
                 "Can't cast value {value} to {target}: it would be cut; round it first, or choose a wider type"
             );
@@ -139,8 +139,9 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
     }
 }
 
-/// The first row whose number a cast has cut without failing: a fraction in an integer, or a finite number that became
-/// infinite. Decimals and floating-point numbers are rounded to the digits of their column, as in an assignment of SQL.
+/// Index of the first row whose number was truncated by a cast that did not fail. That is a fraction cast to an
+/// integer, or a finite number that became infinite. Decimals and floating-point numbers are rounded to the digits of
+/// their column, as in an assignment of SQL.
 fn cut(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let (from, to) = (array.data_type(), cast.data_type());
     let changed = if (from.is_floating() || from.is_decimal()) && to.is_integer() {

@@ -1,4 +1,4 @@
-//! What can go wrong with a statement.
+//! Errors of statements.
 
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::UNNAMED_TABLE;
@@ -6,141 +6,141 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use taut_store::TransactionError;
 use taut_types::{DesignError, SchemaError};
 
-/// Why a statement failed. Its message stands on its own.
+/// Reason why a statement failed. The message makes sense without its source errors.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// The text is no statement.
+    /// Text that is not a valid statement.
     #[error("syntax error: {message}")]
     Syntax {
-        /// What the parser expected and found; carries line and column.
+        /// What the parser expected and found, with line and column.
         message: String,
-        /// Where in the text, counted from one: line, then column.
+        /// Position in the text: line, then column, both counted from one.
         position: Option<(u64, u64)>,
     },
-    /// A statement or a part of one that is not supported.
+    /// A statement, or a part of one, that is not supported.
     #[error("{what} is not supported; {allowed}")]
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// What is allowed instead, or when it comes.
+        /// What is supported instead.
         allowed: String,
     },
     /// A table, view or file that does not exist.
     #[error("{kind} {name:?} does not exist")]
     NotFound {
-        /// What kind of thing.
+        /// Kind of object, such as `table`.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// A table or view that exists already.
+    /// A table or view that already exists.
     #[error("{kind} {name:?} already exists")]
     Exists {
-        /// What kind of thing.
+        /// Kind of object, such as `table or view`.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// A name that a statement may have once, and has twice.
+    /// A name that a statement specifies more than once.
     #[error("{kind} {name:?} is specified more than once")]
     Duplicate {
-        /// What kind of thing.
+        /// Kind of object.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
     /// A file that could not be loaded.
     #[error("{path}: {message}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong, with the line and column where there are any.
+        /// Cause, with line and column if known.
         message: String,
     },
-    /// Options that make no table design.
+    /// Options that do not form a valid table design.
     #[error(transparent)]
     Design(#[from] DesignError),
-    /// Columns that make no table.
+    /// Columns that do not form a valid table.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// A commit to the database directory.
+    /// A commit that failed.
     #[error("{}", with_causes(.0))]
     Commit(#[from] taut_store::CommitError),
-    /// A backup.
+    /// A backup that failed.
     #[error("{}", with_causes(.0))]
     Backup(#[from] taut_store::backup::BackupError),
-    /// A write to the database directory.
+    /// A write to the database directory that failed.
     #[error("{}", with_causes(.0))]
     Write(#[from] taut_store::WriteError),
-    /// A block file.
+    /// A block file that cannot be read.
     #[error("{}", with_causes(.0))]
     Read(#[from] taut_store::ReadError),
-    /// What is in a block.
+    /// Contents of a block that are invalid.
     #[error("{}", with_causes(.0))]
     Block(#[from] taut_block::BlockError),
-    /// Rows that make no block.
+    /// Rows that cannot be built into a block.
     #[error("{}", with_causes(.0))]
     Build(#[from] taut_block::BuildError),
-    /// Planning or execution.
+    /// An error of DataFusion in planning or execution.
     #[error("{}", message_of(.0))]
     Engine(#[from] DataFusionError),
-    /// A null for a column that takes none.
+    /// A null for a NOT NULL column.
     #[error("column {column:?} of table {table} is NOT NULL; a row to insert has null there")]
     Null {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The column.
+        /// Name of the column.
         column: String,
     },
-    /// Rows that break a constraint.
+    /// Rows that violate a constraint.
     #[error(transparent)]
     Constraint(Box<Violation>),
     /// A value that the type of its column cannot hold.
     #[error("column {column:?} of table {table}: {cause}")]
     Cast {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The column.
+        /// Name of the column.
         column: String,
         /// Whether the value was text.
         is_text: bool,
-        /// What is wrong with the value.
+        /// Reason why the value does not fit.
         cause: datafusion::arrow::error::ArrowError,
     },
-    /// Values that are not those of a statement's parameters.
+    /// Values that do not match the parameters of a statement.
     #[error("the statement has {wanted} parameters, {given} values are given{}", named(.missing))]
     Parameters {
-        /// Parameters of the statement.
+        /// Number of parameters of the statement.
         wanted: usize,
-        /// Values given.
+        /// Number of values given.
         given: usize,
-        /// Parameters without a value.
+        /// Names of parameters without a value.
         missing: String,
     },
-    /// A statement that does not fit the state of the session's transaction.
+    /// A statement that is not allowed in the current state of the session's transaction.
     #[error("{message}")]
     Transaction {
-        /// What is wrong, and what is possible.
+        /// What is wrong, and what is allowed.
         message: String,
-        /// The code of the error.
+        /// SQLSTATE of the error.
         sqlstate: &'static str,
     },
-    /// A row that a statement would change twice.
+    /// A row that a statement would change more than once.
     #[error("{verb} would change a row of the table a second time; its rows must match each row once at most")]
     Cardinality {
-        /// The statement.
+        /// Verb of the statement.
         verb: &'static str,
     },
-    /// An `ON CONFLICT` for which there is no key.
+    /// An `ON CONFLICT` without a matching key.
     #[error("{what}; {allowed}")]
     Conflict {
         /// What is wrong.
         what: String,
-        /// The keys that there are.
+        /// Keys of the table.
         allowed: String,
     },
-    /// Two transactions wait for each other.
+    /// Two transactions that wait for each other.
     #[error("two transactions wait for each other; this one was ended, and can be run again")]
     Deadlock,
     /// The statement was cancelled by its user.
@@ -151,68 +151,68 @@ pub enum QueryError {
     Timeout,
 }
 
-/// How rows break a constraint.
+/// Violation of a constraint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A column that is to be without nulls, and has some.
+    /// A column that must be NOT NULL but holds nulls.
     #[error("column {column:?} of table {table} holds nulls")]
     Nulls {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The column.
+        /// Name of the column.
         column: String,
     },
-    /// A row that fails a condition.
+    /// A row that fails a check constraint.
     #[error("a row for table {table} violates check constraint {constraint:?}: {row}")]
     Check {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The constraint.
+        /// Name of the constraint.
         constraint: String,
-        /// The values of the row that the condition looks at.
+        /// Values of the columns that the constraint reads.
         row: String,
     },
-    /// A key that another row has.
+    /// A key that another row already has.
     #[error("a row with {key} already exists in table {table}; constraint {constraint:?} allows one")]
     NotUnique {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The constraint.
+        /// Name of the constraint.
         constraint: String,
-        /// The columns and their values.
+        /// Columns of the key, with their values.
         key: String,
-        /// Whether the other row was committed since the transaction began, and is not seen in it.
+        /// Whether the other row was committed after the transaction began, and so is not visible in it.
         is_concurrent: bool,
     },
-    /// A foreign key without the row that it references.
+    /// A foreign key whose referenced row does not exist.
     #[error("{table} has a row with {key}, which is not in table {referenced}: foreign key {constraint:?}")]
     NotReferenced {
-        /// The table of the foreign key.
+        /// Name of the table with the foreign key.
         table: String,
-        /// The constraint.
+        /// Name of the constraint.
         constraint: String,
-        /// The columns and their values.
+        /// Columns of the key, with their values.
         key: String,
-        /// The table that is referenced.
+        /// Name of the referenced table.
         referenced: String,
     },
-    /// A row that is to go, or to get another key, and that other rows reference.
+    /// A row to be deleted, or given another key, that other rows still reference.
     #[error("the row of table {table} with {key} is referenced by table {by}: foreign key {constraint:?}")]
     StillReferenced {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The columns and their values.
+        /// Columns of the key, with their values.
         key: String,
-        /// The table that references it.
+        /// Name of the referencing table.
         by: String,
-        /// The foreign key.
+        /// Name of the foreign key.
         constraint: String,
     },
 }
 
 impl Violation {
-    /// The tables whose rows it tells of.
+    /// Names of the tables whose rows are involved.
     pub fn tables(&self) -> Vec<&str> {
         match self {
             Self::Nulls { table, .. } | Self::Check { table, .. } | Self::NotUnique { table, .. } => vec![table],
@@ -244,8 +244,8 @@ fn named(missing: &str) -> String {
     if missing.is_empty() { String::new() } else { format!("; {missing} has no value") }
 }
 
-/// Message of an error followed by the messages of its causes, the outermost first. A message that already ends with
-/// that of its cause is not repeated.
+/// Message of an error, followed by the messages of its causes from the outermost inwards. Omits the message of a cause
+/// that the text already ends with.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.map(ToString::to_string).fold(error.to_string(), |message, cause| match message.ends_with(&cause) {
@@ -254,12 +254,12 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     })
 }
 
-/// The message of an engine error without the layers around it.
+/// Message of a DataFusion error, without the errors that wrap its root.
 fn message_of(error: &DataFusionError) -> String {
     without_placeholders(root_message(error))
 }
 
-/// A message without the name that the engine gives to files, which have none in SQL.
+/// Removes the placeholder that DataFusion uses as the name of files, which have no name in SQL.
 fn without_placeholders(message: String) -> String {
     if message.contains(UNNAMED_TABLE) { message.replace(&format!("{UNNAMED_TABLE}."), "") } else { message }
 }
@@ -278,7 +278,7 @@ fn root_message(error: &DataFusionError) -> String {
 }
 
 impl QueryError {
-    /// Returns whether a table cannot be read since a block of it is missing or damaged.
+    /// Whether a table cannot be read because one of its blocks is missing or damaged.
     pub(crate) fn is_damage(&self) -> bool {
         let is_damaged = |error: &taut_store::ReadError| error.is_damage();
         match self {
@@ -294,7 +294,7 @@ impl QueryError {
         }
     }
 
-    /// The place of the error in the statement's text, counted from one: line, then column.
+    /// Position of the error in the statement's text: line, then column, both counted from one.
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {
             Self::Syntax { position, .. } => *position,
@@ -324,7 +324,7 @@ impl From<ParserError> for QueryError {
     }
 }
 
-/// The numbers of `... at Line: 3, Column: 14`, with which the parser ends its messages.
+/// Numbers of `... at Line: 3, Column: 14`, the end of the parser's messages.
 fn position_in(message: &str) -> Option<(u64, u64)> {
     let (_, place) = message.rsplit_once("Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
@@ -332,7 +332,7 @@ fn position_in(message: &str) -> Option<(u64, u64)> {
     Some((line.parse().ok()?, column[..digits].parse().ok()?))
 }
 
-/// The error of an operation of this room.
+/// Result of an operation of this crate.
 pub type Result<T, E = QueryError> = std::result::Result<T, E>;
 
 #[cfg(test)]

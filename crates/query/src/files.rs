@@ -1,4 +1,4 @@
-//! Files outside the database: which format they have, which options apply, and how their rows are read.
+//! Files outside the database: their formats, the options for reading them, and readers of their rows.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -27,23 +27,23 @@ use taut_types::{LogicalType, Schema};
 use crate::error::{QueryError, Result};
 use crate::statement::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
 
-/// Records from which the types of a CSV or JSON file are inferred.
+/// Number of records that the types of a CSV or JSON file are inferred from.
 const INFERENCE_RECORDS: usize = 100_000;
 
-/// How text files are read.
+/// Options for reading files.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// The format; by the file's ending where it is not given.
+    /// Format of the files; `None` derives it from the file name extension.
     pub format: Option<FileFormat>,
-    /// Whether the first line of a CSV file names the columns; by comparing it with them where it is not given.
+    /// Whether the first line of a CSV file names the columns; `None` compares it with the names of the columns.
     pub header: Option<bool>,
-    /// What separates values.
+    /// Delimiter between values; `None` derives it from the file name extension.
     pub delimiter: Option<u8>,
-    /// What values are quoted with.
+    /// Quote character.
     pub quote: u8,
-    /// What a quote inside a quoted value is escaped with; itself, where it is not given.
+    /// Escape character for a quote inside a quoted value; `None` doubles the quote.
     pub escape: Option<u8>,
-    /// What stands for null beside the empty value.
+    /// Text that stands for null, beside the empty value.
     pub null: Option<String>,
 }
 
@@ -62,10 +62,10 @@ fn truth(name: &str, value: &str) -> Result<bool> {
 }
 
 impl ReadOptions {
-    /// The options of a `COPY ... FROM`.
+    /// Parses the options of a `COPY ... FROM`.
     ///
     /// # Errors
-    /// When an option is unknown or its value is not allowed.
+    /// If an option is unknown or its value is not allowed.
     pub fn from_pairs(pairs: &[(String, String)]) -> Result<Self> {
         let mut options = Self::default();
         for (name, value) in pairs {
@@ -121,12 +121,12 @@ fn one_byte(option: &str, value: &str) -> Result<u8> {
     }
 }
 
-/// The rows of files, with their columns by place (`csv`) or name (`parquet`, `json`).
+/// Reads the rows of files. Columns match by ordinal for `csv`, and by name for `parquet` and `json`.
 ///
-/// For a table that exists, text is read in its types; `columns` are then those that the file holds.
+/// For an existing table, text is parsed into the types of the table; `columns` are then the columns in the file.
 ///
 /// # Errors
-/// When a file cannot be opened or its columns cannot be inferred. What is wrong inside is found when it is read.
+/// If a file cannot be opened or its columns cannot be inferred. Errors in the contents appear when the rows are read.
 pub async fn read(
     context: &SessionContext,
     files: &[PathBuf],
@@ -157,20 +157,20 @@ pub async fn read(
     Ok((format, context.read_table(Arc::new(table))?))
 }
 
-/// The columns of a table as text files are parsed into them.
+/// Schema that text files are parsed into for the columns of a table.
 fn text_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.columns().iter().map(|column| {
         let arrow = match column.logical_type {
             LogicalType::Varchar | LogicalType::Bytea => DataType::Utf8,
             other => other.arrow(),
         };
-        // Nulls where there must not be any are found, and named, when rows are brought into the table's types.
+        // Nulls in NOT NULL columns are found and reported when the rows are converted to the types of the table.
         Field::new(&column.name, arrow, true)
     });
     Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
 }
 
-/// A CSV or JSON-lines file that is read once, from beginning to end, so that a bad value has a line.
+/// A CSV or JSON-lines file. Read in one pass from beginning to end, so that errors can name the line of a bad value.
 #[derive(Clone, Debug)]
 struct TextFile {
     path: PathBuf,
@@ -234,7 +234,7 @@ impl PartitionStream for TextFile {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        /// Batches read ahead of those that are encoded.
+        /// Batches that are read ahead of the encoder.
         const READ_AHEAD: usize = 4;
         let batch_rows = context.session_config().batch_size();
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
@@ -246,7 +246,7 @@ impl PartitionStream for TextFile {
             for batch in batches.map_err(external)? {
                 let batch = batch.map_err(|error| external(file.located(&error)));
                 let failed = batch.is_err();
-                // The receiver is gone when the statement was cancelled or has failed elsewhere.
+                // The receiver is gone if the statement was cancelled or has failed elsewhere.
                 if sender.blocking_send(batch).is_err() || failed {
                     break;
                 }
@@ -257,7 +257,7 @@ impl PartitionStream for TextFile {
     }
 }
 
-/// A file's bytes, decompressed where its ending says that they are compressed.
+/// Reads the bytes of a file, decompressed if its extension names a compression format.
 fn decompressed(path: &Path) -> Result<Box<dyn Read + Send>, ArrowError> {
     let io = |error: std::io::Error| ArrowError::IoError(error.to_string(), error);
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
@@ -277,7 +277,7 @@ fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema
         FileFormat::Json => Ok(infer_json_schema(BufReader::new(source), Some(INFERENCE_RECORDS))?.0),
         FileFormat::Csv | FileFormat::Parquet => {
             let (schema, _) = csv.infer_schema(source, Some(INFERENCE_RECORDS))?;
-            // A column without any value says nothing about its type.
+            // The type of a column without any value is unknown; it becomes text.
             let known = |field: &Arc<Field>| match field.data_type() {
                 DataType::Null => field.as_ref().clone().with_data_type(DataType::Utf8),
                 _ => field.as_ref().clone(),
@@ -290,7 +290,7 @@ fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema
 /// Whether the first line of a CSV file holds the names of the columns.
 ///
 /// # Errors
-/// When it holds them in another order: the file is read by place.
+/// If the names are in another order: the columns of CSV files match by ordinal.
 fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> Result<bool> {
     let csv = options.csv_format(path, true)?;
     let error = |error: ArrowError| file_error(path, &error);
@@ -318,7 +318,7 @@ fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> R
     Ok(found == wanted)
 }
 
-/// An error of a reader with the file.
+/// Adds the path of the file to a reader's error.
 fn file_error(path: &Path, error: &ArrowError) -> QueryError {
     let message = match error {
         ArrowError::CsvError(message) | ArrowError::ParseError(message) | ArrowError::JsonError(message) => {
@@ -330,8 +330,8 @@ fn file_error(path: &Path, error: &ArrowError) -> QueryError {
 }
 
 impl TextFile {
-    /// An error of the reader with the line and the column where it arose. The reader counts records, not lines, and for
-    /// some types says nothing at all; so the file is read once more, up to the value that does not fit.
+    /// Adds line and column to a reader's error. The reader counts records, not lines, and gives no position for some
+    /// types. So this reads the file again, up to the value that does not fit.
     fn located(&self, error: &ArrowError) -> QueryError {
         let found = match self.format {
             FileFormat::Csv => self.first_bad_record(),
@@ -343,7 +343,7 @@ impl TextFile {
         }
     }
 
-    /// What is wrong with the first record that is not as the schema has it.
+    /// Description of the first record that does not match the schema.
     fn first_bad_record(&self) -> Option<String> {
         let quote = self.options.quote;
         let mut reader = csv::ReaderBuilder::new()
@@ -379,7 +379,7 @@ impl TextFile {
     }
 }
 
-/// Whether a text is a value of a type.
+/// Whether a text can be parsed as a type.
 fn fits(text: &str, data_type: &DataType) -> bool {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     data_type.is_string() || cast_with_options(&StringArray::from(vec![text]), data_type, &strict).is_ok()

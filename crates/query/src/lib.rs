@@ -1,5 +1,5 @@
-//! SQL on Taut: PostgreSQL grammar in front, DataFusion's planner and operators behind, and the scan, the load and the
-//! rewrite of tables between it and the storage rooms.
+//! SQL on Taut: PostgreSQL's grammar, DataFusion's planner and operators, and Taut's own scans, loads and table
+//! rewrites between them and the storage crates.
 
 mod assign;
 mod batches;

@@ -1,4 +1,4 @@
-//! The rows of a table that are not deleted, for statements that move them to other blocks.
+//! Rows of a table that are not deleted, for statements that copy them to other blocks.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use taut_types::{ColumnIndex, Predicate};
 
 use crate::error::{QueryError, Result};
 
-/// A segment of a block, and its rows that are not deleted.
+/// Opens a segment of a block and selects its rows that are not deleted.
 ///
 /// # Errors
-/// When a section cannot be read.
+/// If a section cannot be read.
 pub fn live_rows<'a>(table: &'a Table, open: &'a OpenBlock, segment: usize) -> Result<(SegmentReader<'a>, Selection)> {
     let mut reader = open.block().open_segment(open, segment);
     let deleted = table.delta.deleted_of_block(open.file().id()).and_then(|deleted| deleted.segment(segment));
@@ -27,10 +27,10 @@ pub fn live_rows<'a>(table: &'a Table, open: &'a OpenBlock, segment: usize) -> R
     Ok((reader, selection))
 }
 
-/// Columns of some rows of a version of a table, deleted there or not; a batch for each segment.
+/// Reads columns of some rows of one version of a table, whether deleted in it or not. Returns one batch per segment.
 ///
 /// # Errors
-/// When a block cannot be read, or is no longer in the table.
+/// If a block cannot be read, or is no longer in the table.
 pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Result<Vec<RecordBatch>> {
     let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     let schema = Arc::new(table.schema.arrow().project(&places).map_err(DataFusionError::from)?);
@@ -61,10 +61,11 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
     Ok(batches)
 }
 
-/// What is replaced where the live rows of some blocks of a table, and of its pages or not, go to other blocks.
+/// Describes the rows to replace when the live rows of some blocks, and optionally of all delta pages, go to other
+/// blocks.
 ///
 /// # Errors
-/// When a block cannot be read.
+/// If a block cannot be read.
 pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> Result<OldRows> {
     let pages = if with_pages { table.delta.pages() } else { &[] };
     let pages: Vec<(UnitId, u32)> = pages.iter().map(|page| (page.id(), page.rows() as u32)).collect();

@@ -1,4 +1,4 @@
-//! Rows into blocks: the operator under `INSERT`, `COPY ... FROM` and `CREATE TABLE AS`.
+//! Writes rows into blocks: the operator under `INSERT`, `COPY ... FROM` and `CREATE TABLE AS`.
 //!
 //! ```text
 //! input partition 0 ──> batches until a block is full ──┐ encode and write, as many at once as there are threads
@@ -7,10 +7,10 @@
 //!                               all blocks, in order ──> one commit
 //! ```
 //!
-//! Nothing is visible before the commit, and an error before it leaves no trace.
+//! Nothing is visible before the commit. An error before the commit leaves nothing behind.
 //!
-//! Rows of a table that is sorted are looked at on the way, and sorted first if they are not in order: see `sorted.rs`.
-//! Rows of a table that is divided into partitions come together first, and are gathered by partition: see `divide.rs`.
+//! Rows for a sorted table are checked for order as they are read. If they are out of order, they are sorted first: see
+//! `sorted.rs`. Rows for a partitioned table are merged into one stream and then grouped by partition: see `divide.rs`.
 
 mod blocks;
 mod divide;
@@ -63,35 +63,35 @@ use moved::{Moving, OldIds};
 pub(crate) use sorted::in_order;
 use sorted::{Ends, InputOrder, SortKey, can_rerun, is_out_of_order};
 
-/// Where rows go.
+/// Destination of a load.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A table that exists.
+    /// An existing table.
     Table(Arc<Table>),
     /// A table that the commit creates.
     NewTable {
-        /// Its name.
+        /// Name of the table.
         name: String,
-        /// Its columns.
+        /// Columns of the table.
         schema: Arc<Schema>,
-        /// Its design.
+        /// Design of the table.
         design: Arc<TableDesign>,
     },
-    /// A table of which some blocks and all rows that are in none are replaced by the same rows in the order of a design.
+    /// A table whose delta rows and some of whose blocks are replaced by the same rows, sorted by a design.
     Sorted {
-        /// The table as it is read: with these blocks alone.
+        /// The table as the load reads it, with the replaced blocks only.
         table: Arc<Table>,
-        /// Its design from then on.
+        /// Design of the table after the commit.
         design: Arc<TableDesign>,
-        /// Its partitions from then on, where they are known.
+        /// Partitions of the table after the commit, if they are known.
         partitioning: Option<Arc<Partitioning>>,
     },
-    /// A table of which the rows of some blocks and pages go to other blocks of its design. Where the input has the ids of
-    /// rows behind the columns, whoever knows a row by its id finds it again.
+    /// A table whose rows in some blocks and delta pages go to new blocks of its design. If the input has row ids after
+    /// the columns, row relocations are stored, so that a row is still found by its old id.
     Moved {
-        /// The table as it is read: with these blocks and pages alone.
+        /// The table as the load reads it, with the replaced blocks and pages only.
         part: Arc<Table>,
-        /// How the rows lie afterwards.
+        /// Order of the rows after the commit.
         order: RowOrder,
     },
 }
@@ -118,7 +118,7 @@ impl Target {
         }
     }
 
-    /// The partitions of the rows, where they are known.
+    /// Partitions for the rows, if they are known.
     fn partitioning(&self) -> Option<Arc<Partitioning>> {
         match self {
             Self::Table(table) | Self::Moved { part: table, .. } => partitioning_of(table),
@@ -128,17 +128,17 @@ impl Target {
     }
 }
 
-/// The partitions of a table, where they are known.
+/// Partitions of a table, if they are known.
 pub(crate) fn partitioning_of(table: &Table) -> Option<Arc<Partitioning>> {
     table.partitions.as_ref().map(|partitions| Arc::new(partitions.partitioning.clone()))
 }
 
-/// A target as a table that can only be inserted into: what a plan that fills it names.
+/// A target as an insert-only table, for logical plans that write to it.
 #[derive(Debug)]
 pub struct TargetTable {
-    /// The store.
+    /// The store of the target.
     pub store: Arc<Store>,
-    /// Where rows go.
+    /// Destination of the rows.
     pub target: Target,
 }
 
@@ -172,7 +172,7 @@ impl TableProvider for TargetTable {
     }
 }
 
-/// Writes the rows of its input to a table, commits, and yields their number as `count`.
+/// Operator that writes the rows of its input to a table and commits them. Returns the number of rows as `count`.
 #[derive(Debug)]
 pub struct InsertExec {
     store: Arc<Store>,
@@ -184,13 +184,13 @@ pub struct InsertExec {
 }
 
 impl InsertExec {
-    /// Inserts into a table that exists.
+    /// Creates an insert into an existing table.
     pub fn into_table(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>) -> Self {
         Self::new(store, Target::Table(table), input)
     }
 
-    /// Inserts the rows of a plan into a table, of which nothing is planned any more. They are sorted, unless the plan is
-    /// one that [`in_order`] made.
+    /// Creates an insert into a table from an input that is not optimized further. Sorts the rows if necessary, unless
+    /// [`in_order`] made the plan.
     pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>, is_in_order: bool) -> Self {
         let target = Target::Table(table);
         let order = match is_in_order {
@@ -200,7 +200,7 @@ impl InsertExec {
         Self { order, ..Self::new(store, target, input) }
     }
 
-    /// Inserts the rows of an input, whose columns are those of the target by place.
+    /// Creates an insert. The columns of the input match those of the target by ordinal.
     pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = InputOrder::of(&target, &input);
         let properties = PlanProperties::new(
@@ -240,7 +240,7 @@ impl ExecutionPlan for InsertExec {
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        // A partition more would tear the order of arrival apart.
+        // More partitions would break up the order in which rows arrive.
         vec![false]
     }
 
@@ -308,7 +308,7 @@ impl ExecutionPlan for InsertExec {
                     }
                     Gathered::Many(rest) if matches!(order, InputOrder::Required(_)) => input = rest,
                     Gathered::Many(rest) => {
-                        // Rows of all partitions fill the same blocks.
+                        // Merged into one partition, so that rows of all partitions fill the same blocks.
                         input = Arc::new(CoalescePartitionsExec::new(rest));
                         order = InputOrder::of_planned(&target, &input);
                     }
@@ -327,8 +327,9 @@ impl ExecutionPlan for InsertExec {
             if let Target::Table(table) = &target {
                 changes.wrote(table, WrittenRows::Blocks(files));
             }
-            // The rows are in, whatever comes of this. What is left over answers as well, shows in `taut.partitions` and
-            // `taut.indexes`, and is taken up by the next load, or by CREATE INDEX IF NOT EXISTS.
+            // The rows are committed, so errors here do not matter. Queries give the right results without this work.
+            // It shows in `taut.partitions` and `taut.indexes`. The next load, or CREATE INDEX IF NOT EXISTS, completes
+            // it.
             if changes.transaction().is_none() {
                 let leftover = async {
                     let _ = complete_partitions(&changes, table, threads).await;
@@ -368,7 +369,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
     changes
         .commit(|edit| match target {
             Target::Table(table) => {
-                // The new run counts as sorted by what the table is sorted by now.
+                // The new sort run counts as sorted by the current sort order of the table.
                 let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let sort_by = &newest.design.sort_by;
                 if !sort_by.is_empty() && *sort_by != table.design.sort_by {
@@ -396,10 +397,10 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
         .map_err(external)
 }
 
-/// Refuses rows that were compared with other constraints than a table has by now.
+/// Refuses to commit rows that were checked against constraints that have changed since.
 ///
 /// # Errors
-/// When its constraints, or the foreign keys to it, are others than when it was looked up.
+/// If the constraints of the table, or the foreign keys that reference it, have changed since it was looked up.
 pub(crate) fn check_constraints(looked_up: &Table, catalog: &Catalog) -> std::result::Result<(), CommitError> {
     match catalog.table_of(looked_up.id).is_none_or(|newest| newest.constraints == looked_up.constraints) {
         true => Ok(()),
@@ -407,10 +408,10 @@ pub(crate) fn check_constraints(looked_up: &Table, catalog: &Catalog) -> std::re
     }
 }
 
-/// Refuses to overwrite what another statement has changed in the design of a table, indexes aside.
+/// Refuses to overwrite another statement's change to the design of a table. Changes of indexes do not count.
 ///
 /// # Errors
-/// When it is not that of the table as it was looked up.
+/// If the design has changed since the table was looked up.
 pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Result<(), CommitError> {
     let indexes = || looked_up.design.indexes.clone();
     let newest_design = TableDesign { indexes: indexes(), ..newest.design.as_ref().clone() };
@@ -420,7 +421,7 @@ pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Re
     }
 }
 
-/// Replaces rows of a table by blocks of another design and other partitions, in the order of the design.
+/// Replaces rows of a table by blocks of another design and other partitions, which are in the order of the design.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
     table: &Table,
@@ -428,10 +429,10 @@ pub(crate) fn replace_all(
     (design, partitioning): (&TableDesign, Option<&Partitioning>),
     blocks: Vec<NewBlock>,
 ) -> std::result::Result<(), CommitError> {
-    // Indexes are not this statement's: another one may have changed them.
+    // Keeps the indexes of the newest version: another statement may have changed them.
     let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
     check_design(table, newest)?;
-    // Rows that came meanwhile are sorted as the table was before.
+    // Rows that were added meanwhile are in the old sort order.
     if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.blocks.len() {
         return Err(CommitError::SortOrder { table: table.name.clone() });
     }
@@ -447,7 +448,7 @@ pub(crate) fn replace_all(
     edit.replace_rows(table.id, old, blocks, RowOrder::Sorted)
 }
 
-/// Gives the new blocks the indexes that were created, and takes those that were dropped, while they were written.
+/// Adds or drops indexes in the new blocks, for `CREATE INDEX` and `DROP INDEX` that committed while they were written.
 async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
     let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { part: table, .. }) = target else {
         return Ok(());
@@ -461,7 +462,7 @@ async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) ->
     }
 }
 
-/// The rows of a load.
+/// Input of a load.
 struct Rows {
     input: Arc<dyn ExecutionPlan>,
     moving: Arc<Moving>,
@@ -470,7 +471,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// The rows of a partition of the input, in the types of the table.
+    /// Rows of one input partition, in the types of the table.
     fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<Conformed> {
         let (moving, progress) = (Arc::clone(&self.moving), self.progress.clone());
         let pace = context.session_config().get_extension::<Pace>();
@@ -494,16 +495,16 @@ impl Rows {
     }
 }
 
-/// What a load has written.
+/// Result of writing a load.
 struct Written {
     blocks: Vec<NewBlock>,
-    /// Whether the rows went through a sort.
+    /// Whether the rows were sorted.
     is_sorted: bool,
     old_ids: OldIds,
 }
 
-/// Writes all rows of a plan as blocks, in the order of the table's design; where it has none, a partition's blocks come
-/// before those of the next.
+/// Writes all rows of a plan as blocks, in the sort order of the table's design. Without a sort order, the blocks of
+/// one partition come before those of the next.
 async fn write_blocks(
     changes: &Changes,
     target: &Target,
@@ -530,7 +531,7 @@ async fn write_blocks(
         let partitions = 0..rows.input.output_partitioning().partition_count();
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
     };
-    // Blocks for rows of all partitions of the input are filled from one stream.
+    // Blocks that take rows of all input partitions are filled from one stream.
     let design = target.design();
     let is_one = design.partition_by.is_some() || design.block_size == BlockSize::File;
     let watched = |key: &SortKey| -> Result<(Arc<Ends>, Vec<Conformed>)> {
@@ -546,12 +547,12 @@ async fn write_blocks(
             return Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
         }
         InputOrder::Required(key) => {
-            // A plan that is wrong about its order must not make a table of it.
+            // Checked all the same, in case the plan is wrong about its order.
             let (ends, watched) = watched(&key)?;
             let parts = parts_of(writer, target, watched).await?;
             return Ok(Written { blocks: ends.in_order(parts)?, is_sorted: false, old_ids });
         }
-        // Planning may have put an operator into the input that runs once.
+        // Planning may have added an operator to the input that can run only once.
         InputOrder::Watched(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };
@@ -571,8 +572,8 @@ async fn write_blocks(
     Ok(Written { blocks: parts.into_iter().flatten().collect(), is_sorted: true, old_ids })
 }
 
-/// A context in which a partition of files is read by its own stream alone, so that rows come in the order of files, and
-/// can be read twice.
+/// Returns a context in which each stream reads only the files of its own partition. Rows then come in the order of the
+/// files, and the files can be read twice.
 fn in_order_of_files(context: &TaskContext) -> Arc<TaskContext> {
     let mut config = context.session_config().clone();
     config.options_mut().execution.enable_file_stream_work_stealing = false;

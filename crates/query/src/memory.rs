@@ -1,4 +1,4 @@
-//! The memory that queries share, with errors that say what needs it.
+//! Memory pool that all queries share, with errors that name the operation that ran out of memory.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -9,11 +9,11 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// Memory that all queries of a database share.
+/// Memory pool of a database.
 ///
-/// Operators that can write to spill files get equal parts of three quarters of it, or of what the others leave if that is
-/// less. The rest is for what cannot spill, such as the merge of what a sort holds: operators that take all there is before
-/// they spill would leave nothing to merge with.
+/// Operators that can spill get equal parts of three quarters of the memory, or of what other operators leave if that
+/// is less. The rest is for operators that cannot spill, such as the merge of sorted runs. Without that reserve,
+/// operators that use all memory before they spill would leave nothing for the merge.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,
@@ -22,11 +22,11 @@ pub(crate) struct QueryMemory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Operators that can spill.
+    /// Number of operators that can spill.
     spilling: usize,
-    /// Bytes of those.
+    /// Bytes held by operators that can spill.
     spillable: usize,
-    /// Bytes of all others.
+    /// Bytes held by other operators.
     unspillable: usize,
 }
 
@@ -83,7 +83,7 @@ impl MemoryPool for QueryMemory {
             return Ok(());
         }
         drop(state);
-        // Operators spill on this kind of error, and on no other.
+        // Operators spill on this kind of error only.
         Err(DataFusionError::ResourcesExhausted(format!(
             "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given when \
              the database is opened (--memory; in Python, memory=)",
@@ -104,7 +104,7 @@ impl MemoryPool for QueryMemory {
     }
 }
 
-/// What an operator does, by the name under which the engine has it ask for memory.
+/// Description of an operator, from the name under which DataFusion registers it with the memory pool.
 fn operation(consumer: &str) -> &'static str {
     const OPERATIONS: &[(&str, &str)] = &[
         ("HashJoin", "the hash table of a join"),

@@ -1,14 +1,14 @@
-//! The mover: in the background it moves rows of deltas into blocks, writes blocks anew of which many rows are deleted,
-//! merges small blocks and runs, and lets the log go.
+//! The mover: a background thread that runs compaction. It writes delta rows to blocks, rewrites blocks with many
+//! deleted rows, merges small blocks and sort runs, and truncates the log.
 //!
 //! ```text
-//! commits ──wake──> thread: what is due? ──a piece of work──> one commit ──rest──> what is due? ...
-//!                            │ policy.rs      work.rs              pace.rs
-//!                            └ takes the turn of a table, as VACUUM and ALTER TABLE do
+//! commits ──wake──> thread: what is due? ──compaction──> one commit ──rest──> what is due? ...
+//!                            │ policy.rs     work.rs               pace.rs
+//!                            └ holds the maintenance lock of a table, as VACUUM and ALTER TABLE do
 //! ```
 //!
-//! It reads and writes as loads do, and publishes a piece by one commit: whenever it stops, there are the old rows or the
-//! new ones. Readers do not notice. Why it is done so: docs/adr/0020-the-mover.md.
+//! A compaction reads and writes as a load does, and publishes its result in one commit. Whenever it stops, the table
+//! has either the old rows or the new ones. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
 
 mod options;
 mod pace;
@@ -37,43 +37,43 @@ pub use pace::Pace;
 pub(crate) use policy::Thoroughness;
 pub(crate) use work::{Worker, is_conflict};
 
-/// What is waited at most for whoever has the turn of a table, where it might wait for this one.
+/// Maximum wait for a maintenance lock whose holder may be waiting for this session.
 const TURN_WAIT: Duration = Duration::from_secs(10);
 
-/// That nobody else moves the rows of a table to other blocks.
+/// Maintenance lock: exclusive right to rewrite the blocks of a table.
 pub(crate) type Turn = OwnedMutexGuard<()>;
 
-/// Moves the rows of a store in the background, from the first change on, until it is dropped.
+/// Runs compaction in the background, from the first change until it is dropped.
 pub struct Mover {
     engine: Engine,
     store: Weak<Store>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     has_begun: AtomicBool,
-    /// Whether the database is open read-only: there is nothing to do.
+    /// Whether the database is open read-only, so that there is never anything to do.
     is_read_only: bool,
-    /// Threads do not survive a fork.
+    /// Id of the process that created the mover: its thread does not survive a fork.
     process: u32,
 }
 
-/// What sessions and the thread share.
+/// State shared by sessions and the thread.
 pub(crate) struct Shared {
     pub options: Arc<MoverOptions>,
     pub status: Mutex<Status>,
     is_on: AtomicBool,
-    /// Whether something has changed since the thread last looked.
+    /// Whether something has changed since the thread last checked.
     has_changed: AtomicBool,
     changed: Notify,
     stop: watch::Sender<bool>,
     turns: Mutex<BTreeMap<TableId, Arc<AsyncMutex<()>>>>,
-    /// How many wait for turns.
+    /// Number of tasks that wait for maintenance locks.
     waiting: Arc<AtomicUsize>,
-    /// That the thread is to give up what it does.
+    /// Notifies the thread to give up its current compaction.
     leave: Notify,
 }
 
 impl Mover {
-    /// A mover of a store, whose plans run by an engine. There is one for each store that is open.
+    /// Creates the mover of a store. An open store has exactly one. Its plans run on `engine`.
     pub fn new(store: &Arc<Store>, engine: Engine, options: MoverOptions) -> Self {
         let shared = Shared {
             is_on: AtomicBool::new(options.is_on && !store.is_read_only()),
@@ -102,7 +102,7 @@ impl Mover {
         mover
     }
 
-    /// The engine.
+    /// The engine that runs the mover's plans.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -111,7 +111,7 @@ impl Mover {
         &self.shared
     }
 
-    /// Says that something has changed.
+    /// Notifies the thread of a change, and starts it on the first call.
     pub(crate) fn wake(&self) {
         if self.is_read_only || self.shared.has_changed.swap(true, Ordering::AcqRel) {
             return;
@@ -122,20 +122,20 @@ impl Mover {
             let begun = thread::begin(shared, store, self.engine.context());
             match begun {
                 Ok(thread) => *self.thread.lock() = Some(thread),
-                // Commits do its work then, when they must.
+                // Without the thread, commits do its work when they must.
                 Err(error) => self.shared.status.lock().end_failed(None, Duration::ZERO, Some(error.to_string())),
             }
         }
     }
 
-    /// Says whether it works in the background.
+    /// Switches background work on or off.
     pub(crate) fn set_on(&self, is_on: bool) {
         self.shared.is_on.store(is_on, Ordering::Release);
         self.wake();
     }
 }
 
-/// Counts one who waits.
+/// Counts a waiting task until dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -157,7 +157,7 @@ impl Drop for Mover {
         let thread = self.thread.get_mut().take();
         match thread {
             Some(thread) if self.process == std::process::id() => {
-                // It has told its errors.
+                // The thread has already recorded its errors.
                 let _ = thread.join();
             }
             thread => std::mem::forget(thread),
@@ -182,13 +182,14 @@ impl Shared {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Waits until nobody else moves the rows of a table.
+    /// Waits for the maintenance lock of a table.
     pub async fn turn(&self, table: TableId) -> Turn {
         let _waiting = Waiting::begin(&self.waiting);
         self.turn_of(table).lock_owned().await
     }
 
-    /// As [`Shared::turn_soon`], for a statement that makes the thread's work on the table useless: it is given up.
+    /// As [`Shared::turn_soon`], for a statement that makes the thread's compaction of the table useless. The thread
+    /// gives that compaction up.
     pub async fn turn_at_once(&self, table: TableId) -> Option<Turn> {
         let turn = self.turn_of(table).try_lock_owned();
         if turn.is_err() && self.status.lock().is_running(table) {
@@ -200,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::turn`], but not for ever: whoever has it may wait for this one.
+    /// As [`Shared::turn`], but with a time limit, because the holder may be waiting for this session.
     pub async fn turn_soon(&self, table: TableId) -> Option<Turn> {
         tokio::time::timeout(TURN_WAIT, self.turn(table)).await.ok()
     }
@@ -209,12 +210,12 @@ impl Shared {
         Arc::clone(self.turns.lock().entry(table).or_default())
     }
 
-    /// Whether the delta of a table is so large that commits wait for it to be sealed.
+    /// Whether the delta of a table is so large that commits wait until it is written to blocks.
     pub fn is_overfull(&self, table: &Table) -> bool {
         self.is_too_much((table.delta.page_rows(), table.delta.page_bytes() as u64))
     }
 
-    /// Whether that of some table may be so large.
+    /// Whether the delta of some table may be so large that commits wait for it.
     pub fn may_be_overfull(&self, catalog: &Catalog) -> bool {
         self.is_too_much(catalog.pages())
     }

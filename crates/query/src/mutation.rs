@@ -1,11 +1,11 @@
-//! The rows of a mutation's query, told apart: which rows of the table go, and which come.
+//! Splits the result of a mutation's query into rows of the table to delete and rows to insert.
 //!
 //! ```text
-//! query       | taut row | taut action | new values |       one row for each row to change, or more where a join has more
+//! query       | taut row | taut action | new values |       one per row to change, or several if a join has more
 //!                  │            │             │
 //!                  ▼            ▼             ▼
 //!             ChangedRows: the ids of rows that are deleted or replaced, each once
-//!                               └─> rows to insert, and rows with new values: the output, which is inserted
+//!                               └─> rows to insert, and updated rows with new values: the output, which is inserted
 //! ```
 
 mod first;
@@ -36,10 +36,10 @@ use self::first::FirstRows;
 use crate::error::QueryError;
 use crate::statement::{Action, MutationKind, Outputs};
 
-/// Rows of [`ChangedRowsExec::telling_actions`] as `RETURNING` sees them, and those of them that are inserted.
+/// Splits rows of [`ChangedRowsExec::telling_actions`] into all rows, for `RETURNING`, and the rows to insert.
 ///
 /// # Errors
-/// When the actions are not behind the columns.
+/// If the last column does not hold actions.
 pub fn split_by_action(batch: &RecordBatch) -> Result<(RecordBatch, RecordBatch)> {
     let Some(last) = batch.num_columns().checked_sub(1) else {
         return internal_err!("rows without actions");
@@ -52,23 +52,23 @@ pub fn split_by_action(batch: &RecordBatch) -> Result<(RecordBatch, RecordBatch)
     Ok((rows, inserted))
 }
 
-/// The rows that a mutation takes away.
+/// Rows of the table that a mutation removes.
 #[derive(Debug, Default)]
 pub struct Changed {
-    /// Those that others replace.
+    /// Old versions of updated rows.
     pub replaced: RowSet,
-    /// Those that no other replaces.
+    /// Deleted rows.
     pub deleted: RowSet,
 }
 
 impl Changed {
-    /// Takes in rows that are all replaced, or all deleted, and tells which of them come the first time.
+    /// Adds rows that are all replaced, or all deleted. Returns which of them are new to the set.
     fn add(&mut self, kind: MutationKind, rows: &[u64]) -> BooleanBuffer {
         let Self { replaced, deleted } = self;
         let (to, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
         let rows: Vec<RowId> = rows.iter().copied().map(RowId).collect();
         let mut is_first = BooleanBufferBuilder::new(rows.len());
-        // They mostly come segment by segment.
+        // Rows mostly come segment by segment.
         for part in rows.chunk_by(|row, next| (row.unit(), row.segment()) == (next.unit(), next.segment())) {
             if other.is_empty() && to.append(part) {
                 is_first.append_n(part.len(), true);
@@ -80,19 +80,20 @@ impl Changed {
     }
 }
 
-/// The same while the mutation runs.
+/// The changed rows of a running mutation, shared by its partitions.
 pub type ChangedRows = Arc<Mutex<Changed>>;
 
-/// Notes the rows that a mutation takes away, and hands on those that it inserts; of a deletion, the deleted ones.
+/// Operator that records the rows that a mutation removes and returns the rows that it inserts. For a `DELETE` it
+/// returns the deleted rows.
 #[derive(Debug)]
 pub struct ChangedRowsExec {
     input: Arc<dyn ExecutionPlan>,
     outputs: Outputs,
     kind: MutationKind,
-    /// Keys, by the places of their columns in the output, of which each is inserted once.
+    /// Keys, as ordinals of output columns. Of rows with equal values of a key, only the first is returned.
     keys: Vec<Vec<usize>>,
     changed: ChangedRows,
-    /// Whether deleted rows are handed on, too, and which are deleted in a column behind the others: [`ACTION`].
+    /// Whether deleted rows are returned as well, with the action of each row in a last column: [`ACTION`].
     tells_actions: bool,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
     metrics: ExecutionPlanMetricsSet,
@@ -100,11 +101,11 @@ pub struct ChangedRowsExec {
 }
 
 impl ChangedRowsExec {
-    /// The operator over the plan of a mutation's query. Of rows that have one of `keys` in common, columns by their places
-    /// in the table, the first alone is handed on.
+    /// Creates the operator over the plan of a mutation's query. Of rows with equal values in one of `keys` only the
+    /// first is returned. Keys are ordinals of columns in the table.
     ///
     /// # Errors
-    /// When the plan does not have the columns of the query.
+    /// If the plan lacks the columns of the query.
     pub fn try_new(
         input: Arc<dyn ExecutionPlan>,
         outputs: Outputs,
@@ -115,10 +116,10 @@ impl ChangedRowsExec {
         Self::over(input, outputs, kind, keys, changed, false)
     }
 
-    /// As [`ChangedRowsExec::try_new`], for a mutation that hands on deleted rows, too, with the action behind the columns.
+    /// The same operator, but it also returns deleted rows, and adds the action as the last column.
     ///
     /// # Errors
-    /// When the plan does not have the columns of the query, or no actions.
+    /// If the plan lacks the columns of the query, or the actions.
     pub fn telling_actions(self) -> Result<Self> {
         Self::over(self.input, self.outputs, self.kind, self.keys, self.changed, true)
     }
@@ -145,12 +146,12 @@ impl ChangedRowsExec {
     }
 }
 
-/// The columns of a query that are handed on.
+/// Columns of the query that the operator returns.
 fn places_of(outputs: &Outputs, tells_actions: bool) -> Vec<usize> {
     outputs.columns.clone().chain(outputs.action.filter(|_| tells_actions)).collect()
 }
 
-/// What is done to the rows of a batch.
+/// Processes the batches of one partition.
 struct Sorter {
     outputs: Outputs,
     kind: MutationKind,
@@ -202,7 +203,7 @@ impl Sorter {
             let is_output = match action {
                 Action::Nothing => false,
                 Action::Insert | Action::Update => true,
-                // For RETURNING.
+                // `RETURNING` reads deleted rows.
                 Action::Delete => self.kind == MutationKind::Delete || self.tells_actions,
             };
             is_written.append(is_output && is_first);
@@ -211,7 +212,7 @@ impl Sorter {
         self.output(batch, is_written.finish())
     }
 
-    /// The new values of those rows of a batch that are written.
+    /// Output columns of the rows of a batch that are written.
     fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
         let places = places_of(&self.outputs, self.tells_actions);
         let columns: Vec<ArrayRef> = places.into_iter().map(|place| Arc::clone(batch.column(place))).collect();
@@ -273,7 +274,7 @@ impl ExecutionPlan for ChangedRowsExec {
         let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
         let tells_actions = self.tells_actions;
         if !self.keys.is_empty() && self.first.get().is_none() {
-            // Another partition may be faster.
+            // Another partition may have set it first.
             let _ = self.first.set(Mutex::new(FirstRows::of(&self.keys, &schema, &context)?));
         }
         let sorter = Sorter {

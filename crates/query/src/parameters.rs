@@ -1,4 +1,4 @@
-//! The values of parameters in plans.
+//! Binds parameter values in plans.
 
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
@@ -7,18 +7,18 @@ use datafusion::logical_expr::LogicalPlan;
 use crate::error::Result;
 use crate::statement::{Parameters, Value};
 
-/// Values that can be put into a plan.
+/// Parameter values that can be bound in a plan.
 pub(crate) trait BindParameters {
-    /// Puts the values into a plan.
+    /// Replaces the parameters of a plan by values.
     ///
     /// # Errors
-    /// When the plan has other parameters.
+    /// If the values do not match the parameters of the plan.
     fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan>;
 
-    /// As [`BindParameters::bind`], into the plan of a part of a statement.
+    /// As [`BindParameters::bind`], for the plan of a part of a statement, which may not use all values.
     ///
     /// # Errors
-    /// When the plan has a parameter without a value.
+    /// If the plan has a parameter without a value.
     fn bind_part(&self, plan: LogicalPlan) -> Result<LogicalPlan>;
 }
 
@@ -43,7 +43,7 @@ impl BindParameters for Parameters {
     }
 }
 
-/// A value as the engine has it.
+/// Converts a value to DataFusion's type.
 pub(crate) fn scalar_of(value: &Value) -> ScalarValue {
     match value {
         Value::Null => ScalarValue::Null,

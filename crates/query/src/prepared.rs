@@ -1,4 +1,4 @@
-//! Prepared statements, as they were written, and with the plans that are kept of them.
+//! Prepared statements of a session, with their cached plans.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::statement::Statement;
 pub struct PreparedStatements(Mutex<HashMap<String, Statement>>);
 
 impl PreparedStatements {
-    /// Keeps a statement: the whole `PREPARE`, or what of it changes rows.
+    /// Stores a prepared statement: the whole `PREPARE`, or the part of it that changes rows.
     ///
     /// # Errors
-    /// When there is one of that name.
+    /// If the name is taken.
     pub fn insert(&self, name: &str, prepared: Statement) -> Result<()> {
         let mut all = self.0.lock();
         if all.contains_key(name) {
@@ -25,23 +25,23 @@ impl PreparedStatements {
         Ok(())
     }
 
-    /// A statement.
+    /// Returns a prepared statement.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If no prepared statement has this name.
     pub fn get(&self, name: &str) -> Result<Statement> {
         self.0.lock().get(name).cloned().ok_or_else(|| missing(name))
     }
 
-    /// Forgets a statement.
+    /// Removes a prepared statement.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If no prepared statement has this name.
     pub fn remove(&self, name: &str) -> Result<()> {
         self.0.lock().remove(name).map(drop).ok_or_else(|| missing(name))
     }
 
-    /// Whether some statement comes from a long text.
+    /// Whether any prepared statement has a long text.
     pub fn any_is_long(&self) -> bool {
         self.0.lock().values().any(Statement::is_long)
     }

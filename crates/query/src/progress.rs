@@ -1,29 +1,29 @@
-//! How far a long statement has come.
+//! Progress of long statements.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A moment of a long statement.
+/// State of a long statement at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is done: `query`, `load lineitem`, `rewrite lineitem` and the like.
+    /// Name of the operation: `query`, `load lineitem`, `rewrite lineitem` and similar.
     pub operation: String,
-    /// Rows done: written, or for a query looked at by its scans.
+    /// Rows done so far: rows written, or for a query, rows read by its scans.
     pub rows_done: u64,
-    /// Rows in all, where that is known.
+    /// Total number of rows, if known.
     pub rows_total: Option<u64>,
 }
 
 impl Progress {
-    /// The operation of a query.
+    /// Operation name of queries.
     pub const QUERY: &str = "query";
 }
 
-/// Is told of progress, from any thread, about once per batch of rows.
+/// Callback for progress. Called from any thread, about once per batch of rows.
 pub type ProgressCallback = Arc<dyn Fn(&Progress) + Send + Sync>;
 
-/// Counts the rows of one statement and tells a callback.
+/// Counts the rows of one statement and reports them to a callback.
 #[derive(Clone)]
 pub struct ProgressCounter {
     operation: Arc<str>,
@@ -33,18 +33,18 @@ pub struct ProgressCounter {
 }
 
 impl ProgressCounter {
-    /// A counter at zero.
+    /// Creates a counter at zero.
     pub fn new(operation: &str, rows_total: Option<u64>, callback: ProgressCallback) -> Self {
         Self { operation: operation.into(), rows_done: Arc::default(), rows_total, callback }
     }
 
-    /// Counts rows that are done.
+    /// Adds rows to the count and calls the callback.
     pub fn add(&self, rows: u64) {
         let rows_done = self.rows_done.fetch_add(rows, Ordering::Relaxed) + rows;
         (self.callback)(&Progress { operation: self.operation.to_string(), rows_done, rows_total: self.rows_total });
     }
 
-    /// Counts from zero again.
+    /// Resets the count to zero.
     pub fn restart(&self) {
         self.rows_done.store(0, Ordering::Relaxed);
     }
@@ -56,6 +56,7 @@ impl Debug for ProgressCounter {
     }
 }
 
-/// The counter of a query, as its scans find it in their context. That of a load is in the context of its queries too.
+/// Counter of a query, which its scans read from their context. A separate type, because the queries of a load also
+/// have the counter of the load in their context.
 #[derive(Clone, Debug)]
 pub struct ScanProgress(pub ProgressCounter);

@@ -1,12 +1,12 @@
-//! What a statement reads, for transactions that must not see others change it.
+//! Read set of a statement, for serializable transactions.
 //!
 //! ```text
-//! a name is looked up     all rows of the table are read, until more is known
+//! a name is looked up     all rows of the table count as read, until more is known
 //! a scan is planned       counted
-//! the plan is made        its scans say which rows they ask for; where none is missing, those are read and no others
+//! the plan is complete    the predicates of its scans count as read instead, if no scan is missing
 //! ```
 //!
-//! Who plans without [`create_physical_plan`] has read the whole tables.
+//! A caller that plans without [`create_physical_plan`] keeps whole tables in the read set.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -23,10 +23,10 @@ use taut_types::ColumnTest;
 use crate::operators::{Interrupt, make_interruptible};
 use crate::scan::scan_source;
 
-/// The tables that a statement reads, as far as it is planned. An extension of the configuration with which it is.
+/// Tables that a statement reads, as far as it is planned. An extension of the session configuration used for planning.
 #[derive(Debug)]
 pub struct StatementReads {
-    /// Not held: rows that are still read do not keep a transaction from ending.
+    /// A weak reference: rows that are still being read do not keep a transaction from ending.
     transaction: Weak<Transaction>,
     tables: Mutex<BTreeMap<TableId, Planned>>,
 }
@@ -39,13 +39,13 @@ struct Planned {
 }
 
 impl StatementReads {
-    /// Those of a statement of a transaction, where anybody wants to know.
+    /// Creates the recorder for a statement of a transaction; `None` unless the transaction is serializable.
     pub fn of(transaction: &Arc<Transaction>) -> Option<Arc<Self>> {
         let reads = || Self { transaction: Arc::downgrade(transaction), tables: Mutex::default() };
         transaction.is_serializable().then(|| Arc::new(reads()))
     }
 
-    /// Says that a name stands for a table, of which all rows may be read.
+    /// Records that a name refers to a table, all rows of which may be read.
     pub fn look_up(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
             transaction.reads(table);
@@ -53,12 +53,13 @@ impl StatementReads {
         self.tables.lock().entry(table).or_default().look_ups += 1;
     }
 
-    /// Says that a table is scanned.
+    /// Records that a scan of a table was planned.
     pub fn scan(&self, table: TableId) {
         self.tables.lock().entry(table).or_default().scans += 1;
     }
 
-    /// Says that rows are inserted into a table, which needs none that it has: what keys ask for is seen to elsewhere.
+    /// Records that rows are inserted into a table. This reads no rows of the table; key lookups are recorded
+    /// elsewhere.
     pub fn insert_into(&self, table: TableId) {
         self.tables.lock().entry(table).or_default().is_target = true;
     }
@@ -70,10 +71,11 @@ impl StatementReads {
         }
     }
 
-    /// Says which rows a plan reads. A scan that was planned and is not in it has told the planner something.
+    /// Narrows the read set to the predicates of the scans in a plan. If a planned scan is no longer in the plan, the
+    /// planner may have used its data, and the whole table stays in the read set.
     ///
     /// # Errors
-    /// None, but as traversals of plans have.
+    /// If traversing the plan fails.
     pub fn narrow(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
         let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
         let mut found: BTreeMap<TableId, Vec<Vec<ColumnTest>>> = BTreeMap::new();
@@ -95,17 +97,17 @@ impl StatementReads {
     }
 }
 
-/// Says that what was planned with a state is not run.
+/// Removes the reads of a plan that is not run.
 pub fn withdraw_reads(state: &SessionState) {
     if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.withdraw();
     }
 }
 
-/// Plans a statement that is run then, and says which rows it reads.
+/// Plans a statement that is then run, and narrows its read set.
 ///
 /// # Errors
-/// When it cannot be planned.
+/// If the statement cannot be planned.
 pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let physical = create_bare_plan(state, plan).await?;
     match state.config().get_extension::<Interrupt>() {
@@ -114,10 +116,10 @@ pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> R
     }
 }
 
-/// As [`create_physical_plan`], for who changes the plan before it is made interruptible.
+/// As [`create_physical_plan`], for callers that change the plan before they make it interruptible.
 ///
 /// # Errors
-/// When it cannot be planned.
+/// If the statement cannot be planned.
 pub async fn create_bare_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let physical = state.create_physical_plan(plan).await?;
     if let Some(reads) = state.config().get_extension::<StatementReads>() {

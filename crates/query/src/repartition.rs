@@ -1,5 +1,5 @@
-//! Rows that lie in blocks already, divided into partitions: by `ALTER TABLE ... SET (partition_by = ...)`, and after a
-//! load whose rows could not be divided when they came.
+//! Partitions rows that are already in blocks: for `ALTER TABLE ... SET (partition_by = ...)`, and after a load whose
+//! rows could not be partitioned when they arrived.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::load::{BlockWriter, Divider, SAMPLE_ROWS, partitioning_of, replace_al
 use crate::progress::ProgressCounter;
 use crate::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
 
-/// The partitions of a design for the rows that a table has, by values from all of its blocks; `None` for a range whose
-/// boundaries these do not settle.
+/// Chooses partitions for the rows that a table has, from values of all its blocks. `None` for a range partitioning
+/// whose boundaries the rows do not settle.
 ///
 /// # Errors
-/// When a block cannot be read.
+/// If a block cannot be read.
 pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) -> Result<Option<Arc<Partitioning>>> {
     if let Some(known) = Partitioning::without_boundaries(design) {
         return Ok(Some(Arc::new(known)));
@@ -35,7 +35,7 @@ pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) ->
     Ok(chosen.filter(|chosen| settles(chosen, rows)).map(Arc::new))
 }
 
-/// Values of a column at equal distances over all rows.
+/// Values of a column, sampled at equal distances over all rows.
 fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
     let logical = table.schema.column(column).logical_type;
     let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
@@ -63,7 +63,7 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
     Ok(sample)
 }
 
-/// What of a key is kept in a sample: a boundary may be any key, and whole texts would be much memory.
+/// Shortens a datum for a sample. Any datum can be a boundary, and whole texts would take much memory.
 fn shortened(key: Key) -> Key {
     const BYTES_MAX: usize = 1024;
     match key {
@@ -72,10 +72,10 @@ fn shortened(key: Key) -> Key {
     }
 }
 
-/// Puts all rows of a table that keeps no sort order into blocks of another design and other partitions.
+/// Rewrites all rows of a table without a sort order into blocks of another design and other partitions.
 ///
 /// # Errors
-/// When a block cannot be read or written, or another statement replaced one meanwhile; nothing has changed then.
+/// If a block cannot be read or written, or another statement replaced one meanwhile. Nothing has changed then.
 pub async fn repartition(
     changes: &Changes,
     table: &Arc<Table>,
@@ -97,11 +97,11 @@ pub async fn repartition(
     Ok(table.rows())
 }
 
-/// Divides the blocks of a table that are not divided: of loads that began before its partitions were known, or changed.
-/// A range that has no boundaries is given some as soon as there are enough different values.
+/// Partitions the unpartitioned blocks of a table. They come from loads that began before its partitions were known or
+/// changed. Also chooses the boundaries of a range partitioning, as soon as there are enough distinct values.
 ///
 /// # Errors
-/// When a block cannot be read or written. Blocks that are left over are divided by the next load.
+/// If a block cannot be read or written. The next load partitions the blocks that are left.
 pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize) -> Result<()> {
     let mut attempts = 0;
     loop {
@@ -135,7 +135,8 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
     }
 }
 
-/// Blocks that are not divided: of a table that is sorted, those of one run, so that each partition keeps their order.
+/// Unpartitioned blocks to rewrite next. For a sorted table these are blocks of one sort run, so that each partition
+/// keeps their order.
 fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     let is_undivided = |place: &usize| table.partition_of(*place).is_none();
     let Some(first) = (0..table.blocks.len()).find(is_undivided) else { return (Vec::new(), RowOrder::Kept) };
@@ -148,20 +149,20 @@ fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     (places.into_iter().map(|place| Arc::clone(&table.blocks[place])).collect(), order)
 }
 
-/// Rows of a table that any load may look at for boundaries.
+/// Rows of a table up to which any load may read the values for choosing boundaries.
 const LOOKED_AT_ROWS: u64 = 1 << 20;
-/// The part of the rows of a larger table that a load must have brought to do so.
+/// In a larger table, the newest run must hold at least one row in this many before its load reads the values.
 const NEWEST_SHARE: u64 = 8;
 
-/// Gives a range boundaries, if the rows of the table settle them.
+/// Chooses the boundaries of a range partitioning, if the rows of the table settle them.
 async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
-    // Not worth a look at the values otherwise.
+    // Otherwise reading the values is not worth it.
     let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= settling_rows(by);
     if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
         return Ok(false);
     }
-    // Each of many small loads would look at all rows otherwise.
+    // Otherwise each of many small loads would read the values of all rows.
     let newest_run: u64 = table.runs().last().unwrap_or_default().iter().map(|block| block.entry().rows).sum();
     if table.rows() > LOOKED_AT_ROWS && newest_run < table.rows() / NEWEST_SHARE {
         return Ok(false);
@@ -171,14 +172,14 @@ async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionD
         let newest = edit.catalog().table_of(table.id);
         match newest.is_some_and(|newest| newest.partitions.is_none() && newest.design.partition_by == Some(by)) {
             true => edit.set_partitioning(table.id, chosen.as_ref().clone()),
-            // Another statement was first.
+            // Another statement has chosen the boundaries first.
             false => Ok::<_, CommitError>(()),
         }
     })?;
     Ok(true)
 }
 
-/// The rows of some blocks of a table, in order, as new ones of one partition each.
+/// Copies the rows of some blocks of a table, in order, to new blocks of one partition each.
 async fn divided(
     mut divider: Divider,
     table: &Arc<Table>,

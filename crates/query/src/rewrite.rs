@@ -1,13 +1,15 @@
-//! `ALTER TABLE ... SET`: puts the blocks of a table into another design.
+//! `ALTER TABLE ... SET`: rewrites the blocks of a table to another design.
 //!
-//! Each step takes some consecutive blocks, writes their rows as new ones, and publishes those in their place. The table
-//! can be read throughout, as a mixture of old and new blocks, and memory holds a few blocks at a time. A rewrite that
-//! is interrupted is taken up where it stopped by the same statement, since blocks already in the design are left alone.
+//! Each step takes some consecutive blocks, writes their rows as new blocks, and publishes these in place of the old
+//! ones. The table stays readable throughout, as a mixture of old and new blocks, and memory holds a few blocks at a
+//! time. The same statement continues an interrupted rewrite where it stopped, because it skips blocks that already
+//! have the design.
 //!
-//! Where a block has the design but for its indexes, all else of it is copied as it is.
+//! If a block differs from the design only in its indexes, everything else in it is copied unchanged.
 //!
-//! Another sort order cannot be had block by block: the whole table is then sorted, spilling to disk, and replaced at
-//! once. Nor can other partitions: see `repartition.rs`. All else keeps each block's rows in their partition.
+//! A new sort order cannot be applied block by block: the whole table is sorted, spilling to disk, and replaced at
+//! once. The same holds for new partitions: see `repartition.rs`. All other rewrites keep the rows of a block in its
+//! partition.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,13 +26,14 @@ use crate::live::{live_rows, old_rows};
 use crate::load::{BlockWriter, check_design, partitioning_of};
 use crate::progress::ProgressCounter;
 
-/// Plain bytes of old blocks that a step takes at least: as many as a block of automatic size may have.
+/// Minimum plain bytes of old blocks in a step: as many as a block of automatic size may have.
 const STEP_BYTES: u64 = 256 << 20;
 
-/// Rewrites the blocks of a table that are not in a design yet, keeping the order of rows, and sets it as the table's.
+/// Sets the design of a table and rewrites the blocks that do not have it yet, keeping the order of rows. Returns the
+/// rows of the table's blocks.
 ///
 /// # Errors
-/// When a block cannot be read or written; the steps published before stay.
+/// If a block cannot be read or written. Steps that are already published stay.
 pub async fn rewrite_blocks(
     changes: &Changes,
     table: &Arc<Table>,
@@ -40,7 +43,8 @@ pub async fn rewrite_blocks(
 ) -> Result<u64> {
     let id = table.id;
     let design = changes.commit(|edit| {
-        // Indexes are not this statement's: another one may have changed them since the table was looked up.
+        // Keeps the indexes of the newest version: another statement may have changed them since the table was looked
+        // up.
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
         check_design(table, newest)?;
         let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
@@ -51,11 +55,11 @@ pub async fn rewrite_blocks(
     run_steps(changes, table, design, threads, progress, rewrite_step).await
 }
 
-/// Gives the blocks of a table these indexes, and keeps everything else of them. Where another statement replaces blocks
-/// meanwhile, those that are left over are looked for again.
+/// Gives the blocks of a table these indexes and leaves everything else unchanged. If another statement replaces blocks
+/// meanwhile, starts again with the blocks that are left.
 ///
 /// # Errors
-/// When the table is gone, or a block cannot be read or written; the steps published before stay.
+/// If the table no longer exists, or a block cannot be read or written. Steps that are already published stay.
 pub async fn rebuild_indexes(
     changes: &Changes,
     table: TableId,
@@ -76,13 +80,13 @@ pub async fn rebuild_indexes(
     }
 }
 
-/// How often blocks are looked for that another statement has replaced.
+/// Maximum attempts after other statements have replaced blocks.
 pub const ATTEMPTS_MAX: usize = 100;
 
-/// What is done with some consecutive blocks of a table.
+/// Work of one step on some consecutive blocks of a table. Returns their rows.
 type Step = fn(&StepWriter, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;
 
-/// Writes the blocks of a step: rows of one partition of a table, if it has any.
+/// Writes the blocks of a step, which are all in one partition if the table is partitioned.
 #[derive(Clone)]
 struct StepWriter {
     writer: BlockWriter,
@@ -98,7 +102,7 @@ impl StepWriter {
         }
     }
 
-    /// Puts blocks with the same rows at the same places, deleted ones too, in the place of others.
+    /// Replaces blocks by new ones with the same rows at the same positions, including deleted rows.
     fn replace_same(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
         let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
         let new = new.into_iter().map(|block| self.placed(block)).collect();
@@ -107,7 +111,7 @@ impl StepWriter {
     }
 }
 
-/// Takes the steps of a rewrite, as many at once as there are threads. Returns the rows of all of them.
+/// Runs the steps of a rewrite, one per thread at a time. Returns the total of their rows.
 async fn run_steps(
     changes: &Changes,
     table: &Arc<Table>,
@@ -136,7 +140,7 @@ async fn run_steps(
     Ok(rows)
 }
 
-/// Consecutive blocks of one run and one partition that a step takes together.
+/// Divides the blocks of a table into steps of consecutive blocks of one sort run and one partition.
 fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
     let step_bytes = match design.block_size {
         BlockSize::Auto => STEP_BYTES,
@@ -178,20 +182,20 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
     index_step(writer, old, progress)
 }
 
-/// Gives some blocks the indexes of a design.
+/// Gives some blocks the indexes of the writer's design.
 fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
     let BlockWriter { changes, design: wanted, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
     for block in old {
         let design = design_of(block)?;
         if design.indexes != wanted.indexes {
-            // The memory that it takes does not grow with the table.
+            // Opened without filling the cache, so that memory does not grow with the table.
             let open = block.open_once(&ReadCounters::new())?;
             let image = BlockImage::with_indexes(open.block(), &open, &wanted.indexes)?;
             new.push(changes.write_block(&image, &design)?);
             replaced.push(Arc::clone(block));
         } else if !new.is_empty() {
-            // Blocks that are replaced together are neighbours.
+            // Blocks that are replaced together must be neighbours.
             writer.replace_same(&replaced, std::mem::take(&mut new))?;
             replaced.clear();
         }
@@ -214,7 +218,7 @@ fn design_of(block: &Arc<BlockFile>) -> Result<TableDesign> {
     Ok(open.block().description(&open)?.1)
 }
 
-/// The rows of some blocks as new ones.
+/// Copies the live rows of some blocks to new blocks.
 fn rewritten(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<Vec<NewBlock>> {
     let StepWriter { writer, table, .. } = writer;
     let counters = ReadCounters::new();
@@ -233,7 +237,7 @@ fn rewritten(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Prog
             let arrays = reader.project(&live, 0..live.len(), &columns, &mut report).map_err(QueryError::Block)?;
             let batch = datafusion::arrow::record_batch::RecordBatch::try_new(Arc::clone(&arrow), arrays)
                 .map_err(datafusion::common::DataFusionError::from)?;
-            // A block as large as a gathered one would be: cut where it is full.
+            // Starts a new block when one is full, as a load does.
             builder.push(&batch)?;
             if let Some(progress) = progress {
                 progress.add(batch.num_rows() as u64);

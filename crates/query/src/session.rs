@@ -63,22 +63,22 @@ use self::mutate::Mutate;
 use self::queries::{Planning, Run};
 use self::transactions::Transactions;
 
-/// What a statement gives.
+/// Result of a statement.
 pub enum Outcome {
-    /// Rows, as they are computed.
+    /// Rows, computed as they are read.
     Rows(SendableRecordBatchStream),
-    /// That it is done.
+    /// Summary of a statement that has finished without rows.
     Done(Done),
 }
 
-/// A statement that is done.
+/// Summary of a finished statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What was done, such as `CREATE TABLE` or `INSERT 3`.
+    /// Command tag, such as `CREATE TABLE` or `INSERT 3`.
     pub tag: String,
-    /// Rows written, where rows were.
+    /// Number of rows written; `None` for statements that write no rows.
     pub rows: Option<u64>,
-    /// What the user should know.
+    /// Notices for the user.
     pub notices: Vec<String>,
 }
 
@@ -92,18 +92,18 @@ impl Done {
     }
 }
 
-/// What concerns the statement that runs.
+/// State of the running statement.
 #[derive(Default)]
 struct Running {
     interrupt: Interrupt,
-    /// Whether it is run a second time, because its hash joins did not fit in memory.
+    /// Whether the statement runs a second time because its hash joins did not fit in memory.
     prefers_merge_joins: bool,
 }
 
 /// A session on a store.
 pub struct QuerySession {
     store: Arc<Store>,
-    /// Settings and prepared statements. Its own catalog holds files only.
+    /// Settings and prepared statements. The catalog of this context holds files only.
     context: SessionContext,
     files: Arc<dyn SchemaProvider>,
     threads: usize,
@@ -113,7 +113,7 @@ pub struct QuerySession {
     texts: Texts,
     planning: Planning,
     insert_targets: InsertTargets,
-    /// For the definitions of a catalog, whether one is a long text.
+    /// Whether a view or constraint has a long text, with the catalog's `definitions` for which that was found.
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
     running: Mutex<Running>,
@@ -122,12 +122,12 @@ pub struct QuerySession {
 }
 
 impl QuerySession {
-    /// A session on the store of a mover, with the settings of its engine.
+    /// Creates a session on `store`, with the settings of the mover's engine.
     pub fn new(store: Arc<Store>, mover: Arc<Mover>) -> Self {
         let context = mover.engine().context().enable_url_table();
         let nothing: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
         let catalog = MemoryCatalogProvider::new();
-        // A fresh catalog takes any schema.
+        // A new catalog accepts any schema.
         let _ = catalog.register_schema(PUBLIC, Arc::clone(&nothing));
         context.register_catalog(CATALOG, Arc::new(catalog));
         let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(nothing);
@@ -149,8 +149,10 @@ impl QuerySession {
         }
     }
 
-    /// Ends the statements that are run from now on when `token` is cancelled. `is_settled` becomes true when a statement
-    /// begins to commit: from then on it must be waited for, since its changes may be there.
+    /// Makes `token` cancel the statements that are started from now on.
+    ///
+    /// `is_settled` becomes true when a statement begins to commit. The caller must then wait for it, because its
+    /// changes may already be committed.
     pub fn interrupt_by(&self, token: CancellationToken, is_settled: Arc<AtomicBool>) {
         *self.running.lock() = Running { interrupt: Interrupt::new(token, is_settled), prefers_merge_joins: false };
     }
@@ -159,8 +161,10 @@ impl QuerySession {
         self.running.lock().interrupt.clone()
     }
 
-    /// Whether a statement takes little time until it is done or its first row is asked for: it is planned already, ends or
-    /// begins a transaction, or is short and inserts the values that it lists.
+    /// Whether a statement takes little time to finish or to reach its first row.
+    ///
+    /// True for statements with a cached plan, for transaction control, and for short statements that insert listed
+    /// values.
     pub fn computes_little(&self, statement: &Statement) -> bool {
         match statement {
             Statement::Begin { .. }
@@ -174,7 +178,7 @@ impl QuerySession {
         }
     }
 
-    /// The store.
+    /// The store of the session.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -184,16 +188,17 @@ impl QuerySession {
         &self.context
     }
 
-    /// A stored table as the newest snapshot has it.
+    /// Returns a stored table as of the newest snapshot.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If no table has this name.
     pub fn table_provider(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
         Ok(Arc::new(TautTable::new(Arc::clone(&self.store), self.table(name)?, None)))
     }
 
-    /// Whether a statement may need a larger stack than threads usually have: it, a view, or a statement that was
-    /// prepared comes from a long text.
+    /// Whether a statement may need a larger stack than threads usually have.
+    ///
+    /// True if the statement, a view, a constraint or a prepared statement has a long text.
     pub fn may_be_deep(&self, statement: &Statement) -> bool {
         let is_long = match statement {
             Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
@@ -202,7 +207,7 @@ impl QuerySession {
         is_long || self.prepared.any_is_long() || self.defines_long()
     }
 
-    /// Whether a view or a constraint is a long text.
+    /// Whether a view or a constraint has a long text.
     fn defines_long(&self) -> bool {
         let snapshot = self.snapshot();
         let mut known = self.defines_long.lock();
@@ -217,7 +222,7 @@ impl QuerySession {
         defines_long
     }
 
-    /// Says who is told of the progress of loads, rewrites and queries.
+    /// Sets the callback for the progress of loads, rewrites and queries; `None` removes it.
     pub fn on_progress(&self, callback: Option<ProgressCallback>) {
         *self.progress.lock() = callback;
     }
@@ -225,7 +230,7 @@ impl QuerySession {
     /// Runs a statement with values for its parameters. Rows are computed as they are read.
     ///
     /// # Errors
-    /// When the statement fails; it then has changed nothing, except for the finished steps of a rewrite.
+    /// If the statement fails. It has then changed nothing, except for finished steps of a rewrite.
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         if let Some(done) = self.control(statement)? {
             if matches!(statement, Statement::Commit) {
@@ -251,7 +256,7 @@ impl QuerySession {
         Ok(outcome)
     }
 
-    /// Runs a statement as a transaction that is begun before it is planned.
+    /// Runs a statement in a transaction of its own, which begins before the statement is planned.
     async fn run_alone(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         self.control(&Statement::Begin { isolation: None, read_only: None })?;
         let alone = Alone(self);
@@ -263,14 +268,14 @@ impl QuerySession {
         Ok(outcome)
     }
 
-    /// Runs a statement, with joins that spill where others do not fit in memory.
+    /// Runs a statement. If its hash joins run out of memory, runs it again with joins that spill.
     async fn run_in_memory(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         match self.run_statement(statement, parameters).await {
             Err(error) if is_out_of_memory(&error) && self.interrupt().has_hash_join() => {}
             outcome => return outcome,
         }
         memory_is_back(&self.context.runtime_env()).await;
-        // It has changed nothing: changes are made when all of them are known.
+        // The failed run has changed nothing: a statement applies its changes only after it has computed all of them.
         self.running.lock().prefers_merge_joins = true;
         let outcome = Box::pin(self.run_statement(statement, parameters)).await;
         self.running.lock().prefers_merge_joins = false;
@@ -308,12 +313,13 @@ impl QuerySession {
                     _ => self.mutate(&mutate).await,
                 }
             }
-            // Futures that are awaited here are in this one, whatever statement it is for, and many statements are short.
+            // Boxed to keep this future small: it contains every future that is awaited here, and many statements are
+            // short.
             other => Box::pin(self.run_other(other, parameters)).await,
         }
     }
 
-    /// Runs a statement that is neither a query nor a change of rows.
+    /// Runs a statement other than a query or a change of rows.
     async fn run_other(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         let snapshot = self.snapshot();
         match statement {
@@ -373,10 +379,10 @@ impl QuerySession {
         }
     }
 
-    /// Gives batches a name that statements of this session can use as a table, in place of those it stood for.
+    /// Registers batches as a table for statements of this session. Replaces batches registered under the same name.
     ///
     /// # Errors
-    /// When a table or view has the name, or the batches differ in their columns.
+    /// If a table or view has the name, or a batch does not match the schema.
     pub fn register(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
         let snapshot = self.snapshot();
         if snapshot.table(name).is_some() || snapshot.view(name).is_some() {
@@ -388,19 +394,19 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Takes a name back that was given by [`QuerySession::register`], and tells whether it was.
+    /// Removes a table that [`QuerySession::register`] added. Returns whether there was one.
     ///
     /// # Errors
-    /// When the name is malformed.
+    /// If the name is malformed.
     pub fn unregister(&self, name: &str) -> Result<bool> {
         Ok(self.context.deregister_table(TableReference::partial(PUBLIC, name))?.is_some())
     }
 
-    /// The names of tables in a statement that are neither tables, views, files nor registered: what a caller may
-    /// register before it is run.
+    /// Names of tables in a statement that are neither tables, views, files nor registered batches. The caller may
+    /// register them before it runs the statement.
     ///
     /// # Errors
-    /// When the statement has malformed names.
+    /// If the statement has malformed names.
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
             Statement::Engine { statement, .. } => read_tables(statement)?,
@@ -419,7 +425,7 @@ impl QuerySession {
         for table in tables {
             let TableReference::Bare { table } = table else { continue };
             let is_known = snapshot.table(&table).is_some() || snapshot.view(&table).is_some();
-            // A path that cannot be read is reported by the statement.
+            // The statement itself reports a path that cannot be read.
             let is_path = table.contains(['/', '.']);
             if !is_known && !is_path && self.files.table(&table).await.is_ok_and(|found| found.is_none()) {
                 unknown.push(table.to_string());
@@ -428,13 +434,13 @@ impl QuerySession {
         Ok(unknown)
     }
 
-    /// The state in which a statement is planned and run, on the newest snapshot.
+    /// State for planning and running a statement on the newest snapshot.
     fn state(&self, names: Option<&Arc<Names>>) -> SessionState {
         self.state_on(self.snapshot(), names)
     }
 
-    /// As [`QuerySession::state`], on a snapshot. Columns that the statement cannot mean by these names are left out of
-    /// the tables.
+    /// State for planning and running a statement on a given snapshot. With `names`, the tables omit columns that the
+    /// statement cannot refer to by these names.
     fn state_on(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> SessionState {
         let mut state = self.catalog(snapshot, names).state(self.context.state());
         state.config_mut().set_extension(Arc::new(self.changes().settling(self.interrupt())));
@@ -469,8 +475,8 @@ impl QuerySession {
     }
 }
 
-/// A plan whose literal rows may hold nulls: the engine takes them to be as the target's columns, and would name a column
-/// of its own where one is null that must not be. The insert checks, and names the table's.
+/// Marks the columns of literal rows as nullable. DataFusion would give them the target's nullability, and would name a
+/// column of its own in the error for a null. The insert checks for nulls and names the column of the table.
 fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     let changed = plan.transform_up(|node| match node {
         LogicalPlan::Values(values) => {
@@ -485,7 +491,7 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(changed.data)
 }
 
-/// The tables that a statement reads: not the one that it inserts into.
+/// Tables that a statement reads, without the target of an `INSERT`.
 fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
     if let EngineStatement::Statement(ast) = statement
         && let Ast::Insert(insert) = ast.as_ref()
@@ -499,7 +505,7 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
     Ok(resolve_table_references(statement, true)?.0)
 }
 
-/// Says that a statement failed that has not ended: also one that nobody waits for any more.
+/// Drop guard: marks the transaction failed if the future of its statement is dropped early.
 struct Unfinished<'a>(Option<&'a QuerySession>);
 
 impl Drop for Unfinished<'_> {
@@ -510,7 +516,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Ends the transaction of a statement of its own, however that ends.
+/// Drop guard: ends the transaction of a single statement if it is still open.
 struct Alone<'a>(&'a QuerySession);
 
 impl Drop for Alone<'_> {
@@ -519,13 +525,14 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Whether constraints have a long expression.
+/// Whether a check or default of the constraints has a long text.
 fn has_long(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
     conditions.chain(constraints.defaults.values()).any(|sql| crate::statement::is_long(sql))
 }
 
-/// What a statement is called that changes what there is, and is planned here.
+/// Name of a statement that changes definitions or loads a file, and that this crate plans; `None` for other
+/// statements.
 fn defines(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::CreateTable { source: TableSource::Query(_), .. } => "CREATE TABLE AS",
@@ -541,7 +548,7 @@ fn defines(statement: &Statement) -> Option<&'static str> {
     })
 }
 
-/// The name of a statement that changes how a database is stored, and not what it holds.
+/// Name of a statement that changes how the database is stored but not its contents; `None` for other statements.
 fn maintains(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::Checkpoint => "CHECKPOINT",
@@ -552,10 +559,10 @@ fn maintains(statement: &Statement) -> Option<&'static str> {
     })
 }
 
-/// What a plan does beside giving rows.
+/// Verb of a plan that writes rows; `None` for a query.
 ///
 /// # Errors
-/// When it is not supported.
+/// If the statement is not supported.
 fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     match plan {
         LogicalPlan::Ddl(ddl) => {
@@ -588,19 +595,19 @@ fn pairs(options: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
     options.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
-/// Runs a plan to its end, and gives its rows.
+/// Runs a plan to its end and returns its rows as a stream.
 async fn collected(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<SendableRecordBatchStream> {
     let schema = plan.schema();
     Ok(ready(schema, execute_stream(plan, state.task_ctx())?.try_collect().await?))
 }
 
-/// Rows that are there.
+/// Stream of rows that are already computed.
 fn ready(schema: SchemaRef, rows: Vec<RecordBatch>) -> SendableRecordBatchStream {
     let rows = futures::stream::iter(rows.into_iter().map(Ok));
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// The sum of the one count that an insert or copy yields.
+/// Total of the counts that an insert or copy yields.
 async fn count_of(mut stream: SendableRecordBatchStream) -> Result<u64> {
     let mut count = 0;
     while let Some(batch) = stream.next().await {

@@ -1,4 +1,4 @@
-//! The engine under all sessions of a database: threads, memory and planning rules.
+//! Settings that all sessions of a database share: threads, memory and planner rules.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::statement::{CATALOG, PUBLIC};
 use crate::workers::Workers;
 
 extensions_options! {
-    /// Settings of a session that are Taut's own. None changes an answer.
+    /// Taut's own settings of a session. They do not affect results.
     pub struct TautOptions {
         /// Whether scans compute partial aggregations on codes, runs and 64-bit numbers.
         pub aggregate_in_scan: bool, default = true
@@ -33,29 +33,29 @@ impl ConfigExtension for TautOptions {
     const PREFIX: &'static str = "taut";
 }
 
-/// Up to this size, divided by the threads, one thread builds the hash table of a join for all. It then idles the
-/// others for a moment, but saves them from exchanging every row of the larger side: the fewer threads there are, the
-/// more that weighs.
+/// Maximum bytes of a hash table that one thread builds for all, to be divided by the number of threads. The other
+/// threads are idle meanwhile, but need not exchange every row of the larger side. With fewer threads the exchange
+/// weighs more.
 const SHARED_BUILD_BYTES: usize = 512 << 20;
-/// As [`SHARED_BUILD_BYTES`], in rows.
+/// Maximum rows of such a hash table, to be divided by the number of threads; see [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
-/// Up to so many values that a join looks for are told to the scan of its other side as a list, which indexes, zone maps
-/// and Bloom filters know what to do with; an index never searches for more.
+/// Maximum number of values in the list that a join passes to the scan of its other side. Indexes, zone maps and Bloom
+/// filters can use such a list. An index never searches for more values than this.
 pub(crate) const JOIN_VALUES_MAX: usize = 2048;
-/// Bytes of such a list. A batch of few rows counts as one of 8,192, for which its columns have room: this is three columns of
-/// eight bytes, or one of them beside short text, with their null masks. What a list is made of are rows, not distinct ones, so
-/// that more of them take longer than they save.
+/// Maximum bytes of such a list. A batch of few rows counts as one of 8,192, because its columns are allocated for that
+/// many. The limit allows three columns of eight bytes, or one of them beside short text, with their null masks. Lists
+/// are made of rows, not of distinct values, so longer lists cost more time than they save.
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
-/// How many sorted runs are merged at once. A merge holds a batch of each and cannot spill: one of as many as find room would
-/// leave none for the sort of a join's other side.
+/// Maximum number of sorted runs that are merged at once. A merge holds a batch of each run and cannot spill. Merging
+/// as many runs as fit in memory would leave none for the sort of a join's other side.
 const RUNS_OF_MERGE: usize = 8;
 
-/// How many merges of sorted runs find room in the memory of a thread.
+/// Number of such merges that fit in the memory of one thread.
 const MERGES_OF_MEMORY: usize = 4;
 
-/// What sessions share: memory, temporary files, and how they plan.
+/// Resources that sessions share: memory, threads and temporary files.
 #[derive(Debug)]
 pub struct Engine {
     threads: usize,
@@ -66,11 +66,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that runs queries on some threads, in some bytes of memory; what sorts, aggregations and joins need
-    /// beyond it they write to spill files.
+    /// Creates an engine with limits on threads and bytes of memory. Sorts, aggregations and joins that need more
+    /// memory write spill files.
     ///
     /// # Errors
-    /// When the engine does not take these settings.
+    /// If DataFusion does not accept these settings.
     pub fn new(threads: usize, memory_bytes: usize, spills: SpillDirectory) -> Result<Self> {
         let pool = Arc::new(QueryMemory::new(memory_bytes));
         let disk = DiskManagerBuilder::default()
@@ -80,22 +80,22 @@ impl Engine {
         Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills, memory_bytes })
     }
 
-    /// Where spill files go.
+    /// Directory of the spill files.
     pub fn spills(&self) -> &SpillDirectory {
         &self.spills
     }
 
-    /// How many threads a query uses.
+    /// Number of threads that a query uses.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The threads that run queries, which say when they park.
+    /// Threads that run queries, registered while they are parked.
     pub fn workers(&self) -> &Arc<Workers> {
         &self.workers
     }
 
-    /// A fresh context: PostgreSQL's grammar, exact decimal literals, our join order.
+    /// Creates a context with PostgreSQL's grammar, exact decimal literals and Taut's planner rules.
     pub fn context(&self) -> SessionContext {
         let mut config = SessionConfig::new()
             .with_target_partitions(self.threads)
@@ -106,13 +106,14 @@ impl Engine {
         let options = config.options_mut();
         options.extensions.insert(TautOptions::default());
         options.sql_parser.dialect = Dialect::PostgreSQL;
-        // 0.05 is the decimal it looks like, so that comparisons with decimal columns are exact.
+        // The literal 0.05 is an exact decimal, so comparisons with decimal columns are exact.
         options.sql_parser.parse_float_as_decimal = true;
-        // A timestamp with time zone is an instant, and shown in UTC; without a zone here it would be a timestamp without.
+        // A timestamp with time zone is an instant, shown in UTC. Without this setting it would be a timestamp without
+        // time zone.
         options.execution.time_zone = Some("+00:00".to_owned());
-        // So that an unknown name is shown where it stands.
+        // Spans give the position of an unknown name in error messages.
         options.sql_parser.collect_spans = true;
-        // Each sort of each thread sets this aside for its merge: with little memory, what is left is to be enough to sort in.
+        // Each sort of each thread reserves this for its merge. With little memory, the rest must be enough to sort in.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_OF_MEMORY);
         let optimizer = &mut options.optimizer;
@@ -134,7 +135,8 @@ impl Engine {
     }
 }
 
-/// The engine's rules, with ours on long expressions and on types before its coercion, and that on subqueries behind it.
+/// DataFusion's analyzer rules with Taut's rules: long expressions and floating-point types before type coercion, and
+/// subqueries last.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(LongExpressions));
@@ -143,9 +145,9 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// The engine's rules with the join order after the rule that moves conditions down to the scans: only then are the
-/// regions of joins bare and the scans known with their conditions. Needless joins go last, when scans read no columns but
-/// those that are used.
+/// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
+/// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs last, when
+/// scans read only the columns in use.
 fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
@@ -154,8 +156,8 @@ fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send 
     rules
 }
 
-/// The engine's rules, with that on `NOT IN` before those that choose how to join, and that on aggregations last before the
-/// check of the whole.
+/// DataFusion's physical rules with Taut's rules: `NOT IN` before the rules that choose join algorithms, and
+/// aggregation in scans last, before the final check.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     rules.insert(0, Arc::new(NotIn));

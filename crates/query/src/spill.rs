@@ -1,7 +1,7 @@
-//! Files for what does not fit in memory: sorted runs, and parts of aggregations and joins.
+//! Spill files: data that does not fit in memory, such as sorted runs and parts of aggregations and joins.
 //!
-//! They have no name: they are created unlinked, where the operating system can, and otherwise unlinked before anything is
-//! written. So nothing is left of them however the process ends, also by `kill -9` or with the power.
+//! Spill files have no name. They are created unlinked if the operating system supports it, and otherwise unlinked
+//! before anything is written. Nothing is left of them however the process ends, even by `kill -9` or loss of power.
 
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
@@ -18,40 +18,40 @@ use futures::{Stream, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-/// Bytes that are read at once. Each read goes to a thread for blocking calls and back.
+/// Bytes of one read. Each read is a round trip to a thread for blocking calls.
 const READ_BYTES: usize = 1 << 20;
-/// Bytes that are collected before they are written: the writer of record batches hands over some in small pieces.
+/// Size of the write buffer in bytes: the writer of record batches writes some data in small pieces.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Where the spill files of a database go.
+/// Directory of the spill files of a database.
 #[derive(Clone)]
 pub struct SpillDirectory(Arc<Mutex<Directories>>);
 
 struct Directories {
-    /// The database's own, or the operating system's where it has none.
+    /// Directory of the database, or the operating system's temporary directory for a database without one.
     default: PathBuf,
-    /// The one that the user chose.
+    /// Directory that the user chose with `SET temp_directory`.
     chosen: Option<PathBuf>,
 }
 
 impl SpillDirectory {
-    /// Spill files go to the directory of a database, or to the operating system's directory for temporary files for one
-    /// that has none.
+    /// Uses the directory of a database, or the operating system's directory for temporary files for a database without
+    /// one.
     pub fn new(database: Option<&Path>) -> Self {
         let default = database.map_or_else(std::env::temp_dir, Path::to_owned);
         Self(Arc::new(Mutex::new(Directories { default, chosen: None })))
     }
 
-    /// Where they go now.
+    /// The current directory.
     pub(crate) fn path(&self) -> PathBuf {
         let directories = self.0.lock();
         directories.chosen.as_ref().unwrap_or(&directories.default).clone()
     }
 
-    /// Says where they go from now on; `None` is where they went at first. Files that there are stay where they are.
+    /// Changes the directory for new files; `None` restores the default. Existing files stay where they are.
     ///
     /// # Errors
-    /// When a file cannot be created there; nothing is changed then.
+    /// If no file can be created in the directory. Nothing has changed then.
     pub(crate) fn choose(&self, directory: Option<PathBuf>) -> Result<(), SpillError> {
         if let Some(directory) = &directory {
             create_in(directory)?;
@@ -60,7 +60,8 @@ impl SpillDirectory {
         Ok(())
     }
 
-    /// A file, and the directory that it is in. A database that nothing can be written to spills elsewhere.
+    /// Creates a file, and returns it with its directory. A read-only database spills to the operating system's
+    /// temporary directory.
     fn create(&self) -> Result<(File, PathBuf), SpillError> {
         let directory = self.path();
         match create_in(&directory) {
@@ -95,7 +96,7 @@ pub(crate) struct SpillError {
 }
 
 impl SpillError {
-    /// Whether there is no room.
+    /// Whether the disk or a quota is full.
     pub fn is_full(&self) -> bool {
         is_full(&self.cause)
     }
@@ -128,11 +129,11 @@ impl TempFileFactory for SpillDirectory {
     }
 }
 
-/// A file without a name, which is gone with the last of its readers and writers.
+/// A file without a name. The operating system deletes it when its last reader and writer are dropped.
 #[derive(Clone)]
 struct UnnamedFile {
     file: Arc<File>,
-    /// Its size in bytes.
+    /// Size in bytes.
     written: Arc<AtomicU64>,
     directory: Arc<Path>,
 }
@@ -142,7 +143,7 @@ impl UnnamedFile {
         SpillError { directory: self.directory.to_path_buf(), cause }
     }
 
-    /// At most [`READ_BYTES`] from `offset` on; none at the end.
+    /// Reads at most [`READ_BYTES`] at `offset`; returns no bytes at the end of the file.
     fn read(&self, offset: u64) -> Result<Bytes, SpillError> {
         let left = self.written.load(Ordering::Acquire).saturating_sub(offset);
         let mut bytes = vec![0; usize::try_from(left).unwrap_or(READ_BYTES).min(READ_BYTES)];
@@ -172,7 +173,7 @@ impl SpillFile for UnnamedFile {
     }
 }
 
-/// Writes behind what was written before.
+/// Appends to a file.
 struct Appender(UnnamedFile);
 
 impl Write for Appender {

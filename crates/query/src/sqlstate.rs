@@ -1,4 +1,4 @@
-//! The five characters by which the SQL standard and PostgreSQL name a kind of error.
+//! SQLSTATE codes: five characters by which the SQL standard and PostgreSQL identify a kind of error.
 
 use std::io::{self, ErrorKind};
 
@@ -13,7 +13,7 @@ use crate::error::{QueryError, Violation};
 use crate::spill::SpillError;
 
 impl QueryError {
-    /// The code of this error, as PostgreSQL's documentation lists them.
+    /// SQLSTATE of this error, as PostgreSQL's documentation lists them.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Syntax { .. } => "42601",
@@ -139,7 +139,7 @@ fn arrow_state(error: &ArrowError) -> &'static str {
     match error {
         ArrowError::DivideByZero => "22012",
         ArrowError::ArithmeticOverflow(_) => "22003",
-        // How Arrow words a number that the other type has no room for.
+        // Arrow's wording for a number out of range.
         ArrowError::CastError(message) if message.starts_with("Can't cast value") => "22003",
         ArrowError::CastError(_) | ArrowError::ParseError(_) => "22P02",
         ArrowError::CsvError(_) | ArrowError::JsonError(_) | ArrowError::ParquetError(_) => "22P04",

@@ -1,7 +1,7 @@
-//! From text to statements: PostgreSQL grammar in front, DataFusion's parser behind.
+//! Parses text into statements: PostgreSQL's grammar, on top of DataFusion's parser.
 //!
-//! What changes or describes storage is taken here, as data; the rest (queries, `EXPLAIN`, `SET`, `SHOW`) is
-//! handed on as it was parsed.
+//! Statements that change or describe storage are parsed here into variants of [`Statement`]. All others (queries,
+//! `EXPLAIN`, `SET`, `SHOW`) keep the form that DataFusion's parser returns.
 
 mod attachment;
 mod backup;
@@ -63,21 +63,21 @@ pub(crate) use timeout::format_timeout;
 pub use transaction::IsolationLevel;
 pub(crate) use upkeep::DEFAULT_TRANSACTION_READ_ONLY;
 
-/// One statement, ready to run.
+/// One parsed statement.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Statement {
     /// `CREATE TABLE`.
     CreateTable {
-        /// The table.
+        /// Name of the table.
         name: String,
         /// Whether an existing table is left alone.
         if_not_exists: bool,
-        /// Where the columns come from.
+        /// Source of the columns.
         source: TableSource,
         /// Options of the design, in order.
         options: Vec<(String, String)>,
-        /// What the user should know.
+        /// Notices for the user.
         notices: Vec<String>,
     },
     /// `CREATE INDEX`.
@@ -86,52 +86,52 @@ pub enum Statement {
     Drop {
         /// `table`, `view` or `index`.
         kind: &'static str,
-        /// What to drop, all or nothing.
+        /// Objects to drop, all or none.
         names: Vec<String>,
-        /// Whether missing names are no error.
+        /// Whether missing names are ignored.
         if_exists: bool,
     },
     /// `ALTER TABLE ... SET (...)`.
     AlterTable {
-        /// The table.
+        /// Name of the table.
         name: String,
         /// Options of the design to change.
         options: Vec<(String, String)>,
     },
     /// `ALTER TABLE ... ADD CONSTRAINT`, `DROP CONSTRAINT`, `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`.
     AlterConstraints {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// What changes, in order; all or nothing.
+        /// Changes in order, applied all or none.
         changes: Vec<ConstraintChange>,
     },
     /// `COPY ... FROM 'file'`.
     CopyFrom {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// Columns that the file holds, in its order; empty for all.
+        /// Columns in the file, in its order; empty for all columns of the table.
         columns: Vec<String>,
-        /// The file.
+        /// Path of the file.
         file: String,
         /// Options such as `format`, `header`, `delimiter`.
         options: Vec<(String, String)>,
     },
     /// `CREATE VIEW`.
     CreateView {
-        /// The view.
+        /// Name of the view.
         name: String,
         /// Whether an existing view is replaced.
         or_replace: bool,
-        /// Names of its columns; empty for those of the query.
+        /// Names of the columns; empty for the names of the query's columns.
         columns: Vec<String>,
         /// The query, as text.
         sql: String,
     },
     /// `BACKUP DATABASE TO`.
     Backup {
-        /// The backup directory.
+        /// Path of the backup directory.
         directory: String,
-        /// How it is backed up.
+        /// Options of the backup.
         options: BackupOptions,
     },
     /// `BACKUP DATABASE STOP LOG`.
@@ -140,16 +140,16 @@ pub enum Statement {
     Checkpoint,
     /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
     Vacuum {
-        /// Whether all deleted rows go, and not only those of blocks that have many.
+        /// Whether to remove all deleted rows, and not only those of blocks with many.
         full: bool,
-        /// The tables; none for all.
+        /// Names of the tables; empty for all.
         names: Vec<String>,
     },
     /// `SET temp_directory`; `None` is `DEFAULT`.
     SetTempDirectory(Option<String>),
     /// `SHOW temp_directory`.
     ShowTempDirectory,
-    /// `SET statement_timeout`; `None` is without a limit.
+    /// `SET statement_timeout`; `None` for no limit.
     SetStatementTimeout(Option<Duration>),
     /// `SHOW statement_timeout`.
     ShowStatementTimeout,
@@ -157,115 +157,116 @@ pub enum Statement {
     SetSynchronous(Synchronous),
     /// `SHOW synchronous`.
     ShowSynchronous,
-    /// `SET mover`: whether it works in the background.
+    /// `SET mover`: whether the mover works in the background.
     SetMover(bool),
     /// `SHOW mover`.
     ShowMover,
     /// `SHOW transaction_read_only` or `SHOW default_transaction_read_only`.
     ShowReadOnly {
-        /// Which of them.
+        /// Name of the setting.
         setting: &'static str,
     },
     /// `DESCRIBE t`.
     Describe {
-        /// The table.
+        /// Name of the table.
         name: TableReference,
     },
     /// `SHOW TABLES`.
     ShowTables,
     /// `UPDATE`, `DELETE`, `MERGE`, and `INSERT` with `ON CONFLICT`, `RETURNING` or `DEFAULT`.
     Mutation {
-        /// What it changes.
+        /// The change of rows.
         mutation: Arc<Mutation>,
-        /// How it is to be explained rather than run.
+        /// Options of the `EXPLAIN` around the statement, if there is one.
         explain: Option<ExplainStatementOptions>,
-        /// The columns of tables that it can mean, other than those of [`TARGET`], which it can mean all; `None` for all.
+        /// Names of the columns that the statement may refer to in tables other than [`TARGET`]; `None` for all.
         names: Option<Arc<Names>>,
-        /// Whether it comes from a long text, see [`is_long`].
+        /// Whether the statement has a long text; see [`is_long`].
         is_long: bool,
-        /// Where what is kept of it is.
+        /// The cached plan of the statement.
         plan: Attachment,
     },
-    /// `PREPARE` of such a statement.
+    /// `PREPARE` of a [`Statement::Mutation`].
     Prepare {
         /// The name of the prepared statement.
         name: String,
-        /// The statement, in which parameters have the types that were declared.
+        /// The statement. Its parameters have the declared types.
         mutation: Box<Statement>,
     },
     /// `TRUNCATE`.
     Truncate {
-        /// The tables.
+        /// Names of the tables.
         names: Vec<String>,
     },
     /// `BEGIN` or `START TRANSACTION`.
     Begin {
-        /// What the transaction sees of others, where that is said.
+        /// Isolation level, if specified.
         isolation: Option<IsolationLevel>,
-        /// Whether it may change nothing, where that is said.
+        /// Whether the transaction is read-only, if specified.
         read_only: Option<bool>,
     },
     /// `COMMIT` or `END`.
     Commit,
     /// `ROLLBACK` or `ABORT`.
     Rollback {
-        /// Back to where; `None` for the whole transaction.
+        /// Savepoint to roll back to; `None` for the whole transaction.
         savepoint: Option<String>,
     },
     /// `SAVEPOINT`.
     Savepoint {
-        /// Its name.
+        /// Name of the savepoint.
         name: String,
     },
     /// `RELEASE SAVEPOINT`.
     Release {
-        /// The savepoint.
+        /// Name of the savepoint.
         name: String,
     },
-    /// `SET TRANSACTION`, or `SET SESSION CHARACTERISTICS AS TRANSACTION`. At least one of the two is said.
+    /// `SET TRANSACTION`, or `SET SESSION CHARACTERISTICS AS TRANSACTION`. Specifies at least one of the first two
+    /// fields.
     SetTransaction {
-        /// What transactions see of others, where that is said.
+        /// Isolation level, if specified.
         isolation: Option<IsolationLevel>,
-        /// Whether they may change nothing, where that is said.
+        /// Whether transactions are read-only, if specified.
         read_only: Option<bool>,
-        /// Whether all that follow are meant, rather than the current one.
+        /// Whether the settings apply to all following transactions of the session, rather than to the current one.
         session: bool,
     },
-    /// Anything that DataFusion plans by itself.
+    /// Any other statement, planned by DataFusion.
     Engine {
-        /// As it was parsed.
+        /// The statement as parsed.
         statement: Arc<EngineStatement>,
-        /// The columns that a query can mean; `None` for all.
+        /// Column names that the statement may refer to; `None` for all.
         names: Option<Arc<Names>>,
-        /// Whether it comes from a long text, see [`is_long`].
+        /// Whether the statement has a long text; see [`is_long`].
         is_long: bool,
-        /// Where its plan is kept.
+        /// The cached plan of the statement.
         plan: Attachment,
     },
-    /// `EXECUTE` with literals.
+    /// `EXECUTE` whose arguments are all literals.
     Execute {
-        /// The prepared statement.
+        /// Name of the prepared statement.
         name: String,
-        /// The literals.
+        /// The arguments.
         values: Parameters,
-        /// As it was parsed.
+        /// The statement as parsed.
         statement: Arc<EngineStatement>,
     },
 }
 
 impl Statement {
-    /// Whether it comes from a long text, see [`is_long`], as far as it says.
+    /// Whether the statement has a long text, see [`is_long`]. Variants that do not record it return false.
     pub fn is_long(&self) -> bool {
         matches!(self, Self::Engine { is_long: true, .. } | Self::Mutation { is_long: true, .. })
     }
 }
 
-/// Whether a statement does nothing but give rows.
+/// Whether a statement only returns rows.
 pub(crate) fn is_query(statement: &EngineStatement) -> bool {
     matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
 
-/// Whether a statement inserts rows, also to show how, or is prepared to.
+/// Whether a statement is an `INSERT`, an `EXPLAIN ANALYZE` of one, or a `PREPARE` of one.
 pub(crate) fn is_insert(statement: &EngineStatement) -> bool {
     let ast = match statement {
         EngineStatement::Statement(ast) => ast,
@@ -282,36 +283,36 @@ pub(crate) fn is_insert(statement: &EngineStatement) -> bool {
 /// An index to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewIndex {
-    /// Its name; one is made up where it is left out.
+    /// Name of the index; `None` to generate one.
     pub name: Option<String>,
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The structure.
+    /// Kind of index.
     pub kind: IndexKind,
-    /// The columns.
+    /// Names of the columns, in order.
     pub columns: Vec<String>,
     /// Whether an existing index is left alone.
     pub if_not_exists: bool,
 }
 
-/// Where the columns of a new table come from.
+/// Source of the columns of a new table.
 #[derive(Clone, Debug)]
 pub enum TableSource {
-    /// They are declared.
+    /// Declared columns.
     Columns {
         /// The columns.
         columns: Vec<Column>,
-        /// What else is declared of the table.
+        /// Constraints and defaults of the table.
         declared: Declared,
     },
-    /// They are those of a query, whose rows fill the table.
+    /// The columns of a query, whose rows fill the table.
     Query(Box<Query>),
 }
 
-/// The statements of a text, separated by semicolons.
+/// Parses the statements of a text, separated by semicolons.
 ///
 /// # Errors
-/// At the first that is no statement or is not supported; nothing is returned then.
+/// If a statement is invalid or not supported. Stops at the first one and returns no statements.
 pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let engine_error = |error: datafusion::error::DataFusionError| match error {
         datafusion::error::DataFusionError::SQL(error, _) => QueryError::from(*error),
@@ -343,7 +344,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
             continue;
         }
         let start = parser.parser.index();
-        // DataFusion's COPY knows neither FROM nor options in parentheses.
+        // DataFusion's own COPY parser supports neither FROM nor options in parentheses.
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
         let mut parsed = if is_copy {
             EngineStatement::Statement(Box::new(parser.parser.parse_statement()?))
@@ -361,7 +362,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     }
 }
 
-/// Whether a statement ends here.
+/// Checks that a statement ends here.
 fn check_end(parser: &Parser<'_>) -> Result<()> {
     let next = parser.peek_token();
     if matches!(next.token, Token::EOF | Token::SemiColon) {
@@ -481,7 +482,7 @@ fn mutation(
     })
 }
 
-/// An identifier as PostgreSQL reads it: in lower case unless quoted.
+/// Normalizes an identifier as PostgreSQL does: lower case unless quoted.
 pub(crate) fn normalize(identifier: &Ident) -> String {
     match identifier.quote_style {
         Some(_) => identifier.value.clone(),

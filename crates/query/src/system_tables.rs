@@ -1,5 +1,5 @@
-//! Storage as tables: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes`, `taut.partitions`,
-//! `taut.constraints` and `taut.mover`.
+//! System tables that describe storage: `taut.tables`, `taut.blocks`, `taut.columns`, `taut.indexes`,
+//! `taut.partitions`, `taut.constraints` and `taut.mover`.
 
 mod constraints;
 mod mover;
@@ -156,7 +156,7 @@ impl SchemaProvider for SystemSchema {
     }
 }
 
-/// The rows of a system table: a batch per table, or per block where blocks must be read.
+/// Rows of a system table: one batch per table, or per block if blocks must be read.
 #[derive(Debug)]
 struct Contents {
     table: SystemTable,
@@ -239,7 +239,7 @@ fn block_rows(table: &Table) -> Vec<ArrayRef> {
     ]
 }
 
-/// One row per index: in how many blocks it is built already, and what it takes there.
+/// One row per index, with the number of blocks that have it and its size there.
 fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
     let indexes = &table.design.indexes;
     let mut built = vec![(0, 0); indexes.len()];
@@ -269,7 +269,7 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
     ])
 }
 
-/// One row per partition, with or without rows. What lies in blocks that are not divided has no number.
+/// One row per partition, even if it is empty. Rows of unpartitioned blocks are listed with a null number.
 fn partition_rows(table: &Table) -> Vec<ArrayRef> {
     let known = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
     let mut parts: Vec<Option<u32>> = Vec::new();
@@ -308,7 +308,7 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
     ]
 }
 
-/// One row per column of a block. A column whose segments differ in encoding names each kind once.
+/// One row per column of a block. If the segments of a column have different encodings, lists each encoding once.
 fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
     let external = |error| DataFusionError::External(Box::new(error));
     let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;

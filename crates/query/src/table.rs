@@ -1,4 +1,4 @@
-//! A stored table as DataFusion sees it, in one snapshot.
+//! A stored table in one snapshot, as a DataFusion table provider.
 
 mod statistics;
 
@@ -28,26 +28,27 @@ use crate::rules::selectivity;
 use crate::scan::{ScanSource, map_columns, translate};
 use crate::statement::{Names, ROW};
 
-/// A table of a snapshot, or some of its columns.
+/// A table of a snapshot, with all or some of its columns.
 #[derive(Debug)]
 pub struct TautTable {
     store: Arc<Store>,
     stored: Arc<Table>,
     rows: u64,
-    /// The columns that a statement sees, in order, by their places in the stored table. The place behind the last one is
-    /// that of the ids of rows.
+    /// Columns that a statement sees, in order, as ordinals in the stored table. The ordinal after the last column
+    /// stands for row ids.
     visible: Vec<usize>,
     visible_arrow: SchemaRef,
-    /// What the planner is told of keys: places among the visible columns.
+    /// Keys that the planner may use, as ordinals of visible columns. Computed on first use.
     keys: OnceLock<Option<Constraints>>,
-    /// Whether its rows are known to obey the keys of the stored table.
+    /// Whether the rows are known to obey the keys of the stored table.
     obeys_keys: bool,
-    /// Made when a statement inserts: by their names.
+    /// Default expressions by column name. Computed when a statement inserts.
     defaults: OnceLock<HashMap<String, Expr>>,
 }
 
 impl TautTable {
-    /// The table of a store, as a snapshot has it. Where names are given, a statement sees no other columns, but one.
+    /// Creates a provider for a table of a snapshot. With `names`, a statement sees only columns with these names, or
+    /// the first column if there are none.
     pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>) -> Self {
         let (rows, arrow) = (stored.rows(), stored.schema.arrow());
         let is_visible = |place: &usize| names.is_none_or(|names| names.contains(arrow.field(*place).name()));
@@ -66,7 +67,7 @@ impl TautTable {
         Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
     }
 
-    /// The table of a store with all its columns, and the ids of its rows behind them: a column by the name of [`ROW`].
+    /// Creates a provider with all columns of the table, followed by a column of row ids named [`ROW`].
     pub fn with_row_ids(store: Arc<Store>, stored: Arc<Table>) -> Self {
         let visible: Vec<usize> = (0..=stored.schema.len()).collect();
         let arrow = stored.schema.arrow();
@@ -74,12 +75,12 @@ impl TautTable {
         Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
-    /// The same table, of whose keys nothing is known: to see whether its rows obey them, or where they may not.
+    /// The same table without keys, for checking whether its rows obey them, and for snapshots in which they may not.
     pub fn without_keys(self) -> Self {
         Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }
 
-    /// As [`TautTable::new`], for columns that are known already by their places, and in Arrow.
+    /// As [`TautTable::new`], for visible columns that are already known, as ordinals and in Arrow.
     pub(crate) fn with_visible(
         store: Arc<Store>,
         stored: Arc<Table>,
@@ -91,12 +92,12 @@ impl TautTable {
         Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
     }
 
-    /// The columns that a statement sees, by their places in the stored table, and in Arrow.
+    /// Columns that a statement sees, as ordinals in the stored table and in Arrow.
     pub(crate) fn visible(&self) -> (&[usize], &SchemaRef) {
         (&self.visible, &self.visible_arrow)
     }
 
-    /// The stored table.
+    /// The stored table behind the provider.
     pub fn stored(&self) -> &Arc<Table> {
         &self.stored
     }
@@ -106,25 +107,25 @@ impl TautTable {
         self.obeys_keys
     }
 
-    /// The columns of the stored table in Arrow.
+    /// Arrow schema of the stored table.
     pub fn arrow(&self) -> SchemaRef {
         self.stored.schema.arrow()
     }
 
-    /// Whether a statement sees the ids of rows.
+    /// Whether a statement sees row ids.
     pub(crate) fn has_row_ids(&self) -> bool {
         self.visible.iter().any(|place| self.is_row_id(*place))
     }
 
-    /// Whether a place is that of the ids of rows.
+    /// Whether an ordinal stands for the row ids.
     pub(crate) fn is_row_id(&self, place: usize) -> bool {
         place == self.stored.schema.len()
     }
 
-    /// The columns at some places in Arrow.
+    /// Arrow schema of the columns with these ordinals.
     ///
     /// # Errors
-    /// When there is no such column.
+    /// If a column does not exist.
     pub(crate) fn output(&self, places: &[usize]) -> Result<ArrowSchema> {
         let arrow = self.arrow();
         let field = |place: &usize| match arrow.fields().get(*place) {
@@ -135,8 +136,8 @@ impl TautTable {
         Ok(ArrowSchema::new(places.iter().map(field).collect::<Result<Vec<_>>>()?))
     }
 
-    /// The keys of which a statement sees all columns, for the planner. Rules of the engine take all nulls for equal, so that
-    /// it is told no keys that can have them.
+    /// Keys whose columns are all visible, for the planner. Keys with nullable columns are left out, because
+    /// DataFusion's rules treat all nulls as equal.
     fn visible_keys(&self) -> Option<Constraints> {
         let place = |column: &ColumnIndex| self.visible.iter().position(|visible| *visible == column.index());
         let key = |key: &UniqueKey| {
@@ -150,12 +151,12 @@ impl TautTable {
         (!keys.is_empty()).then(|| Constraints::new_unverified(keys))
     }
 
-    /// Rows of the table in this snapshot.
+    /// Number of rows of the table in this snapshot.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The type of a column, and the statistics of its values in blocks, by its name; `None` where all rows are elsewhere.
+    /// Type of a column, and statistics of its values in blocks. `None` if no block has rows but the delta has some.
     pub fn statistics_of(&self, name: &str) -> Option<(LogicalType, &ColumnStatistics)> {
         let column = self.stored.schema.index_of(name)?;
         let statistics = self.stored.statistics.get(column.index())?;
@@ -163,8 +164,8 @@ impl TautTable {
         is_known.then(|| (self.stored.schema.column(column).logical_type, statistics))
     }
 
-    /// How many distinct values a column has, about, by its name. Of rows in no block as many are taken to be new as of
-    /// those in blocks.
+    /// Estimated number of distinct values of a column. Assumes that delta rows bring new values at the same rate as
+    /// rows in blocks.
     pub fn distinct_of(&self, name: &str) -> Option<f64> {
         let (_, statistics) = self.statistics_of(name)?;
         let is_key = |key: &UniqueKey| self.stored.schema.index_of(name).is_some_and(|column| key.columns == [column]);
@@ -175,16 +176,17 @@ impl TautTable {
         Some(distinct + distinct / (statistics.rows as f64).max(1.0) * self.stored.delta.rows() as f64)
     }
 
-    /// The share of rows that pass all conditions, about; not more than lie in partitions that these leave.
+    /// Estimated share of rows that pass all conditions. At most the share of rows in partitions that the conditions
+    /// admit.
     pub fn selectivity(&self, conditions: &[Expr]) -> f64 {
         let share = selectivity(conditions, &|column: &Column| self.statistics_of(column.name()));
         conditions.iter().filter_map(|condition| self.admitted_share(condition)).fold(share, f64::min)
     }
 
-    /// A scan of columns of the stored table for rows that pass conditions on those that are to be seen.
+    /// Scan of `columns` of the stored table, for rows that pass conditions on visible columns.
     ///
     /// # Errors
-    /// When a condition is none that can be computed, or a column does not exist.
+    /// If a condition cannot be computed, or a column does not exist.
     pub fn source(
         &self,
         state: &dyn Session,
@@ -212,13 +214,13 @@ impl TautTable {
         ScanSource::try_new(table, columns, conditions, share, limit, partitions)
     }
 
-    /// For each partition of the table, whether rows in it may pass; `None` where it has no partitions.
+    /// For each partition, whether rows in it may pass the predicate. `None` if the table is not partitioned.
     pub(crate) fn admitted_partitions(&self, predicate: &Predicate) -> Option<Vec<bool>> {
         self.stored.admitted_partitions(&predicate.column_tests)
     }
 
-    /// The share of rows that are in blocks of partitions which a condition leaves, or in no block, where it is one on the
-    /// column of the partitions.
+    /// Share of rows that a condition on the partition column admits: rows in blocks of admitted or no partition, and
+    /// delta rows. `None` for conditions on other columns.
     fn admitted_share(&self, condition: &Expr) -> Option<f64> {
         let partitioning = &self.stored.partitions.as_ref()?.partitioning;
         let name = &self.stored.schema.column(partitioning.design().column).name;
@@ -245,7 +247,7 @@ impl TautTable {
     }
 }
 
-/// The column of the ids of rows.
+/// The column of row ids.
 fn row_id_field() -> Field {
     Field::new(ROW, DataType::UInt64, false)
 }
@@ -268,7 +270,7 @@ impl TableProvider for TautTable {
         let defaults = || {
             let columns = self.stored.constraints.defaults.iter().filter_map(|(column, sql)| {
                 let column = self.stored.schema.column(*column);
-                // It was planned when it was declared.
+                // The default was planned when it was declared.
                 Some((column.name.clone(), default_expression(sql, column.logical_type).ok()?))
             });
             columns.collect()
@@ -276,7 +278,7 @@ impl TableProvider for TautTable {
         self.defaults.get_or_init(defaults).get(column)
     }
 
-    /// Every condition that is offered is evaluated in the scan, exactly, but those on ids of rows.
+    /// The scan evaluates every condition exactly, except for conditions on row ids.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         let has_row_ids = self.has_row_ids();
         let reads_ids = |filter: &Expr| has_row_ids && filter.column_refs().iter().any(|column| column.name() == ROW);

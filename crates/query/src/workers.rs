@@ -1,45 +1,46 @@
-//! Where the operating system puts the threads that compute partitions.
+//! Moves threads that compute partitions to idle processors.
 //!
 //! ```text
 //!   processor 0   wakes a worker, goes on computing    | the worker waits here
 //!   processor 1   idle                                 |
 //! ```
 //!
-//! A thread that is woken may be queued behind the one that wakes it while another processor is idle: Linux moves it when it
-//! next balances its queues, milliseconds later, and most selections do not take as long. So whoever starts to compute
-//! moves the workers that are queued behind it.
+//! A thread that is woken may be queued behind the thread that wakes it, while another processor is idle. Linux moves
+//! it when it next balances its queues, milliseconds later, and most selections do not take that long. So a thread that
+//! starts to compute moves the workers that are queued behind it.
 
 use parking_lot::Mutex;
 
-/// How many workers are moved at once. Few are enough: a thread that starts to compute has just woken one, which wakes the next
-/// and makes way for it.
+/// Maximum number of workers that are moved at once. A few are enough: a thread that starts to compute has just woken
+/// one worker, which wakes the next and makes way for it.
 const MOVED_MAX: usize = 4;
 
-/// The threads of a runtime that have nothing to do, or were woken and have not run since. The one that parked last is the
-/// last, and the first to be woken.
+/// Threads of a runtime that are parked, or that were woken and have not run since. The thread that parked last is at
+/// the end, and is the first to be woken.
 #[derive(Debug, Default)]
 pub struct Workers {
     parked: Mutex<Vec<system::Thread>>,
-    /// Held by who moves some: another would take for a worker's own what this one is about to put back.
+    /// Held while workers are moved. Another thread would otherwise read a temporary affinity as the worker's own.
     moving: Mutex<()>,
 }
 
 impl Workers {
-    /// To be called by a worker before it waits for work.
+    /// Registers the calling worker. Call before it waits for work.
     pub fn park(&self) {
         self.parked.lock().push(system::this_thread());
     }
 
-    /// To be called by a worker that has work again.
+    /// Removes the calling worker. Call when it has work again.
     pub fn unpark(&self) {
         let own = system::this_thread();
         self.parked.lock().retain(|thread| *thread != own);
     }
 
-    /// To be called by a thread that starts to compute. Moves workers that were woken and wait for its processor to others
-    /// that they may use. It changes nothing for workers that sleep, nor where the operating system does not let us.
+    /// Moves workers that were woken and wait for the calling thread's processor to other processors that they may use.
+    /// Call when a thread starts to compute. Has no effect on sleeping workers, or if the operating system does not
+    /// permit it.
     pub(crate) fn make_way(&self) {
-        // Those that are moved want the list at once, to leave it.
+        // Copied, because the workers that are moved lock the list at once, to leave it.
         let newest: Vec<_> = self.parked.lock().iter().rev().take(MOVED_MAX).copied().collect();
         let _moving = self.moving.lock();
         newest.into_iter().for_each(system::move_away);
@@ -56,8 +57,8 @@ mod system {
         gettid()
     }
 
-    /// A thread that is queued on a processor that it may no longer use is put in the queue of another at once, and stays there
-    /// when it may use the first again.
+    /// Excludes this processor from a thread's affinity and then restores the affinity. Linux moves a queued thread to
+    /// another queue at once when it may no longer use its processor, and does not move it back.
     pub fn move_away(thread: Thread) {
         let own = sched_getcpu();
         let Ok(before) = sched_getaffinity(Some(thread)) else { return };
@@ -66,7 +67,7 @@ mod system {
         }
         let mut others = before;
         others.unset(own);
-        // Refused, it stays where it is, which costs time only.
+        // If this is refused, the thread stays where it is. That costs only time.
         if sched_setaffinity(Some(thread), &others).is_ok() {
             let _ = sched_setaffinity(Some(thread), &before);
         }
@@ -106,8 +107,8 @@ mod tests {
         (0..CpuSet::MAX_CPU).filter(|place| usable.is_set(*place)).collect()
     }
 
-    /// Runs `test` beside a worker that is parked and computes all the time, first on the processor of `test`, which has that
-    /// one only; and then looks what the worker may use.
+    /// Runs `test` beside a parked worker that computes all the time, at first on the processor of `test`, which may
+    /// use only that one. Then checks the affinity of the worker.
     fn beside_a_worker(of_worker: &[usize], test: impl FnOnce(&Workers, &AtomicUsize) + Send) {
         let own = of_worker[0];
         let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));
@@ -151,7 +152,7 @@ mod tests {
         });
     }
 
-    /// Only where there are three processors or more can it fail: a worker that may use one is left alone.
+    /// Can fail only with three or more processors: a worker that may use only one is left alone.
     #[test]
     fn several_threads_that_make_way_leave_a_worker_what_it_may_use() {
         let usable = usable();

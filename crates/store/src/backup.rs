@@ -1,8 +1,8 @@
 //! Backups of a database, and databases restored from them.
 //!
-//! A backup directory holds several backups, each of the state after one commit, which share the blocks that they have in
-//! common: a block never changes. [`Store::backup`] adds one while the database is in use, [`Backups`] lists and restores
-//! them. A backup with the log can also be restored to any point in time since the backup before
+//! A backup directory holds several backups, each of the state after one commit. They share common blocks, because a
+//! block never changes. [`Store::backup`] adds a backup while the database is in use; [`Backups`] lists and restores
+//! them. A backup with the log can also be restored to any point in time since the previous backup
 //! (docs/adr/0032-backups-share-blocks.md).
 //!
 //! ```
@@ -40,61 +40,61 @@ pub use time::{format_time, parse_time};
 use crate::Store;
 use crate::disk::{Disk, FileDisk};
 
-/// How a database is backed up.
+/// Options of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupOptions {
-    /// Whether commits are archived from this backup on, so that a database can be restored to points in time between it
-    /// and the next one. The database then keeps its log files and replaced blocks until the next backup, or until
+    /// Whether commits are archived from this backup on, so that the database can be restored to points in time between
+    /// it and the next one. The database then keeps its log files and replaced blocks until the next backup, or until
     /// [`Store::stop_log_retention`].
     pub log: bool,
-    /// How many of the newest backups are kept, this one included. `None` keeps all.
+    /// Number of newest backups that are kept, this one included. `None` keeps all.
     pub keep: Option<usize>,
 }
 
-/// How far a backup or restore is.
+/// Progress of a backup or restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupProgress {
-    /// Bytes of blocks that are done: copied, or there already.
+    /// Bytes of blocks that are done: copied or already there.
     pub done_bytes: u64,
-    /// Bytes of blocks in all.
+    /// Total bytes of blocks.
     pub total_bytes: u64,
 }
 
-/// A backup that was taken.
+/// Result of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
-    /// Its number in the backup directory.
+    /// Number of the backup in its directory.
     pub number: u64,
-    /// The last commit that it holds.
+    /// Version of the last commit in the backup.
     pub commit: u64,
-    /// When its state was fixed, in microseconds since 1970 in UTC.
+    /// Time at which its state was fixed, in microseconds since 1970 in UTC.
     pub time: i64,
-    /// Bytes of all files that it needs, its manifest aside.
+    /// Bytes of all files that the backup needs, without its manifest.
     pub bytes: u64,
-    /// Bytes that were written for it, its manifest aside.
+    /// Bytes that were written for the backup, without its manifest.
     pub written_bytes: u64,
-    /// Blocks that were copied.
+    /// Number of blocks that were copied.
     pub copied_blocks: u64,
-    /// Blocks that an earlier backup has.
+    /// Number of blocks that an earlier backup already had.
     pub shared_blocks: u64,
-    /// What became of the log.
+    /// The archived log.
     pub log: BackupLog,
-    /// The backups that were removed.
+    /// Numbers of the backups that were removed.
     pub removed: Vec<u64>,
 }
 
-/// The log of a backup.
+/// The archived log of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupLog {
     /// No commits are archived.
     None,
-    /// Commits are archived from this backup on. Between it and the backup before there are no points in time to restore to.
+    /// Commits are archived from this backup on. No point in time between it and the previous backup can be restored.
     Begun,
-    /// It holds the commits since the backup before.
+    /// The log holds the commits since the previous backup.
     Continued {
-        /// The backup before.
+        /// Number of the previous backup.
         base: u64,
-        /// How many commits it holds.
+        /// Number of commits in the log.
         commits: u64,
     },
 }
@@ -102,47 +102,48 @@ pub enum BackupLog {
 /// A backup in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupInfo {
-    /// Its number.
+    /// Number of the backup in its directory.
     pub number: u64,
-    /// The last commit that it holds.
+    /// Version of the last commit in the backup.
     pub commit: u64,
-    /// When its state was fixed, in microseconds since 1970 in UTC.
+    /// Time at which its state was fixed, in microseconds since 1970 in UTC.
     pub time: i64,
-    /// How many tables it holds.
+    /// Number of tables in the backup.
     pub tables: usize,
-    /// Bytes of all files that it needs, its manifest aside.
+    /// Bytes of all files that the backup needs, without its manifest.
     pub bytes: u64,
-    /// Bytes that were written for it, its manifest aside.
+    /// Bytes that were written for the backup, without its manifest.
     pub written_bytes: u64,
-    /// The backup from which on its log has all commits, so that every point in time between is there.
+    /// Number of the backup from which on the log is complete, so that every point in time in between can be restored.
     pub log_since: Option<u64>,
 }
 
-/// Which state is restored. By default that of the last backup.
+/// The state to restore. The default is the state of the last backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
-    /// The backup to restore, or with a time the one from which commits are made again.
+    /// The backup to restore. With a time, the backup on which commits are replayed.
     pub backup: Option<u64>,
-    /// The point in time, in microseconds since 1970 in UTC: the last commit at or before it is the last that is restored.
+    /// Point in time to restore, in microseconds since 1970 in UTC. The last restored commit is the last one at or
+    /// before it.
     pub time: Option<i64>,
 }
 
-/// A database that was restored.
+/// Result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// The backup that it came from.
+    /// Number of the restored backup.
     pub backup: u64,
-    /// The last commit that it holds.
+    /// Version of the last commit in the database.
     pub commit: u64,
-    /// The time of that commit, or of the backup if no commits were made again; in microseconds since 1970 in UTC.
+    /// Time of that commit, or of the backup if no commits were replayed, in microseconds since 1970 in UTC.
     pub time: i64,
-    /// Commits that were made again on top of the backup.
+    /// Number of commits replayed on top of the backup.
     pub replayed_commits: u64,
-    /// Bytes of its blocks.
+    /// Bytes of the blocks of the database.
     pub bytes: u64,
 }
 
-/// The backups in a directory, which nobody else can change meanwhile.
+/// The backups in a directory, locked against changes by others.
 #[derive(Debug)]
 pub struct Backups {
     directory: BackupDirectory,
@@ -152,7 +153,7 @@ impl Backups {
     /// Opens a backup directory.
     ///
     /// # Errors
-    /// If there is none, or another process uses it.
+    /// If it does not exist, or another process uses it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BackupError> {
         Self::open_on(Arc::new(FileDisk::new(path)))
     }
@@ -160,17 +161,17 @@ impl Backups {
     /// Opens a backup directory on a disk.
     ///
     /// # Errors
-    /// As [`Backups::open`].
+    /// If the directory cannot be opened, as for [`Backups::open`].
     pub fn open_on(disk: Arc<dyn Disk>) -> Result<Self, BackupError> {
         Ok(Self { directory: BackupDirectory::open(disk)? })
     }
 
-    /// Where it is.
+    /// Path of the backup directory.
     pub fn path(&self) -> PathBuf {
         self.directory.path()
     }
 
-    /// The complete backups, by number.
+    /// The complete backups, ordered by number.
     pub fn list(&self) -> Vec<BackupInfo> {
         let info = |manifest: &manifest::Manifest| BackupInfo {
             number: manifest.number,
@@ -184,13 +185,14 @@ impl Backups {
         self.directory.manifests.values().map(info).collect()
     }
 
-    /// The backups that cannot be restored, since their manifests are damaged.
+    /// Numbers of the backups that cannot be restored because their manifests are damaged, each with its error.
     pub fn damaged(&self) -> Vec<(u64, BackupError)> {
         let damage = |number: &u64| Some((*number, self.directory.damage_of(*number)?));
         self.directory.damaged.keys().filter_map(damage).collect()
     }
 
-    /// Removes all backups but the newest ones, and the blocks that only they needed; returns which.
+    /// Removes all backups but the newest `count`, and the blocks that only they needed. Returns the numbers of removed
+    /// backups.
     ///
     /// # Errors
     /// If a file cannot be removed, or a damaged manifest hides which blocks are needed.

@@ -1,7 +1,7 @@
-//! A block file: what the catalog knows of it, its header once it was read, and its sections through the cache.
+//! A block file: its entry in the catalog, its header, and its sections, which are read through the cache.
 //!
-//! Every byte is checked when it enters memory, and then served unchecked: the header against the checksum in the
-//! catalog, each section against the checksum in the header.
+//! Bytes are verified when they are read into memory, and then served without further checks. The header is verified
+//! against the checksum in the catalog, each section against the checksum in the header.
 
 use std::io;
 use std::ops::Range;
@@ -18,20 +18,20 @@ use crate::error::{FileError, ReadError};
 use crate::{BlockEntry, BlockId};
 use taut_block::{Beside, Block, BlockError, Extreme, SectionEntry, SectionError, Sections, checksum};
 
-/// The file of a block. It is removed when the last catalog that names it is gone, if a later one no longer does.
+/// The file of a block. It is removed when the last catalog that references it is dropped, if a later catalog does not.
 #[derive(Debug)]
 pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
     opened: OnceLock<Opened>,
-    /// The first version that no longer names the block, or [`NAMED`].
+    /// The first version that does not reference the block, or [`NAMED`].
     removed_in: AtomicU64,
 }
 
-/// That the newest version names the block.
+/// Marks a block that the newest version references.
 const NAMED: u64 = u64::MAX;
 
-/// What is kept of a block that was opened.
+/// The cached state of an opened block.
 #[derive(Clone, Debug)]
 struct Opened {
     block: Arc<Block>,
@@ -43,20 +43,20 @@ impl BlockFile {
         Self { directory, entry, opened: OnceLock::new(), removed_in: AtomicU64::new(NAMED) }
     }
 
-    /// What the catalog knows of it.
+    /// The catalog's entry for the block.
     pub fn entry(&self) -> &BlockEntry {
         &self.entry
     }
 
-    /// Which block it is.
+    /// Id of the block.
     pub fn id(&self) -> BlockId {
         self.entry.id
     }
 
-    /// Opens the block for one scan, whose counters count what it reads. The header is read once and kept.
+    /// Opens the block for one scan, which counts its reads in `counters`. The header is read once and kept.
     ///
     /// # Errors
-    /// When the header cannot be read, or is not the one that was written.
+    /// If the header cannot be read, or is not the one that was written.
     pub fn open(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
         let opened = match self.opened.get() {
             Some(opened) => opened,
@@ -74,16 +74,16 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached, brings_in: true })
     }
 
-    /// As [`BlockFile::open`], for who reads the block through and then replaces it: what is in memory is taken from there,
-    /// and what is not does not come in.
+    /// Opens the block as [`BlockFile::open`] does, for a caller that reads it once and then replaces it. Cached
+    /// sections are used, but sections that are read from the file are not cached.
     ///
     /// # Errors
-    /// As there.
+    /// If the header cannot be read, or is not the one that was written.
     pub fn open_once(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
         Ok(OpenBlock { brings_in: false, ..self.open(counters)? })
     }
 
-    /// Opens the block anew from its file, past all that is kept in memory.
+    /// Opens the block from its file, bypassing everything that is in memory.
     pub(crate) fn open_uncached(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
         self.directory.close_block(self.id());
@@ -91,7 +91,7 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
     }
 
-    /// Opens the block from its file, whose sections may lie beyond its end or be damaged.
+    /// Opens the block from a damaged file: sections may be damaged or beyond its end.
     pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
         self.directory.close_block(self.id());
@@ -103,7 +103,7 @@ impl BlockFile {
         self.read_header_of(counters, Some(self.entry.file_bytes))
     }
 
-    /// Reads the header of a file, whose length is checked if it is given.
+    /// Reads the header of the file. Checks the length of the file if it is given.
     fn read_header_of(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
@@ -132,7 +132,7 @@ impl BlockFile {
             let found = block.segments() as u64;
             return Err(ReadError::Differs { path: path(), what: "segments", expected: segments, found });
         }
-        // Sections follow each other up to the end that the header tells.
+        // Sections are contiguous up to the file length in the header.
         if block.file_length() != file_bytes {
             let found = block.file_length();
             return Err(ReadError::Differs { path: path(), what: "bytes", expected: file_bytes, found });
@@ -144,7 +144,7 @@ impl BlockFile {
         &self.directory
     }
 
-    /// Adds to an error of a missing or damaged block which table it belongs to, and what can be done.
+    /// Adds the table and advice to the error of a missing or damaged block.
     fn name_table(&self, error: ReadError) -> ReadError {
         match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
             Some(table) => ReadError::Table { table, error: Box::new(error) },
@@ -152,13 +152,14 @@ impl BlockFile {
         }
     }
 
-    /// Has the file removed when the last holder is gone, as no version from this one on names the block: it was replaced
-    /// or dropped, or is not committed yet, which is 0, for nobody else knows it.
+    /// Sets the first version that does not reference the block, so that its file is removed when the last holder is
+    /// dropped. The block was replaced or dropped. For a block that is not committed yet, the version is 0: no reader
+    /// knows it.
     pub(crate) fn remove_from(&self, version: u64) {
         self.removed_in.store(version, Ordering::Release);
     }
 
-    /// Has the file stay when the last holder is gone.
+    /// Keeps the file when the last holder is dropped.
     pub(crate) fn stay(&self) {
         self.removed_in.store(NAMED, Ordering::Release);
     }
@@ -181,48 +182,48 @@ impl Drop for BlockFile {
 pub struct NewBlock {
     pub(crate) file: Arc<BlockFile>,
     pub(crate) statistics: Vec<ColumnStatistics>,
-    /// The one partition that all its rows belong to.
+    /// The partition of all its rows.
     pub(crate) partition: Option<(Arc<Partitioning>, u32)>,
 }
 
 impl NewBlock {
-    /// The same block, all of whose rows belong to one partition of these. A table that is divided otherwise when the
-    /// block is committed takes it as one that is not.
+    /// The same block, with the partition of all its rows. If the table is partitioned differently at commit, the block
+    /// counts as unpartitioned.
     #[must_use]
     pub fn in_partition(self, partitioning: &Arc<Partitioning>, partition: u32) -> Self {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
     }
 
-    /// Its file.
+    /// The block file.
     pub fn file(&self) -> &Arc<BlockFile> {
         &self.file
     }
 
-    /// What the catalog will know of it.
+    /// The catalog's future entry for the block.
     pub fn entry(&self) -> &BlockEntry {
         self.file.entry()
     }
 }
 
-/// A block as one scan reads it.
+/// A block opened for one scan.
 #[derive(Clone, Debug)]
 pub struct OpenBlock {
     file: Arc<BlockFile>,
     block: Arc<Block>,
     counters: Arc<ReadCounters>,
-    /// Its sections that are in memory, unless it is read past them.
+    /// The cache slots of the block. `None` if the cache is bypassed.
     cached: Option<Arc<CachedSections>>,
-    /// Whether sections that are read come among these.
+    /// Whether sections that are read from the file are cached.
     brings_in: bool,
 }
 
 impl OpenBlock {
-    /// The block. Its sections are to be had from `self`.
+    /// The parsed block. Its sections are read through `self`.
     pub fn block(&self) -> &Block {
         &self.block
     }
 
-    /// Its file.
+    /// The block file.
     pub fn file(&self) -> &Arc<BlockFile> {
         &self.file
     }
@@ -232,12 +233,12 @@ impl OpenBlock {
         self.file.directory.disk.path(&block_name(self.file.id()))
     }
 
-    /// Says where an error of the block lies: in which file, from which byte on, and of which table.
+    /// Adds the location to an error of the block: its table, file and offset.
     pub fn locate(&self, error: BlockError) -> ReadError {
         self.file.name_table(self.locate_in_file(error))
     }
 
-    /// Says where an error of the block lies: in which file, and from which byte on.
+    /// Adds the location to an error of the block: its file and offset.
     pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
         let (section, inside) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
@@ -251,7 +252,7 @@ impl OpenBlock {
         ReadError::Block { path: self.path(), at, source: error }
     }
 
-    /// The bytes between two places of the file, past all checks.
+    /// The bytes of a range of the file, unverified.
     pub(crate) fn read_raw(&self, bytes: Range<u64>) -> Result<Buffer, FileError> {
         let (directory, name) = (&self.file.directory, block_name(self.file.id()));
         self.read(bytes.start, bytes.end - bytes.start).map_err(|source| directory.error("read", &name, source))
@@ -298,8 +299,8 @@ impl Sections for OpenBlock {
     }
 }
 
-/// What one query reads, from wherever. On lines of the processor's cache that nothing else is on: each of the threads of a
-/// query has its counters, and counts every section.
+/// Counters of the bytes that one query reads. They fill whole cache lines of the processor (no false sharing), because
+/// each thread of a query has its own and counts every section.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ReadCounters {

@@ -7,12 +7,12 @@
 //!                              ^ hand, at one of its slots
 //! ```
 //!
-//! A block that is read has a slot for each section: to find one that is in memory takes its number and a lock that nobody
-//! else waits for. Extremes of a section are kept beside it, within the same limit, and go with it.
+//! An open block has a slot for each section. A lookup needs the number of the section and a lock without contention.
+//! Extremes of a section are kept beside it, within the same limit, and are evicted with it.
 //!
-//! The ring is a clock: the hand spares a section once if it was read since the hand last passed it. Room is
-//! reserved before a section enters, so that the limit holds at every moment. A section that readers still hold
-//! after it was thrown out lives on with them and is no longer counted; one larger than the limit never enters.
+//! The ring is a clock (second chance): the hand spares a section once if it was read since the hand last passed it.
+//! Room is reserved before a section is inserted, so the limit holds at every moment. An evicted section that readers
+//! still hold is no longer counted. A section larger than the limit is never inserted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,47 +27,48 @@ use taut_block::{Beside, Extreme};
 pub struct Cache {
     limit: usize,
     used: AtomicUsize,
-    /// Whoever locks it and a slot locks it first.
+    /// Lock order: the ring before a slot.
     ring: Mutex<Ring>,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
     blocks: Vec<Arc<CachedSections>>,
-    /// The block at which the hand is, and the slot there.
+    /// Index of the block at the hand, and the slot in it.
     hand: (usize, usize),
 }
 
-/// The sections of one block that are in memory.
+/// The cached sections of one block.
 #[derive(Debug)]
 pub(crate) struct CachedSections {
     slots: Box<[Mutex<Option<Buffer>>]>,
-    /// Which were read since the hand passed them: beside the slots, of which two fill a line of the processor's cache.
+    /// Slots that were read since the hand passed them. They are apart from the slots, because two slots fill a cache
+    /// line.
     was_read: Box<[AtomicBool]>,
-    /// Of sections in slots. Whoever locks it and a slot locks the slot first.
+    /// Extremes of sections in slots. Lock order: a slot before this.
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
-    /// Slots with a section, so that the hand passes over a block that has none.
+    /// Number of slots with a section, so that the hand skips an empty block.
     held: AtomicUsize,
 }
 
-/// What a cache holds now.
+/// Current contents of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// Sections held.
+    /// Number of sections held.
     pub sections: usize,
-    /// Bytes held, with those of what is kept beside sections.
+    /// Bytes held, including extremes.
     pub bytes: usize,
-    /// The most bytes it may hold.
+    /// Maximum bytes.
     pub limit: usize,
 }
 
 impl Cache {
-    /// An empty cache for so many bytes.
+    /// An empty cache with a limit in bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, used: AtomicUsize::new(0), ring: Mutex::default() }
     }
 
-    /// The limit where none is asked for: a quarter of the physical memory, but at most 1 GiB.
+    /// Default limit in bytes: a quarter of the physical memory, but at most 1 GiB.
     pub fn default_limit() -> usize {
         const LIMIT_MAX: usize = 1 << 30;
         match crate::disk::physical_memory() {
@@ -76,14 +77,14 @@ impl Cache {
         }
     }
 
-    /// Room for the sections of a block, of which there are so many; until [`Cache::remove`].
+    /// Adds a block with that number of sections, until [`Cache::remove`].
     pub(crate) fn add(&self, sections: u32) -> Arc<CachedSections> {
         let sections = Arc::new(CachedSections::new(sections as usize));
         self.ring.lock().blocks.push(Arc::clone(&sections));
         sections
     }
 
-    /// Forgets the sections of a block, and what is kept beside them.
+    /// Evicts all sections of a block and their extremes.
     pub(crate) fn remove(&self, sections: &Arc<CachedSections>) {
         let ring = &mut *self.ring.lock();
         if let Some(place) = ring.blocks.iter().position(|other| Arc::ptr_eq(other, sections)) {
@@ -93,8 +94,8 @@ impl Cache {
         }
     }
 
-    /// Takes in a section, throwing out others where there is no room, and returns it; or the one that another
-    /// thread put in place meanwhile.
+    /// Inserts a section, and evicts others if there is no room. Returns the section, or the one that another thread
+    /// inserted meanwhile.
     pub(crate) fn insert(&self, sections: &CachedSections, section: u32, buffer: Buffer) -> Buffer {
         if !self.reserve(buffer.len()) {
             return buffer;
@@ -108,7 +109,7 @@ impl Cache {
         slot.insert(buffer).clone()
     }
 
-    /// Takes in the extremes of a section that is held.
+    /// Inserts the extremes of a section that is cached.
     pub(crate) fn keep_extremes(&self, sections: &CachedSections, section: u32, extreme: Extreme, extremes: Buffer) {
         if !self.reserve(extremes.len()) {
             return;
@@ -123,10 +124,10 @@ impl Cache {
         self.used.fetch_sub(unused, Ordering::Relaxed);
     }
 
-    /// What the cache holds now.
+    /// Current contents of the cache.
     pub fn statistics(&self) -> CacheStatistics {
         let mut sum = CacheStatistics { limit: self.limit, ..CacheStatistics::default() };
-        // While the ring is locked nothing is thrown out that was counted.
+        // While the ring is locked, nothing is evicted that was counted.
         for block in &self.ring.lock().blocks {
             for slot in &block.slots {
                 let bytes = slot.lock().as_ref().map(Buffer::len);
@@ -138,7 +139,7 @@ impl Cache {
         sum
     }
 
-    /// Makes room for so many bytes; false where there is none.
+    /// Reserves room for some bytes, and evicts sections for it. Returns false if there is no room.
     fn reserve(&self, bytes: usize) -> bool {
         if bytes > self.limit {
             return false;
@@ -146,7 +147,7 @@ impl Cache {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         while self.used.load(Ordering::Relaxed) > self.limit {
             let Some(freed) = self.ring.lock().throw_one_out() else {
-                // All room is reserved by other threads that have not entered theirs yet.
+                // All room is reserved by threads that have not inserted their sections yet.
                 self.used.fetch_sub(bytes, Ordering::Relaxed);
                 return false;
             };
@@ -157,11 +158,11 @@ impl Cache {
 }
 
 impl Ring {
-    /// Moves the hand to a section that was not read since it last passed, frees it and tells its bytes. `None` where no
-    /// block holds any.
+    /// Moves the hand to a section that was not read since it last passed, and evicts it. Returns the bytes freed, or
+    /// `None` if no block holds a section.
     fn throw_one_out(&mut self) -> Option<usize> {
-        // Twice around, from the middle of a block, with the steps from the last block to the first: in the first round, all
-        // sections may have been read.
+        // Two rounds from the middle of a block, plus the steps from the last block to the first: all sections may have
+        // been read when the first round begins.
         for _ in 0..2 * self.blocks.len() + 3 {
             let Some(block) = self.blocks.get(self.hand.0) else {
                 self.hand = (0, 0);
@@ -190,18 +191,18 @@ impl CachedSections {
         }
     }
 
-    /// A section, where it is here.
+    /// A section, if it is cached.
     pub(crate) fn get(&self, section: u32) -> Option<Buffer> {
         let section = section as usize;
         let buffer = self.slots.get(section)?.lock().clone()?;
-        // Not written again and again: other processors keep their copies of the line.
+        // Only stored if it changes, so that other processors keep their copies of the cache line.
         if !self.was_read[section].load(Ordering::Relaxed) {
             self.was_read[section].store(true, Ordering::Relaxed);
         }
         Some(buffer)
     }
 
-    /// The extremes of a section, where they are here; missed where the section is, and was found here before.
+    /// The extremes of a section, if they are cached. `Missed` if not, but the section was read from the cache before.
     pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> Beside {
         if let Some(extremes) = self.extremes.lock().get(&(section, extreme)) {
             return Beside::Kept(extremes.clone());
@@ -212,12 +213,12 @@ impl CachedSections {
         }
     }
 
-    /// Whether a section was read since this was last asked.
+    /// Whether a section was read since the last call. Resets the flag.
     fn spare(&self, section: usize) -> bool {
         self.was_read[section].load(Ordering::Relaxed) && self.was_read[section].swap(false, Ordering::Relaxed)
     }
 
-    /// Frees a slot, and tells the bytes of what was held.
+    /// Empties a slot. Returns the bytes freed.
     fn take(&self, section: usize) -> Option<usize> {
         let slot = &mut *self.slots[section].lock();
         let buffer = slot.take()?;
@@ -250,7 +251,7 @@ mod tests {
         let blocks: Vec<_> = (0..37).map(|_| cache.add(11)).collect();
         let mut hits = 0;
         for round in 0..2_000_u32 {
-            // Every third access goes to one of a few blocks; all others go around.
+            // Every third access goes to one of a few blocks. The others go through all blocks in turn.
             let number = if round % 3 == 0 { round % 4 } else { round % 37 };
             let (block, section, fill) = (&blocks[number as usize], number % 11, number as u8);
             let found = block.get(section);
@@ -345,7 +346,7 @@ mod tests {
         assert!(matches!(extremes(), Beside::Kept(found) if found.as_slice() == [7; 20]));
         assert!(matches!(block.extremes(0, Extreme::Greatest), Beside::Missed));
         assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (50, 1, 50));
-        // They count, and go when their section does.
+        // Extremes count towards the limit, and are evicted with their section.
         (1..4).for_each(|section| drop(cache.insert(&block, section, buffer(30, 0))));
         cache.insert(&cache.add(1), 0, buffer(90, 0));
         assert!(matches!(extremes(), Beside::Nothing));

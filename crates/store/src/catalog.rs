@@ -1,7 +1,7 @@
 //! What a database holds: tables with their blocks, and views.
 //!
-//! A [`Catalog`] never changes; a commit publishes another one. Whoever holds one can read all blocks it names,
-//! however long: a block file is removed only when the last catalog that names it is gone.
+//! A [`Catalog`] never changes; a commit publishes another one. Its holder can read all blocks it names for as long as
+//! it holds it: a block file is removed only when the last catalog that names it is dropped.
 
 pub(crate) mod change;
 pub(crate) mod check;
@@ -34,12 +34,12 @@ pub use sparse_index::Lead;
 pub(crate) use sparse_index::SparseIndex;
 use tables::Tables;
 
-/// Names a block for ever: the number in the name of its file.
+/// Permanent id of a block: the number in the name of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockId(pub u64);
 
-/// Names a table for ever; one that is dropped and created again by the same name has another.
+/// Permanent id of a table. A table that is dropped and created again under the same name gets another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableId(pub u64);
@@ -50,58 +50,57 @@ impl Display for BlockId {
     }
 }
 
-/// What a database holds at one moment.
+/// The contents of a database at one moment.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     pub(crate) database: u64,
     pub(crate) version: u64,
-    /// The version in which a name last came to mean another table or view; not stored.
+    /// Identifies the meaning of all names; see [`Catalog::definitions()`]. Not stored.
     pub(crate) definitions: u64,
-    /// The rows that were moved since this version; not stored.
+    /// Row relocations that follow this version. Not stored.
     pub(crate) moves: MovesSince,
     pub(crate) tables: Tables,
     /// By name. Versions of a catalog share what they have in common.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
 }
 
-/// A table.
+/// A table of one catalog.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its name for ever.
+    /// Permanent id of the table.
     pub id: TableId,
-    /// Its name in SQL.
+    /// Name of the table in SQL.
     pub name: String,
-    /// Its columns.
+    /// Columns of the table.
     pub schema: Arc<Schema>,
-    /// How new blocks are laid out; each block knows its own design.
+    /// Design of new blocks. Each block has the design with which it was written.
     pub design: Arc<TableDesign>,
-    /// Its sealed rows, in order; some of them may be deleted.
+    /// Blocks of the table, in order. Some of their rows may be deleted.
     pub blocks: Arc<Vec<Arc<BlockFile>>>,
-    /// The places in `blocks` where a run begins: blocks of one load, each of which continues the sort order of the
-    /// one before it. Ascending, from 0.
+    /// Indexes in `blocks` where sort runs begin, ascending from 0. A run consists of blocks of one load. Each block
+    /// continues the sort order of the one before it.
     pub runs: Arc<Vec<usize>>,
-    /// How its rows are divided; `None` where its design does not say, and where a range has no boundaries yet.
+    /// Partitions of the table. `None` if its design has none, or if a range has no boundaries yet.
     pub partitions: Option<Arc<TablePartitions>>,
-    /// What is known of each column over all loads; not of rows that are in no block.
+    /// Statistics of each column over all loads, without the rows that are in no block.
     pub statistics: Arc<Vec<ColumnStatistics>>,
-    /// What its rows must obey, and what columns hold that a row does not give.
+    /// Constraints on the rows, and default values of columns.
     pub constraints: Arc<Constraints>,
     /// Rows in no block, and deleted rows.
     pub delta: Delta,
-    /// Counts the commits that changed its rows, and not those that only moved them; not stored.
+    /// Counts the commits that changed rows, without those that only relocated them. Not stored.
     pub(crate) contents: u64,
-    /// Made when it is first asked for.
+    /// Built on first use.
     pub(crate) sparse_index: Arc<OnceLock<SparseIndex>>,
 }
 
-/// How the rows of a table are divided.
+/// Partitions of a table, and which of its blocks belong to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TablePartitions {
-    /// Which partition a row belongs to.
+    /// Maps a row to its partition.
     pub partitioning: Partitioning,
-    /// For each block of the table the partition that all its rows belong to, or `None` for one that was written before
-    /// these partitions were known.
+    /// Partition of all rows of each block. `None` for a block that was written before these partitions existed.
     pub of_blocks: Vec<Option<u32>>,
 }
 
@@ -109,37 +108,37 @@ pub struct TablePartitions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
-    /// Its name.
+    /// Name of the view.
     pub name: String,
-    /// The query, as it was written.
+    /// The query as the user wrote it.
     pub sql: String,
 }
 
-/// What the catalog knows of a block file.
+/// The catalog's entry for a block file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "BlockRow")]
 pub struct BlockEntry {
-    /// Which block it is.
+    /// Id of the block.
     pub id: BlockId,
-    /// Bytes of the file.
+    /// Bytes of the block file.
     pub file_bytes: u64,
-    /// Bytes of its header.
+    /// Bytes of the header of the block file.
     pub header_bytes: u64,
-    /// xxh3 of its header, which tells a block from any other.
+    /// XXH3 of the header, which identifies the block.
     pub header_checksum: u64,
-    /// Rows in it.
+    /// Rows of the block, deleted ones included.
     pub rows: u64,
-    /// Bytes of its values in their plain form.
+    /// Bytes of all values in their plain form.
     pub plain_bytes: u64,
-    /// Segments in it, each of which can be read by itself.
+    /// Number of segments. Each can be read separately.
     pub segments: u64,
-    /// The name of its layout.
+    /// Name of the layout of the block.
     pub layout: Box<str>,
-    /// Bounds of the column by which its rows are sorted first; `None` where they are not sorted, or it has none.
+    /// Bounds of the first sort column. `None` if the rows are not sorted, or there are no bounds.
     pub lead: Option<Lead>,
 }
 
-/// A block entry in the file: an array, since names of fields would double a catalog of many blocks.
+/// A block entry in the file: an array, because field names would double the size of a catalog of many blocks.
 #[derive(Deserialize)]
 struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>, #[serde(default)] Option<Lead>);
 
@@ -158,7 +157,7 @@ impl From<BlockRow> for BlockEntry {
 }
 
 impl Catalog {
-    /// The catalog of a new database: nothing.
+    /// The empty catalog of a new database.
     pub(crate) fn empty(database: u64) -> Self {
         Self {
             database,
@@ -170,23 +169,23 @@ impl Catalog {
         }
     }
 
-    /// A number that this database has for ever, drawn when it was created.
+    /// Permanent id of the database, drawn at random when it was created.
     pub fn database(&self) -> u64 {
         self.database
     }
 
-    /// Counts the commits.
+    /// Version of the catalog: the number of commits.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The version since which every name means the same table, with the same columns, or the same view. What was
-    /// planned then still holds, of other rows.
+    /// Identifies the meaning of all names. Catalogs with the same value have the same tables with the same columns,
+    /// and the same views. A plan made on one of them is valid on the others, with other rows.
     pub fn definitions(&self) -> u64 {
         self.definitions
     }
 
-    /// Whether names mean the same here and there.
+    /// Whether all names mean the same in both catalogs.
     pub(crate) fn defines_like(&self, other: &Self) -> bool {
         let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
             Arc::ptr_eq(mine, theirs)
@@ -200,32 +199,33 @@ impl Catalog {
             && self.views == other.views
     }
 
-    /// A table, by its exact name.
+    /// The table of that exact name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.named(name)
     }
 
-    /// A table, by its name for ever.
+    /// The table of that id.
     pub fn table_of(&self, id: TableId) -> Option<&Arc<Table>> {
         self.tables.get(id)
     }
 
-    /// Rows of all tables that are in no block, deleted ones too, and bytes of them, about: no table has more.
+    /// Rows in no block of all tables together, deleted ones included, and their approximate bytes. No single table has
+    /// more.
     pub fn pages(&self) -> (u64, u64) {
         self.tables.pages()
     }
 
-    /// All tables, by name.
+    /// All tables, ordered by name.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.iter()
     }
 
-    /// A view, by its exact name.
+    /// The view of that exact name.
     pub fn view(&self, name: &str) -> Option<&View> {
         self.views.get(name)
     }
 
-    /// All views, by name.
+    /// All views, ordered by name.
     pub fn views(&self) -> impl Iterator<Item = &View> {
         self.views.values()
     }
@@ -237,7 +237,7 @@ impl Catalog {
 }
 
 impl Table {
-    /// A table without rows, and without partitions.
+    /// A table without rows or partitions.
     pub(crate) fn empty(id: TableId, name: &str, schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
         Self {
             id,
@@ -255,8 +255,8 @@ impl Table {
         }
     }
 
-    /// The same table with some of its blocks alone, by their places in order, and the first of its pages: to read these.
-    /// Blocks of one run still continue each other.
+    /// The same table restricted to the blocks at the indexes `places`, in ascending order, and to its first `pages`
+    /// pages. It is for reading these. Blocks of one run still continue each other.
     #[must_use]
     pub fn part(&self, places: &[usize], pages: usize) -> Self {
         let blocks: Vec<_> = places.iter().filter_map(|place| self.blocks.get(*place)).map(Arc::clone).collect();
@@ -275,14 +275,14 @@ impl Table {
         Self { blocks, runs, partitions, delta, sparse_index: Arc::default(), ..self.clone() }
     }
 
-    /// The same table with some of its blocks alone, and with all but them.
+    /// Two parts of the table: the given blocks without pages, and all the rest.
     pub fn divided(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
         let is_chosen = |place: &usize| blocks.iter().any(|chosen| chosen.id() == self.blocks[*place].id());
         let (chosen, rest): (Vec<usize>, Vec<usize>) = (0..self.blocks.len()).partition(is_chosen);
         (self.part(&chosen, 0), self.part(&rest, usize::MAX))
     }
 
-    /// Opens a segment of one of its blocks, whose deleted rows no filter selects.
+    /// Opens a segment of one of the table's blocks. Deleted rows are excluded from its selections.
     pub fn open_segment<'b>(&'b self, block: &'b OpenBlock, segment: usize) -> SegmentReader<'b> {
         let mut reader = block.block().open_segment(block, segment);
         if let Some(rows) = self.deleted_of_segment(block, segment) {
@@ -291,24 +291,24 @@ impl Table {
         reader
     }
 
-    /// The deleted rows of a segment of one of its blocks; `None` where there are none.
+    /// The deleted rows of a segment of one of the table's blocks. `None` if there are none.
     pub fn deleted_of_segment(&self, block: &OpenBlock, segment: usize) -> Option<&RoaringBitmap> {
         self.delta.deleted_of_block(block.file().id())?.segment(segment).map(AsRef::as_ref)
     }
 
-    /// Whether a block or page of that name belongs to it.
+    /// Whether a container belongs to the table.
     pub(crate) fn has_unit(&self, unit: UnitId) -> bool {
         self.delta.page(unit).is_some()
             || self.delta.deleted(unit).is_some()
             || self.blocks.iter().any(|block| block.id().0 == u64::from(unit.0))
     }
 
-    /// Its rows: those of blocks that are not deleted, and those that are in none.
+    /// Live rows of the table, in blocks and pages.
     pub fn rows(&self) -> u64 {
         self.block_rows() - self.delta.deleted_block_rows() + self.delta.rows()
     }
 
-    /// Rows in all blocks, deleted ones too.
+    /// Rows in all blocks, deleted ones included.
     pub fn block_rows(&self) -> u64 {
         self.blocks.iter().map(|block| block.entry().rows).sum()
     }
@@ -318,24 +318,24 @@ impl Table {
         self.blocks.iter().map(|block| block.entry().file_bytes).sum()
     }
 
-    /// Bytes of all values in their plain form.
+    /// Bytes of all values of blocks in their plain form.
     pub fn plain_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.entry().plain_bytes).sum()
     }
 
-    /// The partition of a block by its place, where it holds rows of one only.
+    /// Partition of the block at an index. `None` if there are no partitions, or its rows may belong to several.
     pub fn partition_of(&self, block: usize) -> Option<u32> {
         self.partitions.as_ref().and_then(|partitions| partitions.of_blocks.get(block).copied().flatten())
     }
 
-    /// For each partition, whether rows in it may pass all of some tests; `None` where there are no partitions.
+    /// For each partition, whether its rows may pass all of `tests`. `None` if there are no partitions.
     pub fn admitted_partitions(&self, tests: &[ColumnTest]) -> Option<Vec<bool>> {
         let partitioning = &self.partitions.as_ref()?.partitioning;
         let logical_type = self.schema.column(partitioning.design().column).logical_type;
         Some(partitioning.admitted(tests, logical_type))
     }
 
-    /// The blocks of each run.
+    /// The blocks of each sort run.
     pub fn runs(&self) -> impl Iterator<Item = &[Arc<BlockFile>]> {
         self.runs.iter().enumerate().map(|(run, start)| {
             let end = self.runs.get(run + 1).copied().unwrap_or(self.blocks.len());

@@ -1,13 +1,13 @@
-//! Checkpoints: the catalog is written whole, and the log before it goes.
+//! Checkpoints: the catalog is written as a whole, and the log before it is removed.
 //!
 //! ```text
-//!   log/6.log               all of it durable; the log goes on in 7
-//!   log/7.delta             rows that are in no block, and deleted rows, as they were then
-//!   catalog.new -> catalog  names log 7 and its delta          <- from here on log 6 is not needed
+//!   log/6.log               made durable; the log continues in 7
+//!   log/7.delta             rows that are in no block, and deleted rows, at that moment
+//!   catalog.new -> catalog  references log 7 and its delta     <- from here on log 6 is not needed
 //!   log/6.*                 removed
 //! ```
 //!
-//! Commits wait only while the log goes on in another file.
+//! Commits wait only while the log switches to the next file.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ use crate::store::{Inner, write_file};
 use crate::{Catalog, Store};
 
 impl Store {
-    /// Writes what the database holds to the catalog, so that the log up to now is not needed any more, and goes. Readers
-    /// and commits go on meanwhile.
+    /// Writes the current state to the catalog, so that the log up to now is no longer needed, and removes that log.
+    /// Readers and commits continue meanwhile.
     ///
     /// # Errors
-    /// When a file cannot be written; nothing is lost then.
+    /// If a file cannot be written. Nothing is lost then.
     pub fn checkpoint(&self) -> Result<(), CommitError> {
         self.inner.checkpoint()
     }
 
-    /// Bytes of the log that are read when the database is opened after a crash.
+    /// Bytes of log that would be replayed when the database is opened after a crash.
     pub fn log_bytes(&self) -> u64 {
         self.inner.log_bytes()
     }
@@ -57,14 +57,14 @@ impl Inner {
             (Arc::clone(&commits.newest), number)
         };
         write_catalog(&self.directory, &catalog, number)?;
-        // A backup that begins meanwhile waits for the checkpoint before it asks for log files.
+        // A backup that begins meanwhile waits for the checkpoint before it requests log files.
         let retained = self.commits.lock().retention.as_ref().map(|retention| retention.file.from);
         remove_before(&self.directory, number, retained)?;
         self.directory.remove_released();
         Ok(())
     }
 
-    /// Takes a checkpoint where there is something in the log.
+    /// Takes a checkpoint if the log has any records.
     pub(crate) fn close(&self) -> Result<(), CommitError> {
         match self.log_bytes() {
             0 => Ok(()),
@@ -78,7 +78,7 @@ impl Inner {
     }
 }
 
-/// Replaces the catalog on disk by one that is followed by the log from a file on.
+/// Replaces the catalog file, and the delta file that belongs to it. The log continues in file `number`.
 pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u64) -> Result<(), CommitError> {
     let changes = changes_of(catalog)?;
     let delta = if changes.is_empty() {
@@ -93,7 +93,7 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     let bytes = format::to_bytes(catalog, directory.next_numbers(), number, delta)?;
     let written = write_file(directory, CATALOG_NEW, |to| to.write_all(&bytes));
     if written.is_err() {
-        // Left behind, it would only take room.
+        // If this fails, the file only takes space.
         let _ = directory.disk.remove(CATALOG_NEW);
     }
     written?;
@@ -103,8 +103,9 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     Ok(())
 }
 
-/// Removes the log files and deltas with smaller numbers, but the log files that are retained for a backup from a number
-/// on. While another process reads any of them, all stay; then the next checkpoint removes them, or the next opening.
+/// Removes the log files and delta files with numbers below `number`, except log files that are retained for a backup,
+/// from number `retained` on. Removes nothing while another process reads any of them. The next checkpoint or opening
+/// then does.
 pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
     if readers::reads_log(readers::oldest(&*directory.disk)) {
         return Ok(());
@@ -119,7 +120,7 @@ pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option
     Ok(())
 }
 
-/// The changes that lead from the blocks of all tables to what these tables are.
+/// The changes that restore the deltas of all tables, given their blocks.
 pub(crate) fn changes_of(catalog: &Catalog) -> Result<Vec<Change>, CommitError> {
     let mut changes = Vec::new();
     for table in catalog.tables() {

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! Table ── blocks      immutable files
-//!       └─ Delta ── pages    rows that were inserted since; the last page grows, and is open then
-//!                └─ deleted  for each block or page, the rows that are deleted
+//!       └─ Delta ── pages    rows that were inserted since; the last page may be open and grow
+//!                └─ deleted  the deleted rows of each container
 //! ```
 //!
-//! A delta is a value: a commit makes another one of it and shares all that did not change. So a reader needs no
-//! timestamps, and what no snapshot holds any more is gone without a search (docs/adr/0016-versions-are-values.md).
+//! A delta is a value: a commit makes a new one that shares all that did not change. So a reader needs no timestamps,
+//! and memory that no snapshot references any more is freed without a search (docs/adr/0016-versions-are-values.md).
 //!
-//! The papers keep recent writes by rows (Erling 2012, Chasseur 2013 section 3.1); here they are columns of a page in
-//! Arrow, as everything in memory is, and rows only in the log.
+//! The papers keep recent writes as rows (Erling 2012, Chasseur 2013 section 3.1). Here they are Arrow columns of a
+//! page, as everything in memory is, and rows only in the log.
 
 mod keys;
 mod marks;
@@ -36,50 +36,51 @@ pub(crate) use marks::meets;
 pub use marks::{DeletedRows, RowSet};
 use page::OpenPage;
 
-/// Rows of a page of the delta, at most: the position in it is that of a row in a segment.
+/// Maximum rows of a delta page. A page counts as one segment in a row id.
 pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
-/// Rows up to which an open page grows.
+/// Maximum rows of an open page.
 const OPEN_ROWS_MAX: usize = 4_096;
-/// So many rows at once are a page of their own.
+/// Minimum number of rows inserted at once that get a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
-/// Bytes of a column that has next to nothing.
+/// Buffer bytes of a column that is nearly empty.
 const SMALL_BUFFERS: usize = 1_024;
-/// Bytes of a text in its column, beside those of long ones.
+/// Bytes of a string view, beside the bytes of long strings.
 const VIEW_BYTES: usize = size_of::<u128>();
 
-/// Names a block or a page of a delta for ever: both are numbered by one count.
+/// Permanent id of a container: a block or a delta page. Both draw their ids from one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnitId(pub u32);
 
 impl UnitId {
-    /// The unit of a block; `None` where the number is too large for rows to be named.
+    /// The container id of a block. `None` if the block id exceeds 32 bits, so that its rows cannot have row ids.
     pub fn of(block: BlockId) -> Option<Self> {
         u32::try_from(block.0).ok().map(Self)
     }
 }
 
-/// Names a row as long as its block or page lives: 32 bits of the unit, 16 of the segment, 16 of the row in it.
+/// Row id, valid as long as the container of the row exists: container in 32 bits, segment in 16, position in the
+/// segment in 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId(pub u64);
 
 impl RowId {
-    /// A row of a segment; a page of a delta has one segment.
+    /// The row id of a row of a segment. A delta page has one segment, 0.
     pub fn new(unit: UnitId, segment: u16, row: u16) -> Self {
         Self(u64::from(unit.0) << 32 | u64::from(segment) << 16 | u64::from(row))
     }
 
-    /// Its block or page.
+    /// Container of the row.
     pub fn unit(self) -> UnitId {
         UnitId((self.0 >> 32) as u32)
     }
 
-    /// Its segment.
+    /// Segment of the row in its container.
     pub fn segment(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// Its place in the segment.
+    /// Position of the row in its segment.
     pub fn row(self) -> u16 {
         self.0 as u16
     }
@@ -91,50 +92,50 @@ impl Display for RowId {
     }
 }
 
-/// What a table has beside its blocks.
+/// The rows of a table that are in no block, and its deleted rows.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
     pages: Arc<Vec<DeltaPage>>,
-    /// Of pages and blocks.
+    /// By container.
     deleted: HashTrieMapSync<UnitId, Arc<DeletedRows>>,
-    /// Rows of all pages, deleted ones too, and bytes of them.
+    /// Rows of all pages, deleted ones included, and their bytes.
     page_rows: u64,
     page_bytes: usize,
     /// Deleted rows of pages, and of blocks.
     deleted_of_pages: u64,
     deleted_of_blocks: u64,
-    /// For each key that it knows, entries of all rows of pages that are not deleted, and of some that are.
+    /// For each indexed key, entries of all live rows of pages, and of some deleted ones.
     keys: Arc<Vec<KeyEntries>>,
 }
 
-/// Some rows of a delta.
+/// A page of a delta.
 #[derive(Clone, Debug)]
 pub struct DeltaPage {
     id: UnitId,
-    /// How many of its rows this snapshot has.
+    /// Number of its rows that this snapshot sees.
     rows: u32,
     content: Content,
 }
 
 #[derive(Clone, Debug)]
 enum Content {
-    /// Rows that came together, to which none were added yet.
+    /// Rows that were inserted at once, with none appended since.
     Closed(RecordBatch),
     Open(Arc<OpenPage>),
 }
 
 impl DeltaPage {
-    /// Its name.
+    /// Container id of the page.
     pub fn id(&self) -> UnitId {
         self.id
     }
 
-    /// Rows in it, deleted ones too.
+    /// Rows of the page that this snapshot sees, deleted ones included.
     pub fn rows(&self) -> usize {
         self.rows as usize
     }
 
-    /// Some columns, by their places in the table.
+    /// Some columns of the page, by their indexes in the table.
     pub fn columns(&self, columns: &[usize]) -> Vec<ArrayRef> {
         match &self.content {
             Content::Closed(batch) => {
@@ -144,10 +145,11 @@ impl DeltaPage {
         }
     }
 
-    /// Some rows of some columns, by their places in the table: without the copy of all rows that an open page makes.
+    /// Some rows of some columns, by their indexes in the table. It does not copy all rows, as [`DeltaPage::columns`]
+    /// does for an open page.
     ///
     /// # Errors
-    /// When there is no such row.
+    /// If a row does not exist.
     pub fn rows_at(&self, columns: &[usize], rows: &[u32]) -> Result<Vec<ArrayRef>, ArrowError> {
         if let Some(row) = rows.iter().find(|row| **row >= self.rows) {
             return Err(ArrowError::InvalidArgumentError(format!("row {row} of a page of {}", self.rows)));
@@ -164,10 +166,10 @@ impl DeltaPage {
         }
     }
 
-    /// All columns of a table.
+    /// All columns of the page as a batch.
     ///
     /// # Errors
-    /// When they are not those of the table.
+    /// If the columns do not match the schema.
     pub fn batch(&self, schema: &Schema) -> Result<RecordBatch, ArrowError> {
         if let Content::Closed(batch) = &self.content
             && batch.num_rows() == self.rows()
@@ -179,7 +181,7 @@ impl DeltaPage {
         RecordBatch::try_new(schema.arrow(), self.columns(&all))
     }
 
-    /// Rows that are there, for whomever.
+    /// All rows of the page, including those that this snapshot does not see.
     fn rows_there(&self) -> usize {
         match &self.content {
             Content::Closed(batch) => batch.num_rows(),
@@ -196,65 +198,65 @@ impl DeltaPage {
 }
 
 impl Delta {
-    /// Its pages, in the order in which their rows came.
+    /// Pages in the order in which their rows were inserted.
     pub fn pages(&self) -> &[DeltaPage] {
         &self.pages
     }
 
-    /// The deleted rows of a block or page; `None` where there are none.
+    /// The deleted rows of a container. `None` if there are none.
     pub fn deleted(&self, unit: UnitId) -> Option<&Arc<DeletedRows>> {
         self.deleted.get(&unit)
     }
 
-    /// The deleted rows of a block.
+    /// The deleted rows of a block. `None` if there are none.
     pub fn deleted_of_block(&self, block: BlockId) -> Option<&Arc<DeletedRows>> {
         self.deleted.get(&UnitId::of(block)?)
     }
 
-    /// All blocks and pages with deleted rows.
+    /// All containers with deleted rows.
     pub fn all_deleted(&self) -> impl Iterator<Item = (UnitId, &Arc<DeletedRows>)> {
         self.deleted.iter().map(|(unit, rows)| (*unit, rows))
     }
 
-    /// Whether the table is its blocks, and all of their rows.
+    /// Whether there are no pages and no deleted rows.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.deleted.is_empty()
     }
 
-    /// Whether no row lies outside of blocks.
+    /// Whether there are no pages.
     pub fn has_no_pages(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// Rows of its pages that are not deleted.
+    /// Live rows of all pages.
     pub fn rows(&self) -> u64 {
         self.page_rows - self.deleted_of_pages
     }
 
-    /// Rows of blocks that are deleted.
+    /// Deleted rows of blocks.
     pub fn deleted_block_rows(&self) -> u64 {
         self.deleted_of_blocks
     }
 
-    /// Rows of its pages, deleted ones too.
+    /// Rows of all pages, deleted ones included.
     pub fn page_rows(&self) -> u64 {
         self.page_rows
     }
 
-    /// Bytes of its pages in memory, about, with what leads to their rows by keys.
+    /// Approximate bytes of pages in memory, key entries included.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes + self.keys.iter().map(KeyEntries::bytes).sum::<usize>()
     }
 
-    /// The keys by which rows of its pages are found without looking at all: columns by their places in the table.
+    /// Keys by which rows of pages are found without a scan, each as column indexes of the table.
     pub fn keys(&self) -> impl Iterator<Item = &[usize]> {
         self.keys.iter().map(KeyEntries::columns)
     }
 
-    /// Makes it know other keys than before. They are not stored with it.
+    /// Replaces the indexed keys. They are not stored.
     ///
     /// # Panics
-    /// When the table has no column at one of these places, and the delta has pages.
+    /// If the delta has pages, and the table has no column at one of the indexes.
     pub fn set_keys<'a>(&mut self, keys: impl IntoIterator<Item = &'a [usize]>) {
         self.keys = Arc::new(keys.into_iter().map(KeyEntries::new).collect());
         let pages = Arc::clone(&self.pages);
@@ -263,7 +265,7 @@ impl Delta {
         }
     }
 
-    /// A delta without rows that knows the same keys.
+    /// An empty delta with the same indexed keys.
     #[must_use]
     pub fn emptied(&self) -> Self {
         let mut empty = Self::default();
@@ -271,18 +273,18 @@ impl Delta {
         empty
     }
 
-    /// The entries of a key of these columns, in this order.
+    /// The entries of the key on exactly these columns, in this order.
     pub(crate) fn key_entries(&self, columns: &[usize]) -> Option<&KeyEntries> {
         self.keys.iter().find(|key| key.columns() == columns)
     }
 
-    /// Whether a row of a block or page is deleted.
+    /// Whether a row is deleted.
     pub(crate) fn is_deleted(&self, row: RowId) -> bool {
         is_in(&self.deleted, row)
     }
 
-    /// Where the next rows go, up to how many: behind the last row of a small page that may grow, or to a page of their
-    /// own, whose name is yet to be given.
+    /// Where the next rows go, and how many of them: behind the last row of a small page that may grow, or to a new
+    /// page without an id yet.
     pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> Place {
         let own = Place { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
@@ -299,7 +301,7 @@ impl Delta {
         }
     }
 
-    /// Takes in a page of another version.
+    /// Adds a page of another version.
     pub(crate) fn adopt(&mut self, page: &DeltaPage) {
         self.page_rows += u64::from(page.rows);
         self.page_bytes += page.bytes();
@@ -307,10 +309,10 @@ impl Delta {
         self.add_to_keys(page.id, 0, |columns| page.columns(columns));
     }
 
-    /// Appends rows at the place that [`Delta::place`] gave for them.
+    /// Appends rows at the position that [`Delta::place`] returned.
     ///
     /// # Errors
-    /// When there is no such place.
+    /// If rows cannot be appended there.
     pub(crate) fn append(
         &mut self,
         schema: &Schema,
@@ -329,7 +331,7 @@ impl Delta {
                     Content::Closed(_) => false,
                 };
                 if !is_appended {
-                    // The page has rows of commits that failed, or those that came first.
+                    // The page already has other rows there: of commits that failed, or that were faster.
                     let copy = OpenPage::new(schema);
                     let before = last.batch(schema).map_err(|_| Misplaced)?;
                     copy.append_at(0, &before);
@@ -343,8 +345,8 @@ impl Delta {
                 if first != 0 || is_known || rows.num_rows() > PAGE_ROWS_MAX {
                     return Err(Misplaced);
                 }
-                // Columns that grow are made when more rows come: most pages of transactions have those of a statement.
-                // But few rows may be a part of buffers that are much larger.
+                // Growable columns are made only when more rows are appended, because most pages of transactions hold
+                // the rows of one statement. The exception: a few rows may be slices of much larger buffers.
                 let slack = SMALL_BUFFERS * rows.num_columns();
                 let is_small = rows.num_rows() < OWN_PAGE_ROWS;
                 let content = if is_small && rows.get_array_memory_size() > 2 * bytes_of(rows) + slack {
@@ -365,7 +367,7 @@ impl Delta {
         Ok(())
     }
 
-    /// Adds rows of a page to what is known of keys; `columns` gives the columns of these rows.
+    /// Adds rows of a page to the key entries. `columns` returns the columns of these rows.
     fn add_to_keys(&mut self, page: UnitId, first: u32, columns: impl Fn(&[usize]) -> Vec<ArrayRef>) {
         if self.keys.is_empty() {
             return;
@@ -378,7 +380,7 @@ impl Delta {
         }
     }
 
-    /// Marks rows of a segment as deleted. Those that are already stay so.
+    /// Marks rows of a segment as deleted. Rows that are already deleted stay deleted.
     pub(crate) fn delete(&mut self, unit: UnitId, segment: u16, rows: &RoaringBitmap) {
         let mut deleted = self.deleted.get(&unit).map(|deleted| deleted.as_ref().clone()).unwrap_or_default();
         let before = deleted.count();
@@ -391,7 +393,7 @@ impl Delta {
         self.deleted.insert_mut(unit, Arc::new(deleted));
     }
 
-    /// Forgets the deleted rows of a block that is no longer in the table.
+    /// Removes the deleted rows of a block that is no longer in the table.
     pub(crate) fn forget_block(&mut self, unit: UnitId) {
         if let Some(deleted) = self.deleted.get(&unit) {
             self.deleted_of_blocks -= deleted.count();
@@ -399,7 +401,7 @@ impl Delta {
         }
     }
 
-    /// Forgets the deleted rows of all blocks but some.
+    /// Removes the deleted rows of all blocks except `blocks`.
     pub(crate) fn keep_deleted(&mut self, blocks: &[Arc<BlockFile>]) {
         let kept: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
         let is_forgotten = |unit: &UnitId| !kept.contains(&u64::from(unit.0)) && !self.is_page(*unit);
@@ -407,7 +409,7 @@ impl Delta {
         forgotten.into_iter().for_each(|unit| self.forget_block(unit));
     }
 
-    /// Removes pages with all that is known of them.
+    /// Removes pages with their deleted rows and key entries.
     pub(crate) fn remove_pages(&mut self, is_removed: impl Fn(UnitId) -> bool) {
         let removed: HashSet<UnitId> = self.pages.iter().map(DeltaPage::id).filter(|page| is_removed(*page)).collect();
         if removed.is_empty() {
@@ -428,7 +430,7 @@ impl Delta {
         }
     }
 
-    /// A page, by its name.
+    /// The page of that id.
     pub fn page(&self, unit: UnitId) -> Option<&DeltaPage> {
         self.pages.iter().rev().find(|page| page.id == unit)
     }
@@ -443,7 +445,7 @@ fn is_in(deleted: &HashTrieMapSync<UnitId, Arc<DeletedRows>>, row: RowId) -> boo
     of_segment.is_some_and(|deleted| deleted.contains(row.row().into()))
 }
 
-/// Bytes of some rows, about.
+/// Approximate bytes of some rows.
 fn bytes_of(rows: &RecordBatch) -> usize {
     let of_values = |column: &ArrayRef| match column.data_type() {
         DataType::Utf8View => column.len() * VIEW_BYTES + column.as_string_view().total_buffer_bytes_used(),
@@ -455,18 +457,18 @@ fn bytes_of(rows: &RecordBatch) -> usize {
     rows.columns().iter().map(|column| of_values(column) + of_nulls(column)).sum()
 }
 
-/// Where rows go.
+/// Where rows are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// A page that there is.
+    /// An existing page, or `None` for a new one.
     pub page: Option<UnitId>,
-    /// The place of the first of them in the page.
+    /// Position of the first of the rows in the page.
     pub first: u32,
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// Rows do not go where they should.
+/// Rows cannot be appended at the given position.
 #[derive(Debug)]
 pub(crate) struct Misplaced;
 

@@ -1,15 +1,15 @@
-//! The database directory: the names in it, and what all its block files share.
+//! The database directory: the names in it, and the state that all its block files share.
 //!
 //! ```text
-//!   catalog                        what the database held at a checkpoint, which replaces it whole
+//!   catalog                        contents of the database at a checkpoint, which replaces the file as a whole
 //!   catalog.new                    the next catalog, while a checkpoint writes it
 //!   lock                           id of the process that last opened the database, which locks it and the directory
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
 //!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
-//!   log/0000000000000007.log       log file 7; those before the one that the catalog names do not count
-//!   log/0000000000000007.delta     rows that are in no block where log file 7 begins
+//!   log/0000000000000007.log       log file 7; files before the one that the catalog names are not valid any more
+//!   log/0000000000000007.delta     rows that are in no block when log file 7 begins
 //!   log/0000000000000008.log.new   the next log file, while it is begun
-//!   log/retained                   the log file from which on log files stay for the next backup
+//!   log/retained                   number of the first log file that is retained for the next backup
 //!   readers/4711-1                 a process that reads the database, which holds the lock of this file
 //! ```
 
@@ -31,7 +31,7 @@ pub(crate) const CATALOG_NEW: &str = "catalog.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const BLOCKS: &str = "blocks";
 pub(crate) const LOG: &str = "log";
-/// Names the log files that stay for the next backup.
+/// File that names the log files retained for the next backup.
 pub(crate) const RETAINED: &str = "log/retained";
 pub(crate) const RETAINED_NEW: &str = "log/retained.new";
 pub(crate) const READERS: &str = "readers";
@@ -43,73 +43,73 @@ const LOG_SUFFIX: &str = ".log";
 const CLOSED_LOG_SUFFIX: &str = ".closed.log";
 const DELTA_SUFFIX: &str = ".delta";
 
-/// The name of a block's file.
+/// Name of the file of a block.
 pub(crate) fn block_name(block: BlockId) -> String {
     format!("{BLOCKS}/{block}{BLOCK_SUFFIX}")
 }
 
-/// The block of a file directly in `blocks`, where the name is one that [`block_name`] gives.
+/// The block of a file name in `blocks`. `None` if [`block_name`] does not produce that name.
 pub(crate) fn block_of(name: &str) -> Option<BlockId> {
     let block = BlockId(u64::from_str_radix(name.strip_suffix(BLOCK_SUFFIX)?, 16).ok()?);
     (block_name(block).strip_prefix(BLOCKS)?.strip_prefix('/')? == name).then_some(block)
 }
 
-/// The name of a log file, until the next one is begun.
+/// Name of a log file until the next one is begun.
 pub(crate) fn log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{LOG_SUFFIX}")
 }
 
-/// The name of a log file after the next one was begun. It asserts that the next one exists.
+/// Name of a log file after the next one was begun. It asserts that the next one exists.
 pub(crate) fn closed_log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{CLOSED_LOG_SUFFIX}")
 }
 
-/// The name of a log file before it counts.
+/// Name of a log file before it is valid.
 pub(crate) fn new_log_name(number: u64) -> String {
     format!("{}.new", log_name(number))
 }
 
-/// The name of the file with the rows that are in no block when a log file begins.
+/// Name of the delta file, with the rows that are in no block when a log file begins.
 pub(crate) fn delta_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{DELTA_SUFFIX}")
 }
 
-/// The number of a file directly in `log`, where the name is one that [`delta_name`] gives.
+/// The number of a delta file name in `log`. `None` if [`delta_name`] does not produce that name.
 pub(crate) fn delta_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(DELTA_SUFFIX)?, 16).ok()?;
     (delta_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The number of a file directly in `log`, where the name is one that [`log_name`] or [`closed_log_name`] gives.
+/// The number of a log file name in `log`. `None` if neither [`log_name`] nor [`closed_log_name`] produces that name.
 pub(crate) fn log_of(name: &str) -> Option<u64> {
     open_log_of(name).or_else(|| closed_log_of(name))
 }
 
-/// The number of a file directly in `log`, where the name is one that [`log_name`] gives.
+/// The number of an open log file name in `log`. `None` if [`log_name`] does not produce that name.
 pub(crate) fn open_log_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(LOG_SUFFIX)?, 16).ok()?;
     (log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The number of a file directly in `log`, where the name is one that [`closed_log_name`] gives.
+/// The number of a closed log file name in `log`. `None` if [`closed_log_name`] does not produce that name.
 pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(CLOSED_LOG_SUFFIX)?, 16).ok()?;
     (closed_log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The name of the file of a reader: its process, and a number that tells its readers apart.
+/// Name of the file of a reader: its process id, and a number that is unique in the process.
 pub(crate) fn reader_name(process: u32, number: u64) -> String {
     format!("{READERS}/{process}-{number}")
 }
 
-/// Whether a file directly in `readers` has a name that [`reader_name`] gives.
+/// Whether [`reader_name`] produces a file name in `readers`.
 pub(crate) fn is_reader_name(name: &str) -> bool {
     let numbers =
         name.split_once('-').and_then(|(process, number)| Some((process.parse().ok()?, number.parse().ok()?)));
     numbers.is_some_and(|(process, number)| reader_name(process, number).strip_prefix("readers/") == Some(name))
 }
 
-/// Whether a file directly in `log` has a name of ours.
+/// Whether a file name in `log` is one that this program gives.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
     let path = format!("{LOG}/{name}");
@@ -117,30 +117,31 @@ pub(crate) fn is_log_name(name: &str) -> bool {
     is_of_log || path == RETAINED || path == RETAINED_NEW
 }
 
-/// What block files share. The lock is held as long as any of them lives, for the last holder may remove files.
+/// State that all block files share. The lock is held as long as any of them is alive, because the last holder may
+/// remove files.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub disk: Arc<dyn Disk>,
     pub cache: Cache,
     files: Mutex<VecDeque<(BlockId, Arc<dyn ReadFile>)>>,
     next_block: AtomicU64,
-    /// Pages with numbers below it do not grow any more.
+    /// Pages with smaller ids do not grow any more.
     growing_from: AtomicU64,
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
-    /// Names of blocks that other files have.
+    /// Block ids that other files already use as names.
     taken: OnceLock<HashSet<BlockId>>,
     /// The newest snapshot of the store, if there is one yet.
     newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
-    /// If the database is open read-only.
+    /// `Some` if the database is open read-only.
     reader: Option<Reader>,
-    /// What is to be removed once no reader needs it.
+    /// Block files to remove once no reader needs them.
     removals: Removals,
 }
 
-/// Open files kept for the next read; operating systems allow a process about a thousand.
+/// Maximum number of files kept open for the next read. Operating systems allow a process about a thousand.
 const OPEN_FILES_MAX: usize = 128;
 
 impl Directory {
@@ -168,12 +169,12 @@ impl Directory {
         Self { reader: Some(reader), ..Self::new(disk, lock, cache) }
     }
 
-    /// What this process tells writers, if it has the database open read-only.
+    /// The registration of this process, if it has the database open read-only.
     pub fn reader(&self) -> Option<&Reader> {
         self.reader.as_ref()
     }
 
-    /// Removes what waits for readers that are gone by now. What fails here is made up for later.
+    /// Removes files whose readers are gone. A removal that fails is made up for later.
     pub fn remove_released(&self) {
         // Another directory at this path has readers and blocks of its own.
         if self.check_lock().is_ok() {
@@ -181,7 +182,7 @@ impl Directory {
         }
     }
 
-    /// What waits for readers to be removed.
+    /// The removals that wait for readers.
     pub fn removals(&self) -> &Removals {
         &self.removals
     }
@@ -198,28 +199,28 @@ impl Directory {
         }
     }
 
-    /// Says that blocks and pages, and tables, have numbers below these.
+    /// Reserves the ids of blocks, pages and tables below the given ones.
     pub fn reserve(&self, (next_block, next_table): (u64, u64)) {
         self.next_block.fetch_max(next_block, Ordering::Relaxed);
         self.next_table.fetch_max(next_table, Ordering::Relaxed);
     }
 
-    /// The numbers that the next block or page, and the next table will have.
+    /// Ids of the next block or page, and of the next table.
     pub fn next_numbers(&self) -> (u64, u64) {
         (self.next_block.load(Ordering::Relaxed), self.next_table.load(Ordering::Relaxed))
     }
 
-    /// A number that no table has or had since the database was opened.
+    /// Allocates a table id.
     pub fn allocate_table(&self) -> TableId {
         TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number for a page of a delta; `None` where there are no more.
+    /// Allocates an id for a delta page. `None` if there are no more.
     pub fn allocate_page(&self) -> Option<UnitId> {
         UnitId::of(self.allocate_block())
     }
 
-    /// Lets no page grow that there is: rows go to others from now on.
+    /// Stops all existing pages from growing: rows are appended to newer pages from now on.
     pub fn close_pages(&self) {
         self.growing_from.fetch_max(self.next_block.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -229,17 +230,17 @@ impl Directory {
         u64::from(page.0) >= self.growing_from.load(Ordering::Relaxed)
     }
 
-    /// A number that no transaction has or had since the database was opened.
+    /// Allocates a transaction id, unique since the database was opened.
     pub fn allocate_transaction(&self) -> u64 {
         self.next_transaction.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for what names mean from now on, which no meaning had since the database was opened.
+    /// Allocates a value for [`Catalog::definitions()`], unique since the database was opened.
     pub fn allocate_definitions(&self) -> u64 {
         self.next_definitions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number that no block has or had since the database was opened.
+    /// Allocates a block id that no block has had and no file uses.
     pub fn allocate_block(&self) -> BlockId {
         loop {
             let block = BlockId(self.next_block.fetch_add(1, Ordering::Relaxed));
@@ -249,24 +250,24 @@ impl Directory {
         }
     }
 
-    /// Reserves names of blocks that other files have, so that no new block replaces one of these.
+    /// Reserves block ids that other files already use as names, so that no new block replaces them.
     pub fn reserve_names(&self, taken: HashSet<BlockId>) {
         let _ = self.taken.set(taken);
     }
 
-    /// Remembers where the newest snapshot is, to name tables in errors.
+    /// Stores a reference to the newest snapshot, to name tables in errors.
     pub fn set_newest(&self, newest: &Arc<RwLock<Arc<Catalog>>>) {
         let _ = self.newest.set(Arc::downgrade(newest));
     }
 
-    /// The name of the table that a block belongs to now.
+    /// Name of the table that a block belongs to in the newest snapshot.
     pub fn table_of(&self, block: BlockId) -> Option<String> {
         let newest = Arc::clone(&self.newest.get()?.upgrade()?.read());
         let table = newest.tables().find(|table| table.blocks.iter().any(|other| other.id() == block))?;
         Some(table.name.clone())
     }
 
-    /// The file of a block, opened now or kept open from before.
+    /// The open file of a block. Opens it if it is not kept open.
     pub fn open_block(&self, block: BlockId) -> io::Result<Arc<dyn ReadFile>> {
         if let Some((_, file)) = self.files.lock().iter().find(|(open, _)| *open == block) {
             return Ok(Arc::clone(file));
@@ -280,14 +281,15 @@ impl Directory {
         Ok(file)
     }
 
-    /// Closes the file of a block, so that the next read finds the one that has its name by then.
+    /// Closes the file of a block, so that the next read opens the file that has its name by then.
     pub fn close_block(&self, block: BlockId) {
         self.files.lock().retain(|(open, _)| *open != block);
     }
 
-    /// Removes the file of a block that this process cannot name any more, and that no version of the database names from
-    /// `version` on. It stays while another process reads an earlier version. What fails here is made up for when the
-    /// database is opened the next time. In a process that only reads, the file is no longer needed, and stays.
+    /// Removes the file of a block that this process no longer references, and that no version of the database from
+    /// `version` on references. The file stays while another process reads an earlier version. A removal that fails is
+    /// made up for when the database is opened the next time. A process that only reads does not remove the file, but
+    /// reports that it needs it no longer.
     pub fn remove_block(&self, block: BlockId, version: u64) {
         self.close_block(block);
         match &self.reader {
@@ -298,7 +300,7 @@ impl Directory {
         }
     }
 
-    /// An error of an operation on one of the names.
+    /// An error of a file operation on a name.
     pub fn error(&self, operation: &'static str, name: &str, source: io::Error) -> FileError {
         FileError { operation, path: self.disk.path(name), source }
     }

@@ -1,12 +1,12 @@
-//! All access to files goes through [`Disk`]: the one place that real storage, memory and simulated crashes share.
+//! All access to files goes through [`Disk`]: real storage, memory and simulated crashes.
 //!
-//! Names are relative to the database directory and joined by `/`; the empty name is that directory itself.
+//! Names are relative to the database directory and joined by `/`. The empty name is that directory itself.
 //!
-//! What an implementation promises, and nothing beyond it:
-//! - the content of a file, and its length, survive a crash once [`WriteFile::sync`] returned;
+//! Guarantees of an implementation, and there are no others:
+//! - the content of a file and its length survive a crash once [`WriteFile::sync`] returned;
 //! - a created, renamed or removed name survives once [`Disk::sync_directory`] of its directory returned;
-//! - before that, any part of it may survive, in any order, or none; but a rename over a name leaves either the
-//!   old file or the new one there.
+//! - before that, any part of these changes may survive, in any order; but after a rename over a name, that name is
+//!   either the old file or the new one.
 
 mod file;
 mod memory;
@@ -25,62 +25,62 @@ use std::sync::Arc;
 
 /// A directory of files.
 pub trait Disk: Debug + Send + Sync {
-    /// Where a name lies, for messages.
+    /// Path of a name, for messages.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Creates a file, or empties the one there is.
+    /// Creates a file, or empties an existing one.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>>;
 
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// Whatever the file system answers; `NotFound` where there is no such file.
+    /// If the file system returns an error: `NotFound` if the file does not exist.
     fn open(&self, name: &str) -> io::Result<Arc<dyn ReadFile>>;
 
-    /// Gives a file another name, replacing the file of that name.
+    /// Renames a file, replacing an existing file of the new name.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// Whatever the file system answers; `NotFound` where there is no such file.
+    /// If the file system returns an error: `NotFound` if the file does not exist.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// What lies directly in a directory, in no particular order.
+    /// The entries of a directory, in no particular order.
     ///
     /// # Errors
-    /// Whatever the file system answers; `NotFound` or `NotADirectory` where there is no such directory.
+    /// If the file system returns an error: `NotFound` or `NotADirectory` if the directory does not exist.
     fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>>;
 
-    /// Creates a directory; one that exists is no error.
+    /// Creates a directory. An existing one is no error.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn create_directory(&self, name: &str) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn sync_directory(&self, name: &str) -> io::Result<()>;
 
-    /// Locks the database directory against all other holders until the guard is dropped. Returns `None` if another
-    /// holds the lock. `name` is a file for locks that cannot be taken on a directory; it is created if it is missing.
+    /// Locks the database directory exclusively until the guard is dropped. Returns `None` if another holds the lock.
+    /// `name` is a lock file, for systems that cannot lock a directory. It is created if it is missing.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>>;
 
     /// Locks the database directory as [`Disk::lock`] does, without creating or writing anything.
     ///
     /// # Errors
-    /// Whatever the file system answers; `Unsupported` where nothing can be locked without being written.
+    /// If the file system returns an error: `Unsupported` if a lock requires writing.
     fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -90,30 +90,29 @@ pub trait Disk: Debug + Send + Sync {
         None
     }
 
-    /// Locks the database directory against [`Disk::lock`] until the guard is dropped, while others hold the same shared
-    /// lock. Returns `None` if a holder of the exclusive lock excludes that. A disk without such locks takes the exclusive
-    /// one.
+    /// Locks the database directory shared until the guard is dropped: it excludes [`Disk::lock`], but not other shared
+    /// locks. Returns `None` if the exclusive lock is held. A disk without shared locks takes the exclusive one.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn lock_shared(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         self.lock(name)
     }
 
-    /// Creates a file that names a live reader: it counts as live until the guard is dropped or its process ends, however
-    /// that ends. Returns `None` if the name is taken. The directory of the file is created if it is missing.
+    /// Creates a file that represents a live reader. It counts as live until the guard is dropped or its process ends
+    /// in any way. Returns `None` if the name is taken. The directory of the file is created if it is missing.
     ///
     /// # Errors
-    /// Whatever the file system answers; `Unsupported` where readers cannot be registered.
+    /// If the file system returns an error: `Unsupported` if readers cannot be registered.
     fn register(&self, _name: &str, _content: &[u8]) -> io::Result<Option<Box<dyn Registration>>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The content of a file that [`Disk::register`] created, as of now. Returns `None` if its reader is gone; the file is
-    /// then removed, if that is possible.
+    /// Reads the current content of a file that [`Disk::register`] created. Returns `None` if its reader is gone; the
+    /// file is then removed if possible.
     ///
     /// # Errors
-    /// Whatever the file system answers; it is then unknown whether the reader lives.
+    /// If the file system returns an error. It is then unknown whether the reader is live.
     fn registered(&self, _name: &str) -> io::Result<Option<Vec<u8>>> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -121,68 +120,68 @@ pub trait Disk: Debug + Send + Sync {
     /// Makes durable what another process wrote to a file.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn sync_file(&self, _name: &str) -> io::Result<()> {
         Ok(())
     }
 
-    /// The multiple of bytes to which a file is best extended that is synced again and again while it grows; 0 where
-    /// a sync costs the same with a new length as without.
+    /// Step in bytes by which to extend a file that is synced often while it grows. 0 if a sync with a new length costs
+    /// the same as one without.
     fn extension_step(&self) -> u64;
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirectoryEntry {
-    /// The name, without its directory. Bytes that are not UTF-8 are replaced.
+    /// Name of the entry, without its directory. Bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// Whether it is a directory itself.
+    /// Whether the entry is a directory.
     pub is_directory: bool,
 }
 
-/// A file being written, from its beginning on.
+/// A file open for writing, from its beginning.
 pub trait WriteFile: Debug + Send {
     /// Appends bytes.
     ///
     /// # Errors
-    /// Whatever the file system answers; part of the bytes may then be written.
+    /// If the file system returns an error. Part of the bytes may then be written.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes the file longer: so many bytes, of which those that are not written yet are zeros. The next write still
-    /// goes behind the one before.
+    /// Extends the file to `length` bytes; bytes not written yet are zeros. The next write still continues after the
+    /// last one.
     ///
     /// # Errors
-    /// Whatever the file system answers; the file may then be longer or not.
+    /// If the file system returns an error. The file may then be extended or not.
     fn extend(&mut self, length: u64) -> io::Result<()>;
 
     /// Makes the content durable.
     ///
     /// # Errors
-    /// Whatever the file system answers; what is on the medium is then unknown.
+    /// If the file system returns an error. It is then unknown what is on the medium.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A file open for reading. It stays readable after its name is gone.
+/// A file open for reading. It stays readable after its name is removed.
 pub trait ReadFile: Debug + Send + Sync {
-    /// Bytes in the file.
+    /// Length of the file in bytes.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn length(&self) -> io::Result<u64>;
 
-    /// Fills a buffer with the bytes from an offset on.
+    /// Fills a buffer with the bytes at an offset.
     ///
     /// # Errors
-    /// Whatever the file system answers; `UnexpectedEof` where the file ends before the buffer is full.
+    /// If the file system returns an error: `UnexpectedEof` if the file ends before the buffer is full.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
-/// Holds a lock until it is dropped.
+/// Guard of a lock, which is held until it is dropped.
 pub trait Lock: Debug + Send + Sync {
-    /// Returns whether the database directory is still the one that was locked.
+    /// Whether the database directory is still the one that was locked.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// If the file system returns an error.
     fn is_valid(&self) -> io::Result<bool> {
         Ok(true)
     }
@@ -196,19 +195,19 @@ impl Lock for NoLock {}
 
 /// The file of a live reader. Dropping it removes the file.
 pub trait Registration: Debug + Send + Sync {
-    /// Replaces the content, by one of the same length. Who reads it meanwhile may see parts of both.
+    /// Replaces the content with one of the same length. A concurrent reader may see parts of both.
     ///
     /// # Errors
-    /// Whatever the file system answers; the content may then be parts of both.
+    /// If the file system returns an error. The content may then be parts of both.
     fn set(&self, content: &[u8]) -> io::Result<()>;
 }
 
 /// A process that has a database open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// The id of the process.
+    /// Process id.
     pub process: u32,
-    /// The name of its command, if it is known.
+    /// Name of the command of the process, if known.
     pub command: Option<String>,
 }
 
@@ -219,7 +218,7 @@ impl Display for LockHolder {
     }
 }
 
-/// Reads a whole file. One that grows meanwhile is read as far as it was long at first.
+/// Reads a whole file, up to the length that it has when the call begins.
 pub(crate) fn read_whole(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
     read_file(&*disk.open(name)?)
 }
@@ -238,7 +237,7 @@ pub(crate) fn read_file(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Whether all disks agree, which the log's tests take for granted.
+    /// All disks must agree, which the tests of the log assume.
     #[test]
     fn writes_go_on_in_an_extended_file_where_they_ended() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What can go wrong: one enum for each thing a caller asks for. Each names the operation, the thing and the place,
-//! and its message includes the cause, for callers may show the message alone.
+//! Errors of the store: one enum for each kind of operation. Each error names the operation and its object. Its message
+//! includes the cause, because callers may show the message alone.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use crate::disk::LockHolder;
 use crate::{BlockId, TableId};
 use taut_block::{BlockError, BuildError, CorruptBlock, SectionError};
 
-/// An operation on a file that failed.
+/// A failed operation on a file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was tried, as a verb.
+    /// The operation, as a verb.
     pub operation: &'static str,
-    /// On what.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the file system answered.
+    /// The error of the file system.
     pub source: io::Error,
 }
 
-/// Why a database was not opened. Nothing was changed then, unless it was being created.
+/// Why a database was not opened. Nothing has changed then, unless it was being created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is nothing at this path.
+    /// There is nothing at the path.
     #[error("there is no database at {}", path.display())]
     Missing {
         /// The path.
@@ -37,58 +37,58 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// A directory without a catalog, and not empty either.
+    /// The directory has no catalog, but is not empty.
     #[error("{} is no database: it has no catalog, but holds {found:?}", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Something in it that is not of an empty database.
+        /// A name in it that does not belong to an empty database.
         found: String,
     },
-    /// An empty directory, or one whose creation was interrupted, while no database is to be created.
+    /// An empty directory, or one whose creation was interrupted, opened without permission to create a database.
     #[error("{} is an empty directory, not a database", path.display())]
     Empty {
         /// The directory.
         path: PathBuf,
     },
-    /// Another process has the database open, or this one still has it.
+    /// Another process has the database open, or this process still does.
     #[error("database {} is in use by {}; it can be opened read-only", path.display(), holder_text(holder.as_ref()))]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// The process that has it open, if it is known.
+        /// The process that has it open, if known.
         holder: Option<LockHolder>,
     },
     /// The catalog was written by another version of Taut.
     #[error("{} has format version {found}; this program reads {readable:?}", path.display())]
     Version {
-        /// The catalog.
+        /// The catalog file.
         path: PathBuf,
-        /// Its version.
+        /// Its format version.
         found: u64,
         /// The versions that can be read.
         readable: &'static [u64],
     },
-    /// The catalog, the log or the file of rows in no block is damaged.
+    /// The catalog, the log or the delta file is damaged.
     #[error("{} is corrupt at byte {at}: expected {expected}; restore the database from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the damage in bytes.
         at: u64,
-        /// What should be there.
+        /// What was expected there.
         expected: String,
     },
-    /// A log file does not exist, though the catalog or the log file before it says so.
+    /// A log file is missing to which the catalog or the log file before it refers.
     #[error("log file {} is missing, and with it committed transactions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
     MissingLog {
         /// The file.
         path: PathBuf,
     },
-    /// The first catalog of a database, or the log after what was found, could not be written.
+    /// The first catalog of a database, or the log file after recovery, could not be written.
     #[error("the database cannot be opened for writing: {0}")]
     Begin(Box<CommitError>),
-    /// The file with the rows that are in no block does not exist, though the catalog says so.
+    /// The delta file, to which the catalog refers, is missing. It holds the rows that are in no block.
     #[error("file {} is missing, and with it rows of tables and deletions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
     MissingDelta {
         /// The file.
@@ -99,10 +99,10 @@ pub enum OpenError {
     Creating {
         /// The directory.
         path: PathBuf,
-        /// The process.
+        /// That process.
         holder: LockHolder,
     },
-    /// Another process has the database open for writing, and this one cannot tell it what it reads.
+    /// Another process has the database open for writing, and this one cannot register as a reader.
     #[error(
         "database {} is in use by {}, and cannot be read meanwhile: no file can be created in {}: {source}",
         path.display(),
@@ -112,14 +112,14 @@ pub enum OpenError {
     NotRegistered {
         /// The directory.
         path: PathBuf,
-        /// The process that has it open, if it is known.
+        /// The process that has it open, if known.
         holder: Option<LockHolder>,
         /// The directory in which readers register.
         readers: PathBuf,
-        /// Why this one could not.
+        /// Why registration failed.
         source: io::Error,
     },
-    /// The path leads to another database than the one that was opened.
+    /// The path now leads to a different database than the one that was opened.
     #[error("{} was replaced by another database while this one was open", path.display())]
     Replaced {
         /// The directory.
@@ -141,12 +141,12 @@ pub enum WriteError {
     /// The database is open read-only.
     #[error("the database is open read-only")]
     ReadOnly,
-    /// Its file could not be written.
+    /// The block file could not be written.
     #[error("block {block} is not written: {source}")]
     File {
-        /// The number it would have had.
+        /// The id of the block.
         block: BlockId,
-        /// Why.
+        /// The error of the file.
         source: FileError,
     },
 }
@@ -158,7 +158,7 @@ pub enum CommitError {
     /// The database is open read-only.
     #[error("the database is open read-only")]
     ReadOnly,
-    /// The path of the database leads to another directory than the one that was opened and locked, or to none.
+    /// The path of the database no longer leads to the directory that was opened and locked.
     #[error("the commit did not happen: the directory {} was replaced or removed while the database was open", path.display())]
     DirectoryReplaced {
         /// The path.
@@ -170,19 +170,19 @@ pub enum CommitError {
         /// The name.
         name: String,
     },
-    /// The table is gone, or never was.
+    /// The table was dropped, or never existed.
     #[error("there is no table with number {}; it was dropped meanwhile", table.0)]
     NoTable {
         /// The table.
         table: TableId,
     },
-    /// The view is gone, or never was.
+    /// The view was dropped, or never existed.
     #[error("there is no view named {name:?}")]
     NoView {
         /// The name.
         name: String,
     },
-    /// A block to be replaced is not in the table: it was replaced meanwhile.
+    /// A block to be replaced is not in the table, because it was replaced meanwhile.
     #[error("table {table:?} has no block {block}; it was replaced meanwhile")]
     NoBlock {
         /// The table.
@@ -190,43 +190,43 @@ pub enum CommitError {
         /// The block.
         block: BlockId,
     },
-    /// New blocks do not have the rows of those that they replace.
+    /// New blocks have a different number of rows than the blocks they replace.
     #[error("new blocks of table {table:?} have {found} rows, those that they replace {expected}")]
     RowsDiffer {
         /// The table.
         table: String,
-        /// Rows replaced.
+        /// Number of rows replaced.
         expected: u64,
-        /// Rows of the new blocks.
+        /// Number of rows in the new blocks.
         found: u64,
     },
-    /// The design of a table was changed by two statements at once.
+    /// Another statement changed the design of the table at the same time.
     #[error("table {table:?} got another design meanwhile; run the statement again")]
     Design {
         /// The table.
         table: String,
     },
-    /// The sort order of a table and its rows changed at once.
+    /// The sort order of the table and its rows were changed at the same time.
     #[error("table {table:?} got another sort order, or rows in the one before, meanwhile; run the statement again")]
     SortOrder {
         /// The table.
         table: String,
     },
-    /// Constraints do not fit their table, or those of the tables that they reference.
+    /// Constraints do not fit their table, or the tables that they reference.
     #[error("the constraints of table {table:?} need {expected}")]
     Constraints {
         /// The table.
         table: String,
-        /// What is not there.
+        /// The missing condition.
         expected: String,
     },
-    /// Nulls may be among deleted rows, or rows in no block, of a column that is to be without.
+    /// A column cannot become NOT NULL while deleted rows, or rows in no block, may hold nulls.
     #[error("table {table:?} has deleted rows, or rows in no block; VACUUM FULL it first")]
     NotSettled {
         /// The table.
         table: String,
     },
-    /// Another table has a foreign key to the table that is to go.
+    /// A table cannot be dropped because another table has a foreign key to it.
     #[error("table {table:?} cannot be dropped: table {by:?} has a foreign key to it; drop that first")]
     Referenced {
         /// The table.
@@ -234,13 +234,13 @@ pub enum CommitError {
         /// The table that references it.
         by: String,
     },
-    /// The constraints of a table and its rows changed at once.
+    /// The constraints of the table and its rows were changed at the same time.
     #[error("table {table:?} got other constraints, or other rows, meanwhile; run the statement again")]
     ConstraintsChanged {
         /// The table.
         table: String,
     },
-    /// Blocks whose rows are to keep their order are not neighbours in one run.
+    /// Blocks whose rows must keep their order are not neighbours in one run.
     #[error(
         "the replaced blocks of table {table:?} are not neighbours in one run, so their rows have no order to keep"
     )]
@@ -248,7 +248,7 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
-    /// A block does not have the columns of its table, or a design names columns that there are not.
+    /// A block does not have the columns of its table, or a design names columns that do not exist.
     #[error("table {table:?} has {expected} columns; {what} does not fit them")]
     ColumnsDiffer {
         /// The table.
@@ -264,15 +264,14 @@ pub enum CommitError {
         /// The block.
         block: BlockId,
     },
-    /// Another transaction deleted or replaced a row that this one deleted or replaced, or moved rows that it read to
-    /// replace them.
+    /// Another transaction deleted or replaced a row that this one deleted or replaced, or relocated rows that this one
+    /// replaces.
     #[error("rows of table {table:?} were changed by another transaction meanwhile; run the transaction again")]
     RowsChanged {
         /// The table.
         table: String,
     },
-    /// Another transaction changed rows that this one has read, or looked for in vain, so that they are not as if one had
-    /// run after the other.
+    /// Another transaction changed rows in the read set of this one, so the two are not serializable.
     #[error(
         "rows of table {table:?} that this transaction has read were changed by another one since; run the transaction again"
     )]
@@ -280,7 +279,7 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
-    /// Rows that were to be moved were inserted, replaced or deleted by the transaction that moves them.
+    /// Rows to be relocated were inserted, replaced or deleted by the same transaction.
     #[error(
         "table {table:?} has rows that this transaction has changed, which cannot be moved to other blocks before COMMIT"
     )]
@@ -288,28 +287,28 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
-    /// Rows that were to be moved are locked by a transaction.
+    /// Rows to be relocated are locked by a transaction.
     #[error("a transaction that has not ended changes rows that were to be moved; run the statement again")]
     RowsLocked,
-    /// Inserted rows do not go where they should; a bug.
+    /// Inserted rows do not fit the end of their page: a bug.
     #[error("rows of table {table:?} do not fit the page that they were to go to")]
     Misplaced {
         /// The table.
         table: String,
     },
-    /// There is something of which a database can only have so many, or something that is too large for the log.
+    /// The database has used up its block and page ids, or a commit record is too large for the log.
     #[error("the commit is larger than a record of the log, or the database has had 4,294,967,296 blocks and pages")]
     TooLarge,
-    /// The changes cannot be written as JSON.
+    /// The changes cannot be encoded as JSON.
     #[error("the commit cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
-    /// Inserted rows cannot be written to the log.
+    /// Inserted rows cannot be encoded for the log.
     #[error("the inserted rows cannot be encoded: {0}")]
     Rows(#[from] BuildError),
     /// A file could not be written.
     #[error("the commit did not happen: {0}")]
     File(#[from] FileError),
-    /// A block that was written cannot be read.
+    /// A block that was written cannot be read back.
     #[error("the commit did not happen: {source}")]
     Unreadable {
         /// Why.
@@ -319,22 +318,22 @@ pub enum CommitError {
     /// The log could not be written. The commit did not happen.
     #[error("the commit did not happen: {0}")]
     Log(#[source] LogFailed),
-    /// The log could not be written, nor begun anew. The change is not visible; whether it is after the database was
-    /// opened again depends on what the disk kept. The next commit that succeeds settles it: the change then never
+    /// The log could neither be written nor restarted. The change is not visible. If the database is opened again, the
+    /// change may or may not be there. The next commit that succeeds settles the question: the change then never
     /// happened.
     #[error("the commit may or may not survive: {cause}")]
     Uncertain {
-        /// What failed first.
+        /// The first failure.
         #[source]
         cause: LogFailed,
     },
 }
 
-/// Why a transaction cannot go on.
+/// Why an operation of a transaction failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// It waits for a transaction that waits for it.
+    /// Deadlock: the transaction waits for one that waits for it.
     #[error("two transactions wait for each other; this one was ended, and can be run again")]
     Deadlock,
     /// There is no savepoint of that name.
@@ -351,11 +350,11 @@ pub enum TransactionError {
     Read(#[from] ReadError),
 }
 
-/// Why records of the log are not durable: the first operation of it that failed.
+/// Why records of the log are not durable: the first failed operation on the log.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the log cannot be written: {cause}")]
 pub struct LogFailed {
-    /// What failed first.
+    /// The first failure.
     #[source]
     cause: Arc<FileError>,
 }
@@ -366,109 +365,109 @@ impl LogFailed {
     }
 }
 
-/// Why a block was not opened or read.
+/// Why a block could not be opened or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A block of a table is missing or damaged. All other tables can be used, and this one can be dropped.
+    /// A block of a table is missing or damaged. All other tables remain usable, and this one can be dropped.
     #[error(
         "table {table:?} is damaged: {error}; restore the file from a backup, salvage the other rows with \"taut repair DATABASE NEW_DATABASE\", or remove the table with DROP TABLE"
     )]
     Table {
         /// The table.
         table: String,
-        /// What is wrong with the block, and which file it is. The message has it in its middle, so it is no cause to append.
+        /// The damage and its file. It is in the middle of the message, so it is not reported as a source.
         error: Box<Self>,
     },
-    /// Its file does not exist.
+    /// The block file does not exist.
     #[error("block file {} is missing", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// Its file could not be read.
+    /// The block file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its file is shorter or longer than it was written.
+    /// The block file is not as long as when it was written.
     #[error("{} has {found} bytes, not {expected}", path.display())]
     Length {
         /// The file.
         path: PathBuf,
-        /// Its length as it was written.
+        /// Its length when it was written.
         expected: u64,
         /// Its length now.
         found: u64,
     },
-    /// Its header is not the one that was written.
+    /// The header of the block file is not the one that was written.
     #[error("{} is corrupt: its header, bytes 0 to {length}, has checksum {found:016x}, not {expected:016x}", path.display())]
     Checksum {
         /// The file.
         path: PathBuf,
         /// Bytes of the header.
         length: u64,
-        /// Its checksum as it was written.
+        /// Its checksum when it was written.
         expected: u64,
         /// Its checksum now.
         found: u64,
     },
-    /// A section of it is not the one that was written.
+    /// A section of the block file is not the one that was written.
     #[error("{}, from byte {at} on: a section of {length} bytes has checksum {found:016x}, not {expected:016x}", path.display())]
     Section {
         /// The file.
         path: PathBuf,
-        /// Where the section begins.
+        /// Offset of the section in the file.
         at: u64,
         /// Bytes of the section.
         length: u64,
-        /// Its checksum as it was written.
+        /// Its checksum when it was written.
         expected: u64,
         /// Its checksum now.
         found: u64,
     },
-    /// Its header makes no sense.
+    /// The header of the block file is invalid.
     #[error("{} is corrupt: {source}", path.display())]
     Header {
         /// The file.
         path: PathBuf,
-        /// Where, and what should be there.
+        /// The position of the error, and what was expected there.
         source: CorruptBlock,
     },
-    /// Its header does not agree with the catalog or the file.
+    /// The header of the block file contradicts the catalog or the file.
     #[error("{}: its header says {found} {what}, not {expected}", path.display())]
     Differs {
         /// The file.
         path: PathBuf,
-        /// What the number counts.
+        /// What the numbers count.
         what: &'static str,
         /// The number in the catalog.
         expected: u64,
         /// The number in the header.
         found: u64,
     },
-    /// A byte between its sections, where nothing is stored, is not zero.
+    /// A padding byte between the sections is not zero.
     #[error("{} is corrupt at byte {at}: expected zero, found {found}", path.display())]
     Padding {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the byte in the file.
         at: u64,
         /// The byte.
         found: u8,
     },
-    /// Something inside it cannot be read, or is not what was written.
+    /// Part of the block cannot be read, or is not what was written.
     #[error("{}{}: {source}", path.display(), at.map_or_else(String::new, |at| format!(", from byte {at} on")))]
     Block {
         /// The file.
         path: PathBuf,
-        /// Where in the file, as far as it is known.
+        /// Offset in the file, if known.
         at: Option<u64>,
-        /// What, and in which section.
+        /// The error, and the section it is in.
         source: BlockError,
     },
 }
 
 impl ReadError {
-    /// Returns whether the block is missing or damaged for good, and it is not only that reading failed now.
+    /// Whether the block is missing or permanently damaged, as opposed to a read that failed only now.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::File(error) => is_lost(&error.source),
@@ -482,7 +481,7 @@ impl ReadError {
     }
 }
 
-/// Whether bytes are gone from the medium: a file ends too early, or a sector of it cannot be read.
+/// Whether bytes are lost on the medium: a file ends too early, or a sector cannot be read.
 fn is_lost(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     error.kind() == io::ErrorKind::UnexpectedEof || (cfg!(unix) && error.raw_os_error() == Some(EIO))

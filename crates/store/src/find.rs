@@ -1,12 +1,12 @@
-//! Rows of a table by the values of some of its columns, for many keys at once.
+//! Search for rows of a table by the values of some columns, for many keys at once.
 //!
 //! ```text
-//! pages    entries of the delta (delta/keys.rs), or else the columns of all pages
-//! blocks   tests that all asked keys pass: the sparse index, bounds, Bloom filters and csb indexes lead to few rows
-//! both     what is left is compared with the asked keys by a hash table of these
+//! pages    key entries of the delta (delta/keys.rs), or else the columns of all pages
+//! blocks   predicates that all keys pass: sparse index, bounds, Bloom filters and CSB+-trees lead to few rows
+//! both     the remaining rows are compared with the keys by a hash table of the keys
 //! ```
 //!
-//! A segment is read once for all keys, unless some of them are not a number: what equals these is another test.
+//! A segment is read once for all keys. The exception are NaN keys, which need a predicate of their own.
 
 mod tests_of;
 
@@ -25,7 +25,7 @@ use crate::{BlockFile, BlockId, OpenBlock, ReadCounters, Table};
 
 use tests_of::tests_of;
 
-/// A search of the rows of a table that have one of some keys and are not deleted.
+/// A search for the live rows of a table that have one of some keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySearch<'a> {
     table: &'a Table,
@@ -34,25 +34,25 @@ pub struct KeySearch<'a> {
 }
 
 impl<'a> KeySearch<'a> {
-    /// A search for keys of columns, by their places in the table.
+    /// A search for keys of `columns`, given as column indexes of the table.
     pub fn new(table: &'a Table, columns: &'a [usize]) -> Self {
         Self { table, columns, known: None }
     }
 
-    /// Passes over all rows that another version of the table has too, deleted there or not.
+    /// Excludes all rows that another version of the table has too, deleted there or not.
     #[must_use]
     pub fn but_rows_of(self, known: &'a Table) -> Self {
         Self { known: Some(known), ..self }
     }
 
-    /// The rows that have the asked keys: for each the place of a key, and the row; ascending. Keys that equal each
-    /// other have the same rows, and a key with a null has none.
+    /// The matching rows, each with the index of its key, in ascending order. Equal keys have the same rows. A key with
+    /// a null has none.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// If a block cannot be read.
     ///
     /// # Panics
-    /// When the keys are not columns of equal length in the Arrow types of those of the table.
+    /// If the keys are not columns of equal length with the Arrow types of the table's columns.
     pub fn find(&self, keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>, ReadError> {
         let (columns, keys) = self.in_order(keys);
         let mut found = Found::new(&keys);
@@ -64,8 +64,8 @@ impl<'a> KeySearch<'a> {
         Ok(found.ended())
     }
 
-    /// As [`KeySearch::find`], of rows in no block alone; `None` where all of these would have to be looked at, since the
-    /// delta does not know a key of these columns.
+    /// Searches as [`KeySearch::find`] does, but only in rows that are in no block. `None` if the delta has no key of
+    /// these columns, so that all of these rows would have to be read.
     pub fn find_outside_of_blocks(&self, keys: &[ArrayRef]) -> Option<Vec<(u32, RowId)>> {
         let (columns, keys) = self.in_order(keys);
         let entries = self.table.delta.key_entries(&columns)?;
@@ -74,7 +74,7 @@ impl<'a> KeySearch<'a> {
         Some(found.ended())
     }
 
-    /// The columns and keys in the order of a key that the delta knows, where it knows one of these columns.
+    /// The columns and keys in the column order of a matching key of the delta, if there is one.
     fn in_order(&self, keys: &[ArrayRef]) -> (Vec<usize>, Vec<ArrayRef>) {
         self.order().iter().map(|place| (self.columns[*place], Arc::clone(&keys[*place]))).unzip()
     }
@@ -86,7 +86,7 @@ impl<'a> KeySearch<'a> {
         known.unwrap_or_else(|| (0..self.columns.len()).collect())
     }
 
-    /// Rows of a page, from its first, that another version has too.
+    /// Number of rows of a page, from the first, that the other version has too.
     fn known_rows(&self, page: UnitId) -> usize {
         self.known.and_then(|known| known.delta.page(page)).map_or(0, DeltaPage::rows)
     }
@@ -103,7 +103,7 @@ impl<'a> KeySearch<'a> {
             let Some(page) = self.table.delta.page(unit) else { continue };
             let known = self.known_rows(unit) as u32;
             let rows: Vec<u32> = rows.into_iter().filter(|row| *row >= known && *row < page.rows() as u32).collect();
-            // The rows of a page are rows of each of its columns.
+            // Cannot fail: the rows are within the page.
             let Ok(columns) = page.rows_at(entries.columns(), &rows) else { continue };
             found.add(&columns, |at| Some(RowId::new(unit, 0, rows[at] as u16)));
         }
@@ -168,7 +168,8 @@ impl<'a> KeySearch<'a> {
         }
         for segment in left {
             let mut reader = self.table.open_segment(&open, segment);
-            // Few rows have a key, and testing a list of values takes longer than blocks expect.
+            // Few rows have one of the keys, and comparing with a list of values is more expensive than blocks
+            // estimate.
             reader.always_use_indexes();
             let selection = reader.filter(predicate, &mut report).map_err(|error| open.locate(error))?;
             if selection.is_empty() {
@@ -182,17 +183,17 @@ impl<'a> KeySearch<'a> {
     }
 }
 
-/// The name of a row of a block.
+/// The row id of a row of a block.
 fn row_of(block: &OpenBlock, segment: usize, row: u32) -> Option<RowId> {
     let (unit, segment) = (UnitId::of(block.file().id())?, u16::try_from(segment).ok()?);
     // A segment has at most 65,536 rows.
     Some(RowId::new(unit, segment, row as u16))
 }
 
-/// The keys that are asked for.
+/// The keys to search for.
 struct Asked {
     values: KeyValues,
-    /// Those without nulls, by their hashes.
+    /// Indexes of the keys without nulls, by their hashes.
     by_hash: HashTable<u32>,
 }
 
@@ -202,7 +203,7 @@ impl Asked {
     }
 }
 
-/// What was found so far.
+/// The rows found so far.
 struct Found {
     asked: Asked,
     rows: Vec<(u32, RowId)>,
@@ -220,7 +221,7 @@ impl Found {
         Self { asked: Asked { values, by_hash }, rows: Vec::new() }
     }
 
-    /// The rows, ascending, each once.
+    /// The rows found, ascending and distinct.
     fn ended(self) -> Vec<(u32, RowId)> {
         let mut rows = self.rows;
         rows.sort_unstable();
@@ -228,7 +229,7 @@ impl Found {
         rows
     }
 
-    /// Adds the rows of some columns that have an asked key; `name` names a row, unless it does not count.
+    /// Adds the rows of some columns that have one of the keys. `name` returns the row id, or `None` to skip a row.
     fn add(&mut self, columns: &[ArrayRef], name: impl Fn(usize) -> Option<RowId>) {
         let (values, asked) = (KeyValues::of(columns), &self.asked);
         for row in 0..values.len() {

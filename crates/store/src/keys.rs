@@ -1,8 +1,8 @@
-//! Values of keys: columns by which a row is told from others, in a form in which equal values have equal bits.
+//! Key values: columns that identify a row, in a form in which equal values have equal bits.
 //!
-//! As SQL compares in Taut, both zeros of floating point are equal, and so are all that are not a number. Integers, dates,
-//! timestamps and booleans have one form, and so have both kinds of floating point, so that a key and one that refers to
-//! it have one hash.
+//! Values are equal as in Taut's SQL: both floating-point zeros are equal, and so are all NaNs. Integers, dates,
+//! timestamps and booleans share one form, and so do both floating-point types. So a key and a foreign key that
+//! references it have the same hash.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -14,17 +14,17 @@ use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 use twox_hash::XxHash3_64;
 
-/// For each row of some columns, in the Arrow types of a table, a hash of its values; `None` where one is null. Equal
-/// values have equal hashes, whatever table they are of; the order of the columns counts.
+/// Hash of the values of each row of some columns, in the Arrow types of a table. `None` if a value is null. Equal
+/// values have equal hashes across tables. The order of the columns matters.
 ///
 /// # Panics
-/// When the columns differ in length, or one has a type that no column of a table has.
+/// If the columns differ in length, or one has a type that no column of a table has.
 pub fn key_hashes(columns: &[ArrayRef]) -> Vec<Option<u64>> {
     let values = KeyValues::of(columns);
     (0..values.len()).map(|row| values.hash(row)).collect()
 }
 
-/// The keys of some rows.
+/// The keys of some rows, one key per row.
 #[derive(Debug)]
 pub(crate) struct KeyValues {
     columns: Vec<Values>,
@@ -42,7 +42,7 @@ enum Values {
 }
 
 impl KeyValues {
-    /// Those of columns, as [`key_hashes`] takes them.
+    /// Keys of the rows of some columns. Panics as [`key_hashes`] does.
     pub fn of(columns: &[ArrayRef]) -> Self {
         let nulls = columns.iter().fold(None, |all, column| NullBuffer::union(all.as_ref(), column.nulls()));
         let mut hashes = vec![SEED; columns.first().map_or(0, |column| column.len())];
@@ -51,18 +51,18 @@ impl KeyValues {
         Self { columns, nulls, hashes }
     }
 
-    /// How many keys, those with nulls too.
+    /// Number of keys, including keys with nulls.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// The hash of a key; `None` where it has a null.
+    /// The hash of a key. `None` if it has a null.
     pub fn hash(&self, row: usize) -> Option<u64> {
         let is_null = self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
         (!is_null).then(|| self.hashes[row])
     }
 
-    /// Whether a key without nulls equals another one without nulls.
+    /// Whether two keys without nulls are equal.
     pub fn equals(&self, row: usize, other: &Self, other_row: usize) -> bool {
         let mut columns = self.columns.iter().zip(&other.columns);
         columns.all(|columns| match columns {
@@ -100,7 +100,7 @@ impl Values {
         }
     }
 
-    /// Makes a column part of the hashes of rows.
+    /// Adds a column to the hashes of rows.
     fn hash(&self, hashes: &mut [u64]) {
         match self {
             Self::Narrow(values) => {
@@ -116,17 +116,17 @@ impl Values {
     }
 }
 
-/// What a hash begins with: any number but zero, which is mixed to itself.
+/// Initial hash. Any number except zero, which [`mix`] maps to itself.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The last step of splitmix64 (Steele et al. 2014): no two numbers are mixed to one.
+/// The last step of splitmix64 (Steele et al. 2014), a bijection.
 fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
 }
 
-/// The bits of a number, which are those of all that equal it.
+/// The canonical bits of a number: the same for all numbers that are equal to it.
 fn bits(value: f64) -> i64 {
     // -0.0 + 0.0 is 0.0.
     let same = if value.is_nan() { f64::NAN } else { value + 0.0 };

@@ -1,13 +1,14 @@
-//! The database directory: its catalog, its block files, and the cache of what was read of them.
+//! The database directory: its catalog, its block files, and the cache of their sections.
 //!
-//! A [`Store`] is an open database. A reader takes a [`Store::snapshot`], which never changes, and opens blocks of
-//! its tables; whatever is replaced or dropped meanwhile stays until the reader is gone. A writer puts blocks into
-//! files of their own by [`Store::write_block`] and then publishes them by one [`Store::commit`], which happens
-//! entirely or not at all, whenever the machine stops.
+//! A [`Store`] is an open database. A reader takes a [`Store::snapshot`], which never changes, and opens blocks of its
+//! tables. Blocks that are replaced or dropped meanwhile stay until the reader is gone. A writer puts blocks into files
+//! of their own with [`Store::write_block`] and publishes them with one [`Store::commit`]. A commit is atomic, even if
+//! the machine stops at any moment.
 //!
-//! Another process can open the database read-only meanwhile, and see newer commits by [`Store::refresh`].
+//! Another process can have the database open read-only at the same time, and see newer commits after
+//! [`Store::refresh`].
 //!
-//! This is the only room that opens files, and it does so only through [`disk::Disk`].
+//! This is the only crate that opens files, and it does so only through [`disk::Disk`].
 //!
 //! ```
 //! use taut_store::{CommitError, Store};

@@ -1,7 +1,7 @@
-//! Which transaction has which rows to itself, and who waits for whom.
+//! Row locks of transactions, and the graph of who waits for whom.
 //!
-//! A row is locked by the transaction that changes it, until that ends. Whoever comes later waits for that end, which
-//! [`Ended`] tells, and is refused where the waiting would go round in a circle.
+//! A row is locked by the transaction that changes it, until that transaction ends. Others wait for its end with
+//! [`Ended`]. A wait that would close a cycle is refused as a deadlock.
 
 mod keys;
 
@@ -21,7 +21,7 @@ use crate::moves::{Moves, MovesSince};
 pub use keys::KeyMode;
 use keys::TableKeys;
 
-/// Names a transaction while it runs.
+/// Id of a transaction while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransactionId(pub u64);
 
@@ -42,28 +42,28 @@ struct State {
 #[derive(Debug, Default)]
 struct Running {
     end: Arc<End>,
-    /// Where it has rows.
+    /// The segments in which it has row locks.
     places: Vec<(TableId, UnitId, u16)>,
-    /// Where it has keys.
+    /// The tables in which it has key locks.
     keys: Vec<TableId>,
 }
 
-/// Why rows are not locked.
+/// Why a lock was not granted.
 pub(crate) enum Busy {
-    /// Another transaction has some of them.
+    /// Another transaction holds a conflicting lock.
     Wait(Ended),
-    /// Another has, which waits for this one.
+    /// Waiting would close a cycle.
     Deadlock,
 }
 
 impl Locks {
-    /// Says that a transaction runs.
+    /// Registers a running transaction.
     pub fn begin(&self, transaction: TransactionId) {
         self.state.lock().running.insert(transaction, Running::default());
     }
 
-    /// Locks rows of a table, all or none, by the names that they have in a version of it and by those that they got
-    /// since: another transaction may know them by any of these.
+    /// Locks rows of a table, all or none. The row ids are those of one version of the table. The row ids that these
+    /// rows got since, according to `since`, are locked too, because another transaction may know a row by any of them.
     pub fn lock(
         &self,
         transaction: TransactionId,
@@ -84,7 +84,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Finds a row that no other transaction has locked.
+    /// Checks that no other transaction has locked a row.
     pub fn find_free(&self, transaction: TransactionId, table: TableId, row: RowId) -> Result<(), Busy> {
         let state = &mut *self.state.lock();
         let holders = state.rows.get(&(table, row.unit(), row.segment())).into_iter().flatten();
@@ -93,8 +93,8 @@ impl Locks {
         state.wait(transaction, &others)
     }
 
-    /// Says that rows were moved, and has those who hold them hold them by their new names too. Nobody locks a row
-    /// meanwhile: who does before or after knows it by a name that its holder has.
+    /// Publishes row relocations by calling `say`, and extends the existing row locks to the new row ids. No row is
+    /// locked meanwhile: a transaction that locks a row before or after uses a row id that the holder has locked too.
     pub fn carry(&self, moves: &[(TableId, Arc<Moves>)], say: impl FnOnce()) {
         let state = &mut *self.state.lock();
         say();
@@ -108,19 +108,19 @@ impl Locks {
         }
     }
 
-    /// Says that a transaction waits no more.
+    /// Removes a transaction from the wait graph.
     pub fn stop_waiting(&self, transaction: TransactionId) {
         self.state.lock().waits_for.remove(&transaction);
     }
 
-    /// Whether some rows of blocks or pages of a table are locked by another transaction.
+    /// Whether another transaction has locked rows in some containers of a table.
     pub fn has_any(&self, table: TableId, own: Option<TransactionId>, is_unit: impl Fn(UnitId) -> bool) -> bool {
         let state = self.state.lock();
         let mut places = state.rows.iter().filter(|((of, unit, _), _)| *of == table && is_unit(*unit));
         places.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
     }
 
-    /// Ends a transaction: its locks are free, and who waits for it goes on.
+    /// Ends a transaction: releases its locks and wakes the transactions that wait for it.
     pub fn end(&self, transaction: TransactionId) {
         let state = &mut *self.state.lock();
         state.waits_for.remove(&transaction);
@@ -145,8 +145,8 @@ impl Locks {
 }
 
 impl State {
-    /// Has a transaction wait for others, one after the other; none of them must wait for it. There is nobody to wait for
-    /// where none of them runs.
+    /// Makes a transaction wait for others, one at a time. Returns a deadlock if one of them waits for it. Succeeds if
+    /// none of them is still running.
     fn wait(&mut self, transaction: TransactionId, holders: &[TransactionId]) -> Result<(), Busy> {
         self.waits_for.remove(&transaction);
         for holder in holders {
@@ -158,7 +158,7 @@ impl State {
                 next = self.waits_for.get(&waiting).copied();
             }
         }
-        // The locks of one go when it ends.
+        // The locks of a transaction are released when it ends.
         let running = holders.iter().find_map(|holder| Some((*holder, self.running.get(holder)?)));
         let Some((holder, running)) = running else { return Ok(()) };
         let ended = Ended(Arc::clone(&running.end));
@@ -180,11 +180,11 @@ impl State {
     }
 }
 
-/// Whether a transaction has ended, and who wants to know.
+/// Whether a transaction has ended, and the wakers of those that wait for it.
 #[derive(Debug, Default)]
 struct End(Mutex<(bool, Vec<Waker>)>);
 
-/// Is ready when a transaction has ended.
+/// Future that is ready when a transaction has ended.
 #[derive(Debug)]
 pub struct Ended(Arc<End>);
 

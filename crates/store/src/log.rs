@@ -1,70 +1,75 @@
-//! The log: opaque records in numbered files, appended by groups, and read again after a crash.
+//! The log: opaque records in numbered files, appended in groups and replayed after a crash.
 //!
 //! ```text
-//!   log/...05.closed.log   | head | record 11 | record 12 | record 13 |     closed: the next file exists, and continues it
-//!   log/...06.log          | head | record 14 | record 15 | recor | zeros   the last may end in a torn tail, and in zeros
-//!   log/...07.log.new                                                       begun, but does not count yet
+//!   log/...05.closed.log   | head | record 11 | record 12 | record 13 |     closed: the next exists and continues it
+//!   log/...06.log          | head | record 14 | record 15 | recor | zeros   the last may end in a torn tail and zeros
+//!   log/...07.log.new                                                       begun, not valid yet
 //!
 //!   head     | magic 8 | database 8 | number 8 | last_sequence 8 | before_bytes 8 | begun_bytes 8 | checksum 8 |
 //!   record   | magic 4 | zero 4 | length 8 | sequence 8 | durable 8 | checksum 8 | payload: length bytes |
 //! ```
 //!
-//! - `last_sequence`: of the last record before this file.
-//! - `before_bytes`: how much of the file before counts. What is behind it is ignored.
-//! - `begun_bytes`: the length with which the file got its name: its head, and records carried over.
-//! - `sequence`: one more than that of the record before.
-//! - `durable`: how many bytes of this file were synced when the record was handed to the file system.
-//! - The checksum of a head is that of the 48 bytes before it. The one of a record is that of the 32 bytes before it and
-//!   the payload, with the checksum of the file's head as seed: no record of another file passes, nor a copy of one.
+//! - `last_sequence`: sequence number of the last record before this file.
+//! - `before_bytes`: number of valid bytes in the previous file. The bytes after them are ignored.
+//! - `begun_bytes`: length of this file when it was renamed into place: its head, and records carried over.
+//! - `sequence`: one more than the sequence number of the previous record.
+//! - The checksum of a head covers the 48 bytes before it. The checksum of a record covers the 32 bytes before it and
+//!   the payload, seeded with the checksum of the file's head. So a record of another file is rejected, even if it was
+//!   copied.
+//!   rejected.
 //!
-//! All numbers are little-endian, checksums XXH3 of 64 bits.
+//! All numbers are little-endian. Checksums are 64-bit XXH3.
 //!
 //! # Files begin whole
 //!
-//! A file is written and synced as `.new`, and then renamed and the directory synced, once all that counts of the file
-//! before is durable. So a head is never torn, and neither is a file with a file after it. What is left of a `.new` is
-//! replaced when the file of that number is begun again.
+//! A file is written and synced as `.new`, once all valid bytes of the previous file are durable. Then it is renamed,
+//! and the directory is synced. So a head is never torn, and neither is a file that has a successor. A leftover `.new`
+//! file is replaced when the file of that number is begun again.
 //!
 //! # No file is missed
 //!
-//! Once a file is begun, those before it are closed: renamed from `.log` to `.closed.log`, and the directory is synced.
-//! No record of the new file is acknowledged before. So a closed file without a next one means that acknowledged records
-//! are missing, and is an error; the catalog names the first file. A crash before the rename is durable leaves the new
-//! file behind one that is not closed, which is read all the same; then none of the new file's own records was
-//! acknowledged. Files that a crash, or an earlier version of this program, left open are closed with the next file begun.
+//! Once a file is begun, the files before it are closed: renamed from `.log` to `.closed.log`, and the directory is
+//! synced. No record of the new file is acknowledged before that. So a closed file without a successor means that
+//! acknowledged records are missing, and is an error. The catalog names the first file.
+//!
+//! A crash before the closing rename is durable leaves the new file after a file that is not closed. The new file is
+//! read all the same; none of its own records was acknowledged then. Files that a crash or an earlier version of this
+//! program left open are closed when the next file is begun.
 //!
 //! # Zeros at the end
 //!
-//! A sync that must also make a new length durable takes much longer. So before a group is written that would not fit,
-//! the file is extended, by a step of the disk; what is not written yet reads as zeros. A crash may keep the new length
-//! without the group, or the group without the new length. No number above ever counts the zeros. A file is extended
-//! when the first group is written, not when it begins: after a checkpoint, and so in a closed database, there are none.
+//! A sync that must also make a new length durable takes much longer. So a file is extended by a step of the disk
+//! before a group is written that would not fit. Bytes not written yet read as zeros. A crash may keep the new length
+//! without the group, or the group without the new length. None of the numbers above includes the zeros. A file is
+//! extended when its first group is written, not when it begins. So there are no zeros after a checkpoint, and
+//! therefore in a closed database.
 //!
 //! # Damage and torn tails
 //!
-//! Power loss may take any part of what was not synced. So the first bad record, at offset P of a file, is damage of
-//! what was durable, and an error, if
-//! - the file after this one counts it (P < `before_bytes`), or
-//! - it was there when this file got its name (P < `begun_bytes`), or
-//! - a later record of this file passes and says that it was durable (P < `durable`).
+//! Power loss may lose any part of what was not synced. So the first invalid record, at offset P of a file, is damage
+//! of durable bytes, and an error, if
+//! - the next file counts it as valid (P < `before_bytes`), or
+//! - it was there when this file was renamed into place (P < `begun_bytes`), or
+//! - a later valid record of this file states that it was durable (P < `durable`).
 //!
-//! A record that passes but contradicts its place is an error, too. Otherwise zeros from P up to the end of the file are
-//! the end of the log, and everything else is a tail that may never have been acknowledged: it is cut off, and
-//! [`End::cut`] reports it, up to its last byte that is not zero. Damage of the group that was synced last cannot be told
-//! from these, until a record is written or a file begun after it.
+//! A valid record that contradicts its position is an error, too. Otherwise, if only zeros follow from P to the end of
+//! the file, they are the end of the log. Everything else is a tail that may never have been acknowledged. It is cut
+//! off, and [`End::cut`] reports it up to its last byte that is not zero. Damage of the group that was synced last
+//! cannot be distinguished from such a tail, until another record is written or another file is begun.
 //!
-//! # Going on
+//! # Resuming
 //!
-//! What a killed process wrote can be read, but need not be durable, and only who writes a file can sync it. So
-//! [`Log::resume`] begins a file that counts of the one before only what is known to be durable, and carries over the
-//! records after that:
+//! Records that a killed process wrote can be read, but may not be durable, and only the writer of a file can sync it.
+//! So [`Log::resume`] begins a file that counts only the known durable bytes of the previous file, and carries over the
+//! later records:
 //!
 //! ```text
-//!   05.log   | head | 11 | 12 | 13 | 14 | torn        record 14 says that 12 is durable
+//!   05.log   | head | 11 | 12 | 13 | 14 | torn        record 14 states that 12 is durable
 //!   06.log   | head | 13 | 14 |                       before_bytes: the end of 12; begun_bytes: the end of 14
 //! ```
 //!
-//! A log that failed goes on in the same way, and carries over what somebody has seen of the records that are not synced.
+//! A log that failed is resumed in the same way. It carries over the records that are not synced but that somebody has
+//! seen.
 
 mod begin;
 mod format;
@@ -82,7 +87,8 @@ use crate::disk::Disk;
 use crate::error::FileError;
 use crate::open::{file_error, list};
 
-/// A name in `log` that an interrupted creation of the database, whose first log file has this number, did not leave.
+/// Finds a name in `log` that an interrupted creation of the database cannot have left. The first log file of the new
+/// database has the number `first`.
 pub(crate) fn find_commits(disk: &dyn Disk, first: u64) -> Result<Option<String>, FileError> {
     for entry in list(disk, LOG)? {
         let name = format!("{LOG}/{}", entry.name);
@@ -95,10 +101,10 @@ pub(crate) fn find_commits(disk: &dyn Disk, first: u64) -> Result<Option<String>
     Ok(None)
 }
 
-/// Removes the log files with smaller numbers, which no catalog may count any more. A crash may leave some of them.
+/// Removes the log files with smaller numbers, which no catalog needs any more. A crash may leave some of them.
 ///
 /// # Errors
-/// When one cannot be removed, or the removal not be made durable.
+/// If a file cannot be removed, or the removal cannot be made durable.
 pub(crate) fn remove_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let entries = list(disk, LOG)?;
     let mut old = entries.iter().filter(|entry| log_of(&entry.name).is_some_and(|old| old < number)).peekable();

@@ -1,12 +1,13 @@
-//! Where rows went that were moved to other blocks, so that whoever knows them by the names they had finds them.
+//! Row relocations: where rows went that compaction moved to other blocks, so that holders of their old row ids find
+//! them.
 //!
 //! ```text
 //! catalog   version 7 ─ 8         version 9 ─ 10 ─ 11         version 12
 //!                 └── place 1 ── moves ──> place 2 ── moves ──> place 3
 //! ```
 //!
-//! Each version of the catalog holds its place in a list of moves, and only the places before lead to those after. So a
-//! move is kept as long as somebody holds a version from before it, and gone without a search.
+//! Each version of the catalog holds its place in a list of row relocations. The references go from earlier places to
+//! later ones only. So a relocation is kept as long as a version from before it is held, and is freed without a search.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,26 +21,26 @@ use crate::delta::{RowId, RowSet, UnitId};
 use crate::error::ReadError;
 use crate::{NewBlock, ReadCounters, Table, TableId};
 
-/// Of a row that is in no new block; no row has this name, for no block has so many segments.
+/// Marks a row that is in no new block. No row has this id, because no block has 65,536 segments.
 const NOWHERE: RowId = RowId(u64::MAX);
 
-/// For each row of some blocks and pages that was not deleted when they were read, its place in new blocks.
+/// Row relocations of one compaction: the new row id of each row of some containers that was live when they were read.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// By segment. Rows behind the end went nowhere.
+    /// New row ids by container and segment. Rows beyond the end of the list are in no new block.
     segments: HashMap<(UnitId, u16), Vec<RowId>>,
-    /// Blocks whose rows are at the same places of other blocks.
+    /// Blocks that were replaced by blocks with the same rows at the same positions.
     blocks: HashMap<UnitId, UnitId>,
-    /// Rows of `segments` that went somewhere.
+    /// Count of rows in `segments` that are in a new block.
     rows: u64,
 }
 
 impl Moves {
-    /// Adds the rows of a new block, in its order, by their names in the table before: as many as the block has, and
-    /// each once in all blocks. The commit of the move refuses what is not so.
+    /// Adds the rows of a new block, in its order, by their row ids in the table before. There must be one for each row
+    /// of the block, and each at most once over all blocks: otherwise the commit fails.
     ///
     /// # Errors
-    /// When the header of the block, which tells its segments, cannot be read.
+    /// If the header of the block, which has its segments, cannot be read.
     pub fn push(&mut self, block: &NewBlock, old: impl IntoIterator<Item = RowId>) -> Result<(), ReadError> {
         let Some(unit) = UnitId::of(block.file.id()) else { return Ok(()) };
         let open = block.file.open(&ReadCounters::new())?;
@@ -62,17 +63,18 @@ impl Moves {
         segment[place] = new;
     }
 
-    /// The moves of all rows of blocks to the same places of others.
+    /// Relocations of all rows of some blocks to the same positions of other blocks.
     pub(crate) fn of_blocks(blocks: impl Iterator<Item = (UnitId, UnitId)>) -> Self {
         Self { blocks: blocks.collect(), ..Self::default() }
     }
 
-    /// How many rows were moved.
+    /// Number of relocated rows.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Where some rows of a segment went, without those that went nowhere; `None` where none of the segment was moved.
+    /// New row ids of some rows of a segment, without rows that are in no new block. `None` if the segment was not
+    /// relocated.
     pub(crate) fn follow(&self, unit: UnitId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
         if let Some(block) = self.blocks.get(&unit) {
             let mut moved = RowSet::default();
@@ -85,7 +87,7 @@ impl Moves {
     }
 }
 
-/// The place of a version of the catalog in the list of all moves, from which those that came after it are found.
+/// Place of a version of the catalog in the list of row relocations. It leads to all later ones.
 #[derive(Clone, Default)]
 pub(crate) struct MovesSince(Arc<Place>);
 
@@ -101,13 +103,13 @@ struct Next {
 }
 
 impl MovesSince {
-    /// Says that a commit moves rows, and leads to another place. One that was said to follow before has failed, and
-    /// nobody has seen it.
+    /// Sets the relocations of a commit, and the place they lead to. They replace those of a commit that failed before,
+    /// which nobody has seen.
     pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<Moves>)]>) {
         *self.0.next.write() = Some(Next { moves, then: then.clone() });
     }
 
-    /// The moves of a table's rows, in order.
+    /// Row relocations of a table, in commit order.
     fn of(&self, table: TableId) -> Vec<Arc<Moves>> {
         let (mut found, mut place) = (Vec::new(), self.clone());
         loop {
@@ -118,7 +120,7 @@ impl MovesSince {
         }
     }
 
-    /// Rows of a table by their names, and by all that they got since.
+    /// Row ids of some rows of a table, extended by all row ids that they got since.
     pub fn all_names<'a>(&self, table: TableId, rows: &'a RowSet) -> Cow<'a, RowSet> {
         let mut all = Cow::Borrowed(rows);
         for moves in self.of(table) {
@@ -129,8 +131,8 @@ impl MovesSince {
         all
     }
 
-    /// The names of rows in another version of their table; `None` where that has not all of them. The list may know of
-    /// moves that come after that version.
+    /// Row ids of some rows in another version of their table. `None` if it does not have all of them. The list may
+    /// also contain relocations that come after that version.
     pub fn names_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
         let is_there = |rows: &RowSet| rows.segments().all(|(unit, ..)| table.has_unit(unit));
         for moves in self.of(table.id) {
@@ -159,7 +161,7 @@ impl Debug for MovesSince {
     }
 }
 
-/// Place by place: the list may be longer than the stack is deep.
+/// Iterative, because the list may be longer than the stack is deep.
 impl Drop for Place {
     fn drop(&mut self) {
         let mut next = self.next.get_mut().take();

@@ -1,7 +1,7 @@
-//! Opening a database, which is also its recovery: the catalog is read, then the commits in the log are made again, and
-//! what an interrupted load, commit or checkpoint left behind is removed.
+//! Opening and recovery of a database. The catalog is read, and the commits in the log are replayed. Then the remains
+//! of an interrupted load, commit or checkpoint are removed.
 //!
-//! Every block file that the outcome names was durable before the commit that named it.
+//! Every block file that the result references was durable before the commit that references it.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
@@ -30,78 +30,78 @@ use crate::readers;
 use crate::retention::Retention;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whether a database is created where there is none: in a new directory, or in an empty one.
+    /// Whether a database is created if there is none, in a new or an empty directory.
     pub create: bool,
-    /// Whether the database is only looked at: nothing is removed, and nothing can be written.
+    /// Whether the database is only inspected: nothing is removed, and nothing can be written.
     pub inspect: bool,
-    /// Whether the database is only read, also while another process has it open for writing; nothing is removed, repaired
-    /// or upgraded, and nothing can be written. What is seen is the last commit when it was opened, or when
-    /// [`Store::refresh`](crate::Store::refresh) was last called.
+    /// Whether the database is only read, even while another process has it open for writing. Nothing is removed,
+    /// repaired or upgraded, and nothing can be written. The visible state is the last commit at the time of opening,
+    /// or of the last [`Store::refresh`](crate::Store::refresh).
     pub read_only: bool,
-    /// The most bytes of sections that are kept in memory; where it is not said, [`Cache::default_limit`].
+    /// Maximum bytes of sections in memory. `None` means [`Cache::default_limit`].
     pub cache_bytes: Option<usize>,
 }
 
-/// A database that was opened.
+/// An opened database.
 pub(crate) struct Opened {
     pub directory: Arc<Directory>,
     pub catalog: Catalog,
     pub recovery: Recovery,
-    /// The log in which commits go on, if it is begun.
+    /// The log for new commits, if it is begun.
     pub log: Option<Log>,
-    /// What stays for the next backup.
+    /// Files that are retained for the next backup.
     pub retention: Option<Retention>,
-    /// What was read, where the database is open read-only.
+    /// Position of the last read, if the database is open read-only.
     pub position: Option<ReadPosition>,
 }
 
-/// What was found in the log when a database was opened.
+/// What recovery found in the log when a database was opened.
 #[derive(Debug)]
 pub struct Recovery {
-    /// Commits that were made again.
+    /// Number of replayed commits.
     pub commits: u64,
     /// Bytes of log that were read.
     pub bytes: u64,
-    /// A damaged end of the log, which does not count.
+    /// A damaged end of the log, which was ignored.
     pub cut: Option<CutLog>,
-    /// Block files that the catalog names and that do not exist. Their tables cannot be read where these would be needed;
-    /// all others can be used.
+    /// Block files that the catalog references and that do not exist. Reads of their tables fail if they need these
+    /// files. All other tables can be used.
     pub missing_blocks: Vec<MissingBlock>,
-    /// The time of the last commit that was made again, in microseconds since 1970 in UTC, if it is known. Where a database
-    /// that is open read-only has none, when its reading began.
+    /// Time of the last replayed commit, in microseconds since 1970 in UTC, if known. For a database that is open
+    /// read-only without one, the time at which reading began.
     pub last_time: Option<i64>,
-    /// Where the log goes on.
+    /// Where the log continues.
     start: Start,
 }
 
 #[derive(Debug)]
 enum Start {
-    /// There is none yet, in a database of an earlier version.
+    /// There is no log yet, as in a database of an earlier version.
     Nothing,
-    /// Behind what was read.
+    /// The log continues after this end.
     After(End),
 }
 
-/// An end of the log that is no whole commit: one that a crash interrupted, or that was damaged later.
+/// An incomplete end of the log: a commit that a crash interrupted, or that was damaged later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutLog {
-    /// The file.
+    /// Path of the log file.
     pub path: PathBuf,
-    /// Where its last whole commit ends.
+    /// Offset at which its last complete commit ends.
     pub at: u64,
-    /// Bytes after that, up to the last that is not zero.
+    /// Bytes after that, up to the last one that is not zero.
     pub bytes: u64,
 }
 
-/// A block file of a table that does not exist.
+/// A missing block file of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingBlock {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The file.
+    /// Path of the block file.
     pub path: PathBuf,
 }
 
@@ -124,12 +124,12 @@ impl Display for CutLog {
 }
 
 impl Recovery {
-    /// What a database without a log has to replay.
+    /// Recovery of a database without a log.
     pub(crate) fn nothing() -> Self {
         Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), last_time: None, start: Start::Nothing }
     }
 
-    /// Where the log ends that was read, if there is one.
+    /// End of the replayed log, if there is one.
     pub(crate) fn end(&self) -> Option<&End> {
         match &self.start {
             Start::Nothing => None,
@@ -137,7 +137,7 @@ impl Recovery {
         }
     }
 
-    /// Begins the log in which commits go on.
+    /// Begins the log for new commits.
     pub(crate) fn begin_log(&self, directory: &Directory, catalog: &Catalog) -> Result<Log, CommitError> {
         let disk = Arc::clone(&directory.disk);
         match &self.start {
@@ -160,7 +160,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     }
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
-        // Before anything is created, and again under the lock: another process may be creating it too.
+        // Checked before anything is created, and again under the lock: another process may be creating the database
+        // too.
         disk.create_directory(ROOT).map_err(|source| file_error(&*disk, "create", ROOT, source))?;
     }
     let lock = disk.lock(LOCK).map_err(|source| file_error(&*disk, "lock", LOCK, source))?;
@@ -194,7 +195,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let (mut log, mut retention) = (None, None);
     if !options.inspect {
         if recovery.commits > 0 {
-            // Before anything is removed that only an earlier state needs: what a killed process wrote may not be durable.
+            // Records of a killed process may not be durable. They must be before files are removed that only an
+            // earlier state needs.
             let begun = recovery.begin_log(&directory, &catalog);
             log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
@@ -204,7 +206,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     Ok(Opened { directory, catalog, recovery, log, retention, position: None })
 }
 
-/// Makes the changes again that are in the delta and in the log.
+/// Replays the delta file and the log.
 pub(crate) fn replay(
     catalog: Catalog,
     first: u64,
@@ -240,7 +242,7 @@ pub(crate) fn replay(
     Ok((catalog, recovery))
 }
 
-/// The file with rows that are in no block, whose bytes the catalog knows.
+/// Reads the delta file, with the rows that are in no block. Its length and checksum must match the catalog.
 pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> Result<Vec<u8>, OpenError> {
     let name = delta_name(number);
     let bytes = read_whole(disk, &name).map_err(|source| match source.kind() {
@@ -259,8 +261,8 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
     Ok(bytes)
 }
 
-/// Makes the changes in some bytes, and returns the time of their commit. An error has the place in the bytes, and what
-/// should be there.
+/// Makes the changes of one record, and returns the time of their commit. An error is an offset in the bytes, and what
+/// was expected there.
 pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
     let parsed = record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))?;
     for change in parsed.changes {
@@ -272,7 +274,7 @@ pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>,
     Ok(parsed.time)
 }
 
-/// The content of the catalog's file.
+/// Decodes and checks the catalog file.
 pub(crate) fn read_catalog(disk: &dyn Disk, bytes: &[u8]) -> Result<CatalogFile<'static>, OpenError> {
     let path = || disk.path(CATALOG);
     let file = format::parse(bytes).map_err(|error| match error {
@@ -284,7 +286,7 @@ pub(crate) fn read_catalog(disk: &dyn Disk, bytes: &[u8]) -> Result<CatalogFile<
     Ok(file)
 }
 
-/// What lies in a directory of the database.
+/// The entries of a directory of the database. Empty if the directory does not exist.
 pub(crate) fn list(disk: &dyn Disk, name: &str) -> Result<Vec<DirectoryEntry>, FileError> {
     match disk.list(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -296,7 +298,8 @@ pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, s
     FileError { operation, path: disk.path(name), source }
 }
 
-/// Whether the directory exists. It is an error when it is not one in which a database is or may be created.
+/// Whether the directory exists. Returns an error if it is neither a database nor a directory in which one may be
+/// created.
 pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {
@@ -309,7 +312,7 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
     if entries.iter().any(|entry| entry.name == CATALOG) {
         return Ok(true);
     }
-    // An interrupted creation may have left these. Blocks and commits without a catalog are no such leftover.
+    // An interrupted creation may have left these. Blocks and commits without a catalog cannot be left by one.
     let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),
@@ -325,7 +328,7 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
     }
 }
 
-/// Makes the directory in which readers register. It is theirs: where it cannot be made, they may still make it.
+/// Creates the directory in which readers register. If this fails, readers may still create it.
 fn create_readers(directory: &Directory) {
     let _ = directory.disk.create_directory(READERS);
 }
@@ -334,7 +337,7 @@ pub(crate) fn create_blocks(directory: &Directory) -> Result<(), FileError> {
     directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))
 }
 
-/// Builds the catalog of a file that was checked.
+/// Builds the catalog of a checked file.
 pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
@@ -368,13 +371,13 @@ pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> C
     }
 }
 
-/// The numbers of all block files. A directory with the name of a block file is foreign: `verify` reports it.
+/// Ids of all block files. A directory with the name of a block file is foreign: `verify` reports it.
 fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
     let entries = list(&*directory.disk, BLOCKS)?;
     Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| block_of(&entry.name)).collect())
 }
 
-/// The block files that the catalog names and that do not exist.
+/// The block files that the catalog references and that do not exist.
 pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<MissingBlock>, FileError> {
     let present = block_files(directory)?;
     let of_table = |table: &Arc<Table>| -> Vec<MissingBlock> {
@@ -385,9 +388,9 @@ pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result
     Ok(catalog.tables().flat_map(of_table).collect())
 }
 
-/// Removes what an interrupted load, commit or checkpoint left behind. Block files that no table has, and that are not
-/// retained for a backup, stay unless the database is whole: while some of its block files are missing, one of them may be
-/// among the others under a wrong name.
+/// Removes the remains of an interrupted load, commit or checkpoint. Block files that no table references and that are
+/// not retained for a backup are removed only if no block file is missing. Otherwise a missing file may be among them
+/// under a wrong name.
 fn tidy(
     directory: &Directory,
     catalog: &Catalog,
@@ -398,13 +401,13 @@ fn tidy(
     let disk = &*directory.disk;
     create_blocks(directory)?;
     create_readers(directory);
-    // The catalog may have been renamed into place by a process that ended before it synced the directory. Until
-    // that is durable, the catalog before may come back, and need the very files that this one no longer names.
+    // The process that renamed the catalog into place may have ended before it synced the directory. Until that is
+    // durable, the previous catalog may come back, and need the files that this one no longer references.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
     let named: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
     let unnamed: HashSet<BlockId> = block_files(directory)?.difference(&named).copied().collect();
-    // When a block was replaced is not known any more, or whether it ever was: whoever reads keeps it.
+    // It is unknown when or whether a block was replaced, so any live reader may need it.
     let (oldest, removed_in) = (readers::oldest(disk), catalog.version + 1);
     let stays = |block: &BlockId| !is_whole || directory.removals().defer(oldest, *block, removed_in);
     let (stay, go): (HashSet<_>, HashSet<_>) = unnamed.into_iter().partition(stays);

@@ -1,12 +1,12 @@
-//! Opening a database read-only, and seeing what was committed since: nothing is written but the reader's own file.
+//! Opening a database read-only, and refreshing it. Nothing is written except the reader's own file.
 //!
-//! A reader registers, so that a writer keeps the files that it needs (`readers.rs`). Where it has no right to create a file,
-//! or the file system is mounted read-only, it holds the shared lock of the directory instead: no writer can have the
-//! database open then. It is refused where one has.
+//! A reader registers, so that a writer keeps the files that it needs (`readers.rs`). If it cannot create a file, for
+//! example on a read-only file system, it holds the shared lock of the directory instead. Then no writer can open the
+//! database. If a writer has it open, the reader is refused.
 //!
-//! It reads the log up to the last whole record. What follows is a record that the writer is writing, or what a crash left;
-//! the next writer reports that. What it reads, it syncs: a commit that was seen survives a loss of power, as one that was
-//! acknowledged does.
+//! A reader reads the log up to the last complete record. After that there may be a record that the writer is writing,
+//! or the remains of a crash, which the next writer reports. The reader syncs what it reads: so a commit that was seen
+//! survives a loss of power, as one that was acknowledged does.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,14 +23,14 @@ use crate::readers::Reader;
 use crate::store::clock;
 use crate::{BlockFile, BlockId, Cache, Catalog, Store, Table};
 
-/// Where reading ended, to see whether anything came since.
+/// The end of the last read, to detect newer commits.
 #[derive(Debug)]
 pub(crate) struct ReadPosition {
-    /// xxh3 of the catalog's file.
+    /// XXH3 of the catalog file.
     catalog: u64,
-    /// The last log file, and how many of its bytes are whole records.
+    /// Number of the last log file, and its bytes up to the end of the last complete record.
     log: Option<(u64, u64)>,
-    /// The last version that surely remains: commits after it may be undone if the writer cannot write its log.
+    /// The last version that is certain to remain. Commits after it may be undone if the writer cannot write its log.
     settled: u64,
 }
 
@@ -58,15 +58,16 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
 }
 
 impl Store {
-    /// Has a database that is open read-only show the last commit, as if it was opened now; returns whether there is a
-    /// newer one than before. Snapshots and transactions from before still show what they did. A database that is open for
+    /// Updates a database that is open read-only to the last commit, as if it was opened now. Returns whether there is
+    /// a newer commit than before. Existing snapshots and transactions do not change. A database that is open for
     /// writing always shows the last commit.
     ///
     /// # Errors
-    /// When the catalog or the log cannot be read, or the path leads to another database; what is shown is then as before.
+    /// If the catalog or the log cannot be read, or the path leads to another database. The visible state does not
+    /// change then.
     pub fn refresh(&self) -> Result<bool, OpenError> {
         let directory = self.directory();
-        // Held to the end: only one refreshes at a time.
+        // Held to the end, so that there is only one refresh at a time.
         let mut position = self.inner.position.lock();
         let (Some(reader), Some(known)) = (directory.reader(), &mut *position) else { return Ok(false) };
         if known.is_newest(&*directory.disk) {
@@ -90,12 +91,12 @@ impl Store {
         commits.last_time = recovery.last_time.unwrap_or(i64::MIN);
         *self.inner.snapshot.write() = after;
         drop(commits);
-        // Those that nobody reads are released here, and the others by who reads them.
+        // Blocks that nobody reads are released here, the others by their last reader.
         gone.iter().for_each(|block| block.remove_from(0));
         Ok(is_newer)
     }
 
-    /// Reads the last commit from the files without showing it; its database and version.
+    /// Reads the last commit from the files without making it visible. Returns its database and version.
     pub(crate) fn read_newest(&self) -> Result<(u64, u64), OpenError> {
         let directory = self.directory();
         let _position = self.inner.position.lock();
@@ -105,7 +106,7 @@ impl Store {
     }
 }
 
-/// That a reader reads the catalog and log. Dropping it goes back to the version from before.
+/// Guard while a reader reads the catalog and the log. Dropping it early returns to the version before.
 struct Reading<'a> {
     reader: &'a Reader,
     has_ended: bool,
@@ -133,7 +134,7 @@ impl Drop for Reading<'_> {
 }
 
 impl ReadPosition {
-    /// Whether nothing was committed since, as far as that is seen at once.
+    /// Whether nothing was committed since, as far as a quick check shows.
     fn is_newest(&self, disk: &dyn Disk) -> bool {
         let looked = || -> io::Result<bool> {
             if checksum(&read_whole(disk, CATALOG)?) != self.catalog {
@@ -142,23 +143,24 @@ impl ReadPosition {
             let Some((number, bytes)) = self.log else { return Ok(true) };
             let has_next = disk.list(LOG)?.iter().filter_map(|entry| log_of(&entry.name)).any(|other| other > number);
             let (_, file) = log::open_file(disk, number)?;
-            // A record begins with a number other than zero; what is extended, but not written yet, is zeros.
+            // The first eight bytes of a record are not all zero. The extension of a file that is not written yet is
+            // zeros.
             let mut next = vec![0; file.length()?.saturating_sub(bytes).min(8) as usize];
             file.read_at(bytes, &mut next)?;
             Ok(!has_next && next.iter().all(|byte| *byte == 0))
         };
-        // Whatever fails here is looked at again while nothing can be removed.
+        // After an error, `load` reads everything again, while nothing can be removed.
         looked().unwrap_or(false)
     }
 }
 
-/// Reads the catalog and the log, while a writer may be appending to it.
+/// Reads the catalog and the log, even while a writer appends to the log.
 fn load(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosition), OpenError> {
     let mut damage = None;
     loop {
         match load_once(directory) {
-            // A file is not read at one moment. A record may be missing that was written while a later one, which says that
-            // it is durable, is already there. So damage is where it is still found after that.
+            // A file is not read atomically. A record may be missing while a later record, which states that it is
+            // durable, was already read. So only damage that is found twice is damage.
             Err(OpenError::Corrupt { path, at, expected }) => {
                 if damage.as_ref() == Some(&(path.clone(), at)) {
                     return Err(OpenError::Corrupt { path, at, expected });
@@ -177,7 +179,7 @@ fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosit
         _ => file_error(disk, "read", CATALOG, source).into(),
     })?;
     let file = read_catalog(disk, &bytes)?;
-    // A backup of what is read tells them.
+    // A backup of this snapshot writes these numbers.
     directory.reserve((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
     let catalog = build(file, directory);
@@ -192,17 +194,18 @@ fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosit
         sync_read(disk.sync_directory(LOG)).map_err(|source| file_error(disk, "sync", LOG, source))?;
     }
     recovery.missing_blocks = missing_blocks(directory, &catalog)?;
-    // Of a checkpoint the time is not known, but it is before that, and what follows is after it.
+    // The time of a checkpoint is not known, but it is before `begun`, and later commits are after it.
     recovery.last_time = recovery.last_time.or(Some(begun));
     if directory.reader().is_some_and(Reader::is_registered) {
-        // It may be a record that a writer is writing now.
+        // The tail may be a record that a writer is writing now.
         recovery.cut = None;
     }
     let settled = recovery.end().map_or(catalog.version, |end| end.settled_sequence());
     Ok((catalog, recovery, ReadPosition { catalog: checksum(&bytes), log, settled }))
 }
 
-/// A sync by who only reads. What cannot be written needs none, and some file systems do not let a reader sync.
+/// Result of a sync by a reader. Ignores errors of media that cannot be written, and of file systems that do not let a
+/// reader sync.
 fn sync_read(result: io::Result<()>) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     match result {
@@ -213,7 +216,7 @@ fn sync_read(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Takes the blocks that were known before from there: what was read of them is in memory.
+/// Reuses the block files of the catalog before, because their headers and sections are in memory.
 fn share_blocks(after: &mut Catalog, before: &Catalog) {
     let known: HashMap<BlockId, &Arc<BlockFile>> = before.blocks().map(|block| (block.id(), block)).collect();
     let tables: Vec<Arc<Table>> = after.tables.iter().map(Arc::clone).collect();
@@ -227,7 +230,7 @@ fn share_blocks(after: &mut Catalog, before: &Catalog) {
     }
 }
 
-/// The blocks that only the version before names.
+/// The blocks that only the catalog before references.
 fn gone(before: &Catalog, after: &Catalog) -> Vec<Arc<BlockFile>> {
     let named: HashMap<BlockId, &Arc<BlockFile>> = after.blocks().map(|block| (block.id(), block)).collect();
     let is_gone = |block: &&Arc<BlockFile>| named.get(&block.id()).is_none_or(|named| !Arc::ptr_eq(named, block));

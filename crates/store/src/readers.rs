@@ -1,16 +1,16 @@
 //! Readers: processes that have the database open read-only, while another one may write it.
 //!
 //! ```text
-//!   reader   readers/4711-1 created, locked    says: everything is read now
+//!   reader   readers/4711-1 created, locked    states: reads everything
 //!            catalog and log read
-//!            readers/4711-1 overwritten        says: version 42 is read; log files no more
+//!            readers/4711-1 overwritten        states: reads version 42, and no log files any more
 //!   writer   block replaced in version 43      durable in the log
-//!            readers listed                    each whose lock is taken lives; the others are removed
-//!            block removed                     unless one of the live ones reads a version before 43
+//!            readers listed                    those with a locked file are live; the others are removed
+//!            block removed                     unless a live reader reads a version before 43
 //! ```
 //!
-//! A writer lists the readers after what makes a file needless is in the log or the catalog, and before it removes the
-//! file. A reader that the list misses registered after that, and so reads a state that does not need the file
+//! A writer makes the change durable that makes a file unnecessary, then lists the readers, and then removes the file.
+//! A reader that the list misses registered after the change, and so reads a state that does not need the file
 //! (docs/adr/0031-readers-register.md).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,17 +25,19 @@ use crate::disk::{Disk, Registration};
 use crate::open::list;
 use crate::{BlockFile, BlockId};
 
-/// The version of a reader that is opening or refreshing, and may read any file. It is before all that remove files.
+/// Version of a reader that is opening or refreshing, and may read any file. It is less than every version that removes
+/// files.
 const EVERYTHING: u64 = 0;
 
-/// What a reader's file says: the version that is read, and a checksum, for it is overwritten while others read it.
+/// Content of a reader's file: the version that it reads, and a checksum, because others read the file while it is
+/// overwritten.
 fn to_bytes(version: u64) -> Vec<u8> {
     let said = format!("version {version:016x}");
     let sum = checksum(said.as_bytes());
     format!("{said} xxh3 {sum:016x}\n").into_bytes()
 }
 
-/// The version in a reader's file. Of what cannot be read, the reader may need everything.
+/// The version in a reader's file. If the content is invalid, the reader may need everything.
 fn parse(bytes: &[u8]) -> u64 {
     let hexadecimal = bytes.get("version ".len()..).and_then(|rest| rest.get(..16));
     let digits = hexadecimal.and_then(|digits| std::str::from_utf8(digits).ok());
@@ -43,7 +45,7 @@ fn parse(bytes: &[u8]) -> u64 {
     version.filter(|version| to_bytes(*version) == bytes).unwrap_or(EVERYTHING)
 }
 
-/// The oldest version that a live reader needs; `None` without readers. The files of dead readers are removed.
+/// The oldest version that a live reader needs. `None` if there are no readers. Removes the files of dead readers.
 pub(crate) fn oldest(disk: &dyn Disk) -> Option<u64> {
     let entries = match list(disk, READERS) {
         Ok(entries) => entries,
@@ -57,30 +59,32 @@ pub(crate) fn oldest(disk: &dyn Disk) -> Option<u64> {
     readers.filter_map(|entry| version(entry.name)).min()
 }
 
-/// Whether a reader may be reading the catalog and log, where the oldest version is this.
+/// Whether a reader may be reading the catalog and the log. `oldest` is the oldest version that a reader needs.
 pub(crate) fn reads_log(oldest: Option<u64>) -> bool {
     oldest == Some(EVERYTHING)
 }
 
-/// Whether a reader of that version or a later one needs a block that no version from `removed_in` on names.
+/// Whether readers need a block that no version from `removed_in` on references. `oldest` is the oldest version they
+/// need.
 fn needs(oldest: Option<u64>, removed_in: u64) -> bool {
     oldest.is_some_and(|oldest| oldest < removed_in)
 }
 
-/// Block files that the writer removes once no reader needs them, with the first version that does not name them.
+/// Block files that the writer removes once no reader needs them, each with the first version that does not reference
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Removals(Mutex<Vec<(BlockId, u64)>>);
 
 impl Removals {
-    /// Removes the file of a block, now or later.
+    /// Removes the file of a block, now or once no reader needs it.
     pub fn remove(&self, disk: &dyn Disk, block: BlockId, removed_in: u64) {
-        // What was never committed, no reader knows.
+        // No reader knows a block that was never committed.
         if removed_in == 0 || !self.defer(oldest(disk), block, removed_in) {
             let _ = disk.remove(&block_name(block));
         }
     }
 
-    /// Puts a removal off if a reader may need the block; returns whether it does.
+    /// Defers a removal if a reader may need the block. Returns whether it was deferred.
     pub fn defer(&self, oldest: Option<u64>, block: BlockId, removed_in: u64) -> bool {
         let is_needed = needs(oldest, removed_in);
         if is_needed {
@@ -89,7 +93,7 @@ impl Removals {
         is_needed
     }
 
-    /// Removes the files that no reader needs any more, and those of dead readers.
+    /// Removes the files that no reader needs any more, and the files of dead readers.
     pub fn collect(&self, disk: &dyn Disk) {
         let oldest = oldest(disk);
         let mut removals = self.0.lock();
@@ -98,39 +102,39 @@ impl Removals {
     }
 }
 
-/// What this process tells writers of the database that it reads.
+/// The registration of this process as a reader of the database.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// `None` where no file could be created, and a lock keeps writers away instead.
+    /// `None` if no file could be created, and a lock excludes writers instead.
     registration: Option<Box<dyn Registration>>,
     needed: Mutex<Needed>,
 }
 
 #[derive(Debug)]
 struct Needed {
-    /// What the file says.
+    /// Version in the file.
     written: u64,
-    /// The version that was read last.
+    /// Version that was read last.
     current: u64,
     /// Whether files are being read that `current` may not need.
     is_reading: bool,
-    /// Blocks that only earlier versions name, with these, while somebody in this process still reads them.
+    /// Blocks that only earlier versions reference, with the last such version, while this process still reads them.
     earlier: Vec<(u64, Weak<BlockFile>)>,
 }
 
-/// Names that are tried.
+/// Maximum number of names that are tried.
 const ATTEMPTS_MAX: usize = 1_000;
 
-/// Tells the readers of one process apart.
+/// Makes the names of the readers of one process unique.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Reader {
     /// Registers a reader that needs everything.
     ///
     /// # Errors
-    /// When its file cannot be created.
+    /// If the file of the reader cannot be created.
     pub fn register(disk: &dyn Disk) -> io::Result<Self> {
-        // Names are taken by processes of the same number elsewhere, or by dead readers.
+        // A name may be taken by a process with the same id on another machine, or by a dead reader.
         for _ in 0..ATTEMPTS_MAX {
             let name = reader_name(process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             if let Some(registration) = disk.register(&name, &to_bytes(EVERYTHING))? {
@@ -140,7 +144,7 @@ impl Reader {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// A reader beside which no writer can be.
+    /// A reader without a registration, for use while no writer can open the database.
     pub fn unregistered() -> Self {
         let needed = Needed { written: EVERYTHING, current: EVERYTHING, is_reading: true, earlier: Vec::new() };
         Self { registration: None, needed: Mutex::new(needed) }
@@ -151,29 +155,29 @@ impl Reader {
         self.registration.is_some()
     }
 
-    /// Says that everything is needed, until [`Reader::reads`].
+    /// Announces that everything is needed, until [`Reader::reads`].
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// If the file of the reader cannot be written.
     pub fn reads_everything(&self) -> io::Result<()> {
         let needed = &mut *self.needed.lock();
         needed.is_reading = true;
         self.write(needed)
     }
 
-    /// Says that a version is read from now on, which does not name some blocks that the version before did. `None` is the
-    /// version before.
+    /// Announces the version that is read from now on. `None` is the version before. `gone` are the blocks that the
+    /// version before references and this one does not.
     pub fn reads(&self, version: Option<u64>, gone: &[Arc<BlockFile>]) {
         let needed = &mut *self.needed.lock();
         let before = needed.current;
         needed.earlier.extend(gone.iter().map(|block| (before, Arc::downgrade(block))));
         needed.current = version.unwrap_or(before);
         needed.is_reading = false;
-        // Until it is written, more is kept than has to be.
+        // If this fails, more files are kept than necessary, until it is written.
         let _ = self.write(needed);
     }
 
-    /// Looks what is still needed, after a block that only earlier versions name was released.
+    /// Updates the announced version after a block that only earlier versions reference was released.
     pub fn release(&self) {
         let _ = self.write(&mut self.needed.lock());
     }
@@ -186,7 +190,7 @@ impl Reader {
             return Ok(());
         }
         let Some(registration) = &self.registration else { return Ok(()) };
-        // After a failure nobody knows what the file says, so that the next time it is written again.
+        // If this fails, the content of the file is unknown, so the next call writes it again.
         needed.written = u64::MAX;
         registration.set(&to_bytes(version))?;
         needed.written = version;
@@ -210,7 +214,7 @@ mod tests {
                 assert_eq!(parse(&bytes[..at]), EVERYTHING, "{version}, {at} bytes");
             }
         }
-        // Parts of two.
+        // Parts of two contents.
         let (one, other) = (to_bytes(0x1234), to_bytes(0x9876));
         assert_eq!(parse(&[&one[..22], &other[22..]].concat()), EVERYTHING);
     }

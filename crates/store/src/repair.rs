@@ -1,15 +1,15 @@
-//! Salvages what can be read of a damaged database into a new one. Nothing is written to the damaged one.
+//! Salvage of a damaged database into a new one. Nothing is written to the damaged one.
 //!
 //! ```text
-//!   catalog      the newest that can be read      repair/history.rs
-//!   delta, log   as far as their checksums hold
-//!   blocks       whole ones are copied byte for byte; of others, whole segments are written to new blocks
+//!   catalog      the newest readable one           repair/history.rs
+//!   delta, log   as far as their checksums are valid
+//!   blocks       intact ones are copied byte for byte; the intact segments of others are written to new blocks
 //!                                                 repair/blocks.rs
-//!   keys         dropped where the rows that are left violate them
+//!   constraints  dropped if the remaining rows violate them
 //!                                                 repair/constraints.rs
 //! ```
 //!
-//! The new catalog is written last. Until then the new directory is no database.
+//! The new catalog is written last. Until then the new directory is not a database.
 
 mod blocks;
 mod constraints;
@@ -34,22 +34,22 @@ use blocks::salvage_blocks;
 use constraints::drop_violated;
 use history::{History, read_history};
 
-/// What a repair has salvaged, and what is lost.
+/// Result of a repair: what was salvaged, and what is lost.
 #[derive(Debug)]
 pub struct RepairReport {
-    /// What is lost of the database as a whole.
+    /// Losses of the database as a whole.
     pub losses: Vec<DatabaseLoss>,
-    /// All tables of the new database, by name.
+    /// All tables of the new database, ordered by name.
     pub tables: Vec<RepairedTable>,
-    /// An end of the log that is no whole commit, as a crash leaves it. By itself it is no loss.
+    /// An incomplete end of the log, as a crash leaves it. It does not count as a loss.
     pub cut: Option<CutLog>,
-    /// Whether the damaged database retains its log for the next backup. The new one does not: it is another database, whose
-    /// backups go to another directory, and the points in time since the last backup are in the damaged one only.
+    /// Whether the damaged database retains its log for the next backup. The new one does not: it is another database,
+    /// with its own backup directory. The points in time since the last backup are only in the damaged one.
     pub retained_log: bool,
 }
 
 impl RepairReport {
-    /// Returns whether nothing is lost that the damaged database is known to have had.
+    /// Whether nothing is lost that the damaged database is known to have had.
     pub fn is_complete(&self) -> bool {
         self.losses.is_empty() && self.tables.iter().all(|table| table.losses.is_empty())
     }
@@ -58,48 +58,49 @@ impl RepairReport {
 /// A table of the new database.
 #[derive(Debug)]
 pub struct RepairedTable {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its rows, without deleted ones.
+    /// Live rows of the table.
     pub rows: u64,
-    /// Blocks that were copied byte for byte.
+    /// Number of blocks that were copied byte for byte.
     pub copied_blocks: usize,
-    /// Blocks that were written with the rows that are left of a damaged one.
+    /// Number of new blocks, written with the remaining rows of damaged ones.
     pub rewritten_blocks: usize,
-    /// What is lost.
+    /// Losses of the table.
     pub losses: Vec<TableLoss>,
 }
 
-/// Something that is lost of the database as a whole.
+/// A loss of the database as a whole.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DatabaseLoss {
     /// The catalog cannot be read. An older or unfinished one was used.
     Catalog {
-        /// Why it cannot be read.
+        /// Why the catalog cannot be read.
         error: OpenError,
-        /// The one that was used.
+        /// Path of the catalog that was used.
         used: PathBuf,
-        /// Its commit.
+        /// Version of that catalog.
         version: u64,
     },
-    /// The rows that were in no block when the catalog was written, and which rows of blocks were deleted then.
+    /// The delta file is lost: the rows that were in no block at the last checkpoint, and the deletions of rows of
+    /// blocks.
     Delta {
-        /// Why they cannot be read.
+        /// Why the delta file cannot be read.
         error: OpenError,
     },
-    /// All commits from a place in the log on.
+    /// All commits from some position in the log on are lost.
     Log {
         /// Why the log cannot be read further.
         error: OpenError,
-        /// The last commit that was salvaged.
+        /// Version of the last salvaged commit.
         version: u64,
-        /// How many commits are lost, as far as the rest of the log tells.
+        /// Number of lost commits, if the rest of the log shows it.
         commits: Option<u64>,
     },
-    /// Changes in the log that cannot be made without the rows that are lost.
+    /// Changes in the log cannot be repeated because their rows are lost.
     Changes {
-        /// How many.
+        /// Number of changes.
         count: u64,
     },
 }
@@ -132,7 +133,7 @@ impl Display for DatabaseLoss {
     }
 }
 
-/// An error without the advice to do what is being done.
+/// Text of an error, without the advice to repair the database.
 fn reason(error: &OpenError) -> String {
     match error {
         OpenError::MissingLog { path } => format!("log file {} is missing", path.display()),
@@ -144,33 +145,33 @@ fn reason(error: &OpenError) -> String {
     }
 }
 
-/// Something that is lost of a table.
+/// A loss of one table.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TableLoss {
-    /// Rows of a block.
+    /// Rows of a block are lost.
     Rows {
-        /// The file.
+        /// The block file.
         path: PathBuf,
-        /// Which rows of the block, counted from zero.
+        /// Ranges of positions in the block, counted from zero.
         rows: Vec<Range<u64>>,
-        /// How many of them were not deleted.
+        /// Number of live rows among them.
         count: u64,
-        /// What is wrong with the file.
+        /// The damage of the file.
         error: ReadError,
     },
-    /// The index sections, statistics or other parts of a block of which no row is lost.
+    /// A block lost index sections, statistics or other parts, but no rows.
     Rewritten {
-        /// The file.
+        /// The block file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage of the file.
         error: ReadError,
     },
-    /// A constraint that the rows that are left violate.
+    /// A constraint was dropped because the remaining rows violate it.
     Constraint {
-        /// Its name.
+        /// Name of the constraint.
         name: String,
-        /// How they violate it.
+        /// How the rows violate it.
         reason: &'static str,
     },
 }
@@ -194,26 +195,26 @@ impl Display for TableLoss {
     }
 }
 
-/// Why nothing was salvaged.
+/// Why a repair failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// The damaged database cannot be read at all: it does not exist, or a process has it open.
+    /// The damaged database cannot be opened: it does not exist, or a process has it open.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// No catalog can be read, so that nobody knows which tables there were.
+    /// No catalog can be read, so the tables are unknown.
     #[error("nothing can be salvaged without a catalog, and none can be read: {}", reason(.error))]
     NoCatalog {
-        /// What is wrong with the catalog.
+        /// The damage of the catalog.
         error: OpenError,
     },
-    /// The new database is to be in a directory that is in use.
+    /// The directory of the new database is not empty.
     #[error("{} already exists and is not empty; name a new directory", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
     },
-    /// The new database is to be within the damaged one.
+    /// The directory of the new database is inside the damaged one.
     #[error("{} is inside the damaged database, which is left as it is; name another directory", path.display())]
     Inside {
         /// The directory.
@@ -230,12 +231,12 @@ impl From<FileError> for RepairError {
     }
 }
 
-/// Salvages what can be read of the database in one directory into a new database in another. Nothing is written to the
-/// first, not even to its lock file. The second must be empty or not exist.
+/// Salvages the database in one directory into a new database in another. Nothing is written to the first directory,
+/// not even to its lock file. The second must be empty or not exist.
 ///
 /// # Errors
-/// If there is no database, a process has it open, or no catalog can be read; and if the new one cannot be written, whose
-/// directory is then no database.
+/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written. The
+/// new directory is not a database then.
 pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if let (Ok(inside), Some(parent)) = (from.canonicalize(), existing_ancestor(to))
@@ -251,10 +252,10 @@ fn existing_ancestor(path: &Path) -> Option<PathBuf> {
     std::path::absolute(path).ok()?.ancestors().find_map(|path| path.canonicalize().ok())
 }
 
-/// As [`repair`], on two disks.
+/// Repairs as [`repair`] does, on two disks.
 ///
 /// # Errors
-/// As [`repair`].
+/// If the repair fails, as for [`repair`].
 pub fn repair_on(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Result<RepairReport, RepairError> {
     check_is_there(&*from)?;
     let lock = from.lock_to_read(LOCK).map_err(|source| OpenError::from(file_error(&*from, "lock", ROOT, source)))?;

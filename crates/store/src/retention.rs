@@ -1,14 +1,14 @@
-//! Log files and replaced blocks that stay until the next backup archives them.
+//! Retention of log files and replaced blocks until the next backup archives them.
 //!
-//! A backup with the log needs every commit since the backup before it, and every block that these commits added, also
-//! those that are replaced by now. So from the first such backup on
+//! A backup with the log needs every commit since the previous backup. It also needs every block that these commits
+//! added, even if it was replaced since. So from the first such backup on
 //!
 //! ```text
-//!   log/retained      names the log file from which on log files stay, whatever checkpoints are taken
-//!   blocks/*.block    of a replaced or dropped block stay, unless the backup before has them
+//!   log/retained      names the first log file that is retained, whatever checkpoints are taken
+//!   blocks/*.block    of a replaced or dropped block are retained, unless the previous backup has them
 //! ```
 //!
-//! The file is written before the set of files of a backup is fixed, and replaced when the backup is complete.
+//! The file is written before the file list of a backup is fixed, and replaced when the backup is complete.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -28,31 +28,31 @@ use crate::{BlockEntry, BlockFile, BlockId, Catalog, log};
 const MAGIC: &str = "taut-retained";
 const VERSION: u64 = 1;
 
-/// What stays for the next backup.
+/// The log files and blocks that are retained for the next backup.
 #[derive(Clone, Debug)]
 pub(crate) struct Retention {
     pub file: RetentionFile,
-    /// Blocks that the last backup has, so that their files need not stay.
+    /// Blocks in the last backup, which need not be retained.
     pub archived: Arc<HashSet<BlockId>>,
-    /// Blocks that no catalog names any more, each with the commit that removed it.
+    /// Retained blocks that no catalog references any more, each with the commit that removed it.
     pub blocks: Vec<(u64, Arc<BlockFile>)>,
 }
 
-/// The content of the file.
+/// Content of the file `log/retained`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetentionFile {
-    /// The first log file that stays. It holds the first commit after `version`, or is older.
+    /// Number of the first retained log file. It holds the first commit after `version`, or is older.
     pub from: u64,
-    /// The commit whose state the last backup holds.
+    /// Version of the last commit in the last backup.
     pub version: u64,
-    /// The token of the last backup, and of one that was begun since. A manifest with another token is of a backup that
-    /// these log files do not continue, for example one of a copy of this database.
+    /// Tokens of the last backup, and of a backup that was begun since. A manifest with another token belongs to a
+    /// backup that these log files do not continue, for example a backup of a copy of this database.
     pub tokens: Vec<u64>,
 }
 
 impl Retention {
-    /// Whether the file of a block that a commit removes has to stay.
+    /// Whether the file of a block must be retained when a commit removes the block.
     pub fn needs(&self, block: BlockId) -> bool {
         !self.archived.contains(&block)
     }
@@ -76,8 +76,9 @@ impl Retention {
         directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
     }
 
-    /// Reads what has to stay in a database that was opened. `None` if there is no such file, or if log files or blocks
-    /// that it needs are gone, for example because an earlier program removed them: the next backup then begins anew.
+    /// Reads the retention of a database that was opened. `None` if there is no such file, or if log files or blocks
+    /// that it needs are gone, for example because an earlier program removed them. The next backup then begins a new
+    /// log archive.
     pub fn read(directory: &Arc<Directory>, catalog: &Catalog) -> Result<Option<Self>, FileError> {
         let bytes = match read_whole(&*directory.disk, RETAINED) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -99,7 +100,7 @@ impl Retention {
     }
 }
 
-/// The blocks that commits have added since the last backup.
+/// The blocks added by commits since the last backup.
 fn added_blocks(
     directory: &Directory,
     database: u64,

@@ -1,19 +1,19 @@
 //! An open database: snapshots to read from, and commits that publish new ones.
 //!
 //! ```text
-//!   write_block   blocks/N.block written, synced        nobody can see it
+//!   write_block   blocks/N.block written, synced        not visible yet
 //!   commit        blocks/ synced                        its name is durable
-//!                 changes made on the newest catalog    one commit at a time, in memory
+//!                 changes made to the newest catalog    one commit at a time, in memory
 //!                 record appended to the log
 //!                 log written and synced                <- the commit has happened; many share one sync
 //!                 snapshot exchanged                    readers that start now see it
 //!                 replaced block files removed          when their last reader is gone
-//!   checkpoint    log goes on in another file
-//!                 catalog replaced, log before removed
+//!   checkpoint    log continues in another file
+//!                 catalog replaced, earlier log removed
 //! ```
 //!
-//! A crash leaves a catalog, and a log whose whole records lead from it to the last commit that survived
-//! (docs/adr/0017-commits-go-to-a-log.md).
+//! After a crash there is a catalog and a log. The complete records of the log lead from the catalog to the last commit
+//! that survived (docs/adr/0017-commits-go-to-a-log.md).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
@@ -39,21 +39,22 @@ use crate::retention::Retention;
 use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
 use taut_block::{BlockImage, checksum};
 
-/// What is certain of a commit when it returns. A commit that adds, replaces or removes blocks is always `Full`.
+/// Durability that a commit guarantees when it returns. A commit that adds, replaces or removes blocks is always
+/// `Full`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Synchronous {
-    /// It survives when the machine stops.
+    /// The commit survives if the machine stops.
     #[default]
     Full,
-    /// It survives when the process is killed; when the machine stops, the last ones may be lost, and never one without
-    /// those after it.
+    /// The commit survives if the process is killed. If the machine stops, the last commits may be lost, always from
+    /// the newest backwards.
     Normal,
-    /// It survives when the database is closed; when the process is killed, the last ones may be lost, and never one
-    /// without those after it.
+    /// The commit survives if the database is closed. If the process is killed, the last commits may be lost, always
+    /// from the newest backwards.
     Off,
 }
 
-/// An open database. Clones share it; it is closed when the last one and all snapshots are gone.
+/// An open database. Clones share it. It is closed when the last clone and all snapshots are dropped.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -71,30 +72,30 @@ pub(crate) struct Inner {
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
-    /// What was read last, if the database is open read-only.
+    /// Position of the last read, if the database is open read-only.
     pub position: Mutex<Option<ReadPosition>>,
 }
 
-/// What only one commit at a time may touch.
+/// State that only one commit at a time may change.
 #[derive(Debug)]
 pub(crate) struct Commits {
-    /// What the commits so far lead to, those that are not durable yet too.
+    /// The catalog after all commits so far, including those that are not durable yet.
     pub newest: Arc<Catalog>,
-    /// Commits that nobody sees yet, in order.
+    /// Commits that readers cannot see yet, in order.
     pending: VecDeque<Pending>,
-    /// Begun by the first commit, if not before.
+    /// `None` until the first commit begins the log, unless it was begun when the database was opened.
     pub log: Option<Arc<Log>>,
     /// Blocks of commits whose outcome is uncertain. Their files must stay until the database is opened again.
     uncertain: Vec<Arc<BlockFile>>,
-    /// Bytes of log that the next checkpoint takes away, from when the database was opened.
+    /// Bytes of log that were replayed when the database was opened. The next checkpoint removes them.
     pub replayed_bytes: u64,
-    /// The time of the last commit or backup, in microseconds since 1970 in UTC.
+    /// Time of the last commit or backup, in microseconds since 1970 in UTC.
     pub last_time: i64,
-    /// What stays for the next backup.
+    /// Files that are retained for the next backup.
     pub retention: Option<Retention>,
 }
 
-/// A commit that is in the log, but not durable yet.
+/// A commit that is in the log but not visible to readers yet.
 #[derive(Debug)]
 struct Pending {
     catalog: Arc<Catalog>,
@@ -103,15 +104,15 @@ struct Pending {
 }
 
 impl Commits {
-    /// The time of a commit that happens now. Each is later than the one before, also where the clock is set back, so
-    /// that a time leads to one commit.
+    /// Time of a commit that happens now. It is later than the time before even if the clock is set back, so that a
+    /// time identifies one commit.
     pub fn next_time(&mut self) -> i64 {
         self.last_time = clock().max(self.last_time.saturating_add(1));
         self.last_time
     }
 }
 
-/// The time now, in microseconds since 1970 in UTC.
+/// Current time, in microseconds since 1970 in UTC.
 pub(crate) fn clock() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
@@ -127,16 +128,16 @@ impl Store {
     /// Opens the database in a directory of the file system.
     ///
     /// # Errors
-    /// When there is none and none is to be created, another process has it open, it was written by another
-    /// version, or it is damaged. Nothing that is no database is changed.
+    /// If there is no database and `options` do not create one, another process has it open, another version wrote it,
+    /// or it is damaged. A directory that is not a database is not changed.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(FileDisk::new(path)), options)
     }
 
-    /// A new database in memory, which ends with its last holder.
+    /// Creates a database in memory. It is gone when its last handle is dropped.
     ///
     /// # Errors
-    /// Never, as far as memory reaches.
+    /// If memory is exhausted.
     pub fn in_memory() -> Result<Self, OpenError> {
         Self::open_on(Arc::new(MemoryDisk::new()), OpenOptions { create: true, ..OpenOptions::default() })
     }
@@ -144,7 +145,7 @@ impl Store {
     /// Opens the database on a disk.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// If the database cannot be opened, as for [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
         let Opened { directory, catalog, recovery, log, retention, position } = open(disk, options)?;
         let newest = Arc::new(catalog);
@@ -173,53 +174,53 @@ impl Store {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Where the database lies, for messages.
+    /// Path of the database, for messages.
     pub fn path(&self) -> PathBuf {
         self.inner.directory.disk.path(ROOT)
     }
 
-    /// Whether it is open read-only, or for inspection: nothing can be written.
+    /// Whether the database is open read-only or for inspection, so that nothing can be written.
     pub fn is_read_only(&self) -> bool {
         self.inner.is_read_only
     }
 
-    /// What was found when it was opened.
+    /// What recovery found when the database was opened.
     pub fn recovery(&self) -> &Recovery {
         &self.inner.recovery
     }
 
-    /// What the database holds now.
+    /// The newest catalog that readers can see.
     pub fn snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.snapshot.read())
     }
 
-    /// Has rows that are inserted from now on go to new pages, so that the pages there are can be moved while others insert.
-    /// Commits that are under way may still append to one.
+    /// Directs rows that are inserted from now on to new pages, so that existing pages can be moved to blocks
+    /// meanwhile. Commits that are under way may still append to an existing page.
     pub fn close_pages(&self) {
         self.inner.directory.close_pages();
     }
 
-    /// What the commits so far lead to, those that may still fail too.
+    /// The catalog after all commits so far, including those that may still fail.
     pub(crate) fn newest(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.commits.lock().newest)
     }
 
-    /// What the cache of sections holds.
+    /// Sections and bytes that the cache holds.
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.inner.directory.cache.statistics()
     }
 
-    /// Writes a block to a file of its own, durably. Nobody sees it until it is committed.
+    /// Writes a block to a file of its own, durably. The block is visible only after it is committed.
     ///
     /// # Errors
-    /// When the file cannot be written; nothing is left of it then.
+    /// If the file cannot be written. Nothing is left of it then.
     pub fn write_block(&self, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         if self.inner.is_read_only {
             return Err(WriteError::ReadOnly);
         }
         loop {
             match self.write_block_as(self.inner.directory.allocate_block(), image, design) {
-                // A directory has the name that the block would have had.
+                // A directory has the name of the block's file.
                 Err(WriteError::File { source, .. }) if source.source.kind() == io::ErrorKind::IsADirectory => {}
                 result => return result,
             }
@@ -236,19 +237,20 @@ impl Store {
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
     }
 
-    /// Begins a transaction on what the database holds now.
+    /// Begins a transaction on the current snapshot.
     pub fn begin(&self) -> Transaction {
         let id = TransactionId(self.inner.directory.allocate_transaction());
         self.inner.locks.begin(id);
         Transaction::new(self.clone(), id)
     }
 
-    /// Makes changes to the catalog, all or none, durably. Readers that start afterwards see them.
+    /// Changes the catalog atomically and durably. Readers that start afterwards see the changes.
     ///
     /// The new blocks of a commit that fails are removed.
     ///
     /// # Errors
-    /// What `change` returns, in which case nothing happens; or when the log cannot be written.
+    /// If `change` returns an error, or the log cannot be written. Nothing changes then, unless the error is
+    /// [`CommitError::Uncertain`].
     pub fn commit<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
@@ -256,7 +258,7 @@ impl Store {
         self.commit_changes((None, Synchronous::Full), change)
     }
 
-    /// As [`Store::commit`], with what is certain when it returns, for a transaction.
+    /// Commits as [`Store::commit`] does, for a transaction and with the given durability.
     pub(crate) fn commit_changes<T, E: From<CommitError>>(
         &self,
         (transaction, synchronous): (Option<TransactionId>, Synchronous),
@@ -268,7 +270,7 @@ impl Store {
         }
         inner.directory.check_lock()?;
         let mut commits = inner.commits.lock();
-        // Before anything builds on commits that are lost.
+        // Before the change, which must not build on lost commits.
         let settled = inner.settle(&mut commits);
         let before = Arc::clone(&commits.newest);
         let mut edit = CatalogEdit::new(&before, &inner.directory);
@@ -293,7 +295,8 @@ impl Store {
         }
         commits.newest = Arc::clone(&after);
         commits.pending.push_back(Pending { catalog: after, added, removed });
-        // Readers see the commits before this one with it, and files go with those that move blocks.
+        // This commit also makes the pending commits before it visible. If one of them replaces blocks, files are then
+        // removed.
         let moves_blocks = commits.pending.iter().any(Pending::moves_blocks);
         let durability = match synchronous {
             Synchronous::Full => Durability::Synced,
@@ -310,7 +313,7 @@ impl Store {
         Ok(value)
     }
 
-    /// Puts changes into the log, whose next record leads to `after`.
+    /// Appends changes to the log as the record that leads to `after`.
     fn append(
         &self,
         commits: &mut Commits,
@@ -329,7 +332,7 @@ impl Store {
         Ok((log, position))
     }
 
-    /// Waits until a commit is as durable as asked, and lets readers see it.
+    /// Waits until a commit has the durability asked for, and makes it visible to readers.
     fn finish(&self, log: &Log, position: Position, durability: Durability) -> Result<(), CommitError> {
         let flushed = log.flush(position, durability);
         let mut commits = self.inner.commits.lock();
@@ -339,7 +342,7 @@ impl Store {
             (None, Ok(())) => {
                 let published = self.inner.publish_up_to(&mut commits, position.sequence());
                 drop(commits);
-                // Files may go with them, while others commit.
+                // Dropping them may remove files: other commits can go on meanwhile.
                 drop(published);
                 Ok(())
             }
@@ -348,7 +351,8 @@ impl Store {
         }
     }
 
-    /// Refuses to replace rows that a transaction has locked, where it is not known where they go: it could not commit.
+    /// Refuses to replace rows that another transaction has locked if their relocations are not known: it could not
+    /// commit.
     fn check_locks(&self, changes: &[Change], transaction: Option<TransactionId>) -> Result<(), CommitError> {
         for change in changes {
             let Change::ReplaceRows { table, old, order, .. } = change else { continue };
@@ -371,7 +375,7 @@ impl Store {
         &self.inner.locks
     }
 
-    /// A name for a page of a delta.
+    /// Allocates an id for a page of a delta.
     pub(crate) fn allocate_page(&self) -> Result<UnitId, CommitError> {
         self.inner.directory.allocate_page().ok_or(CommitError::TooLarge)
     }
@@ -382,7 +386,7 @@ impl Inner {
         self.is_read_only
     }
 
-    /// The log, begun where it is not yet.
+    /// The log. It is begun if it does not exist yet.
     pub(crate) fn log(&self, commits: &mut Commits) -> Result<Arc<Log>, CommitError> {
         if let Some(log) = &commits.log {
             return Ok(Arc::clone(log));
@@ -391,11 +395,11 @@ impl Inner {
         Ok(Arc::clone(commits.log.insert(Arc::new(log))))
     }
 
-    /// Where the log has failed, goes back to what is durable or was seen, and goes on in another file of the log: what
-    /// comes after that then never happened.
+    /// After a failure of the log, goes back to the last commit that is durable or visible, and continues in another
+    /// log file. Commits after that never happened.
     ///
     /// # Errors
-    /// When no file can be begun; what becomes of the commits that nobody has seen is then uncertain.
+    /// If no file can be begun. The outcome of the commits that are not visible is then uncertain.
     pub(crate) fn settle(&self, commits: &mut Commits) -> Result<(), LogFailed> {
         let Some(log) = commits.log.clone().filter(|log| log.has_failed()) else { return Ok(()) };
         self.publish_up_to(commits, log.durable_sequence());
@@ -406,7 +410,7 @@ impl Inner {
         let next = commits.newest.version + 1;
         commits.uncertain.iter().for_each(|block| block.remove_from(next));
         log.restart(commits.newest.version)?;
-        // Only now, for their files go with them.
+        // Only now: dropping the blocks removes their files.
         commits.uncertain.clear();
         Ok(())
     }
@@ -416,12 +420,12 @@ impl Inner {
         self.publish_up_to(commits, newest);
     }
 
-    /// Lets readers see the commits up to a version, which are returned.
+    /// Makes the commits up to `version` visible to readers, and returns them.
     fn publish_up_to(&self, commits: &mut Commits, version: u64) -> Vec<Pending> {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
             first.added.iter().for_each(|block| block.stay());
-            // Also where a block is among both: what is removed last counts.
+            // Also if a block was both added and removed: the removal comes last and counts.
             for block in &first.removed {
                 match &mut commits.retention {
                     Some(retention) if retention.needs(block.id()) => {
@@ -445,14 +449,14 @@ impl Drop for Inner {
             block.stay();
         }
         if !self.is_read_only {
-            // Else the log is replayed when the database is opened again.
+            // If closing fails, the log is replayed when the database is opened again.
             let _ = self.close();
             self.directory.remove_released();
         }
     }
 }
 
-/// What the catalog knows of a block.
+/// The catalog's entry for a block.
 pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) -> BlockEntry {
     BlockEntry {
         id,
@@ -467,7 +471,7 @@ pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) ->
     }
 }
 
-/// Creates a file with what `content` writes, and syncs it.
+/// Creates a file, writes `content` to it, and syncs it.
 pub(crate) fn write_file(
     directory: &Directory,
     name: &str,
@@ -476,7 +480,7 @@ pub(crate) fn write_file(
     write_file_on(&*directory.disk, name, content)
 }
 
-/// Creates a file of a disk with what `content` writes, and syncs it.
+/// Creates a file on a disk, writes `content` to it, and syncs it.
 pub(crate) fn write_file_on<T>(
     disk: &dyn Disk,
     name: &str,
@@ -494,7 +498,7 @@ pub(crate) fn write_file_on<T>(
     Ok(value)
 }
 
-/// A file of a disk, as a writer of the standard library.
+/// A file of a disk as a [`Write`].
 struct Written<'a>(&'a mut dyn WriteFile);
 
 impl Write for Written<'_> {

@@ -1,9 +1,9 @@
-//! A transaction: changes that nobody else sees, until all of them happen at once.
+//! A transaction: changes that nobody else sees until all of them are committed at once.
 //!
-//! It works on a private version of the catalog, which it sees as any reader sees his: its own writes are there, and
-//! nothing that was committed since it began. To commit, what it did is done again on the newest version. That fails,
-//! and nothing has happened, where another transaction has deleted or replaced a row that it deleted, or changed a table
-//! so that it cannot be done.
+//! A transaction works on a private version of the catalog. It sees its own writes, and nothing that was committed
+//! since it began. To commit, its changes are repeated on the newest version of the catalog. The commit fails without
+//! effect if another transaction deleted or replaced a row that this one deleted, or changed a table so that a change
+//! cannot be repeated.
 
 mod keys;
 mod reads;
@@ -28,15 +28,15 @@ use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
 
 use self::reads::Reads;
 
-/// A transaction that runs. Dropping it rolls it back.
+/// A running transaction. Dropping it rolls it back.
 #[derive(Debug)]
 pub struct Transaction {
     store: Store,
     id: TransactionId,
     state: Mutex<State>,
-    /// What it has read, where others must not have changed it when it commits.
+    /// Read set of a serializable transaction: other transactions must not have changed it when this one commits.
     reads: Mutex<Option<Reads>>,
-    /// What was last made of its work and the newest version: several keys ask for the same.
+    /// The last preview, kept because several constraint checks ask for the same one.
     preview: Mutex<Option<Preview>>,
 }
 
@@ -47,7 +47,7 @@ struct Preview {
     preview: Arc<Catalog>,
 }
 
-/// What a transaction had done at a moment.
+/// State of a transaction at one moment, to which it can be restored.
 #[derive(Debug)]
 pub struct Mark(Work);
 
@@ -57,24 +57,24 @@ struct State {
     savepoints: Vec<(String, Work)>,
 }
 
-/// What a transaction has done.
+/// All changes of a transaction.
 #[derive(Clone, Debug)]
 struct Work {
-    /// Its version of the catalog, with the changes that are none of rows.
+    /// The transaction's version of the catalog. It records all changes except those of rows.
     edit: CatalogEdit,
     rows: BTreeMap<TableId, TableRows>,
-    /// The same as the edit's catalog, shared.
+    /// Shared copy of the edit's catalog.
     snapshot: Arc<Catalog>,
-    /// What it started from.
+    /// The snapshot that the transaction started from.
     base: Arc<Catalog>,
 }
 
-/// What it has done to the rows of a table.
+/// Changes of a transaction to the rows of one table.
 #[derive(Clone, Debug, Default)]
 struct TableRows {
-    /// The pages with its rows.
+    /// Pages that hold rows inserted by the transaction.
     pages: Vec<UnitId>,
-    /// Rows that it deleted, its own too.
+    /// Rows that the transaction deleted, including rows that it inserted itself.
     deleted: RowSet,
 }
 
@@ -84,7 +84,7 @@ impl Work {
         Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot }
     }
 
-    /// Whether a change moves rows that were inserted or deleted.
+    /// Whether a change relocates rows that the transaction inserted or deleted.
     fn has_rows_of(&self, change: &Change) -> bool {
         let Change::ReplaceRows { table, old, .. } = change else { return false };
         let Some(rows) = self.rows.get(table) else { return false };
@@ -93,16 +93,16 @@ impl Work {
             || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
     }
 
-    /// Shares the catalog as it has become.
+    /// Shares the current catalog of the edit.
     fn publish(&mut self) {
-        // Changes of rows alone are not among these.
+        // The recorded changes do not include changes of rows alone.
         if !self.edit.changes().is_empty() && !self.edit.catalog().defines_like(&self.snapshot) {
             self.edit.new_definitions();
         }
         self.snapshot = Arc::new(self.edit.catalog().clone());
     }
 
-    /// The same work on another version of the catalog.
+    /// Repeats the same changes on another version of the catalog.
     fn on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
         let mut work = Self::new(snapshot, store);
         self.redo_changes(&mut work.edit)?;
@@ -125,8 +125,8 @@ impl Work {
     }
 }
 
-/// The rows of pages that are not its own, and of blocks, which a transaction deleted in its version of a table, by their
-/// names in another version, in which they can be deleted.
+/// Rows of blocks and of other transactions' pages that a transaction deleted in its version `mine` of a table. Returns
+/// their ids in `theirs`, another version of it, or an error if they cannot be deleted there.
 fn foreign_rows(mine: &Table, theirs: &Table, rows: &TableRows, since: &MovesSince) -> Result<RowSet, CommitError> {
     let mut foreign = rows.deleted.clone();
     foreign.retain(|unit| !rows.pages.contains(&unit) && mine.has_unit(unit));
@@ -147,34 +147,34 @@ impl Transaction {
         Self { store, id, state, reads: Mutex::new(None), preview: Mutex::new(None) }
     }
 
-    /// Makes it one that fails to commit where another transaction has changed rows that it has read: what has committed is
-    /// then as if one had run after the other. Or no such one.
+    /// Makes the transaction serializable, or not. A serializable transaction fails to commit if another one has
+    /// changed rows that it has read. The committed transactions are then equivalent to a serial execution.
     pub fn serialize(&self, is_serializable: bool) {
         let reads = &mut *self.reads.lock();
         *reads = is_serializable.then(|| reads.take().unwrap_or_default());
     }
 
-    /// Whether it has to be said what it reads.
+    /// Whether the transaction is serializable, so that its reads must be recorded.
     pub fn is_serializable(&self) -> bool {
         self.reads.lock().is_some()
     }
 
-    /// Says that it reads all rows of a table.
+    /// Records that the transaction reads all rows of a table.
     pub fn reads(&self, table: TableId) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.add_whole(table);
         }
     }
 
-    /// Says that of a table it reads the rows alone that pass all of some tests, whether there are any or not; without
-    /// tests, all rows.
+    /// Records that the transaction reads only the rows of a table that pass all of `tests`, whether such rows exist or
+    /// not. Without predicates it reads all rows.
     pub fn reads_where(&self, table: TableId, tests: Vec<ColumnTest>) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.add(table, tests);
         }
     }
 
-    /// Takes back that it reads all rows of a table, which was said so many times before it was known which ones.
+    /// Takes back `times` calls of [`Transaction::reads()`] for a table, made before it was known which rows are read.
     pub fn reads_less(&self, table: TableId, times: usize) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.remove_whole(table, times);
@@ -184,7 +184,7 @@ impl Transaction {
     /// The database as it would be if the transaction committed now.
     ///
     /// # Errors
-    /// When it could not.
+    /// If the transaction could not commit now.
     pub fn preview(&self) -> Result<Arc<Catalog>, CommitError> {
         let newest = self.store.newest();
         let work = &self.state.lock().work;
@@ -208,16 +208,16 @@ impl Transaction {
         Arc::clone(&self.state.lock().work.snapshot)
     }
 
-    /// Whether it has changed nothing.
+    /// Whether the transaction has changed nothing.
     pub fn is_read_only(&self) -> bool {
         let work = &self.state.lock().work;
         work.rows.is_empty() && work.edit.changes().is_empty()
     }
 
-    /// Makes it see what was committed by now, beside what it did itself.
+    /// Makes the transaction see all commits so far, in addition to its own changes.
     ///
     /// # Errors
-    /// When that excludes what it did.
+    /// If its changes conflict with one of these commits.
     pub fn refresh(&self) -> Result<(), CommitError> {
         let newest = self.store.snapshot();
         let mut state = self.state.lock();
@@ -225,11 +225,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// As [`Transaction::refresh`], before anything was done: what it sees from now on it also sees after it went back to
-    /// a savepoint.
+    /// Refreshes as [`Transaction::refresh`] does, before the transaction has made any change. Its savepoints also get
+    /// the new snapshot.
     ///
     /// # Errors
-    /// As [`Transaction::refresh`].
+    /// If [`Transaction::refresh`] fails.
     pub fn settle(&self) -> Result<(), CommitError> {
         self.refresh()?;
         let state = &mut *self.state.lock();
@@ -237,11 +237,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes changes to the catalog, all or none, which others see when it commits.
+    /// Changes the catalog atomically. Others see the changes when the transaction commits.
     ///
     /// # Errors
-    /// What `change` returns, or when it moves rows that this transaction inserted or deleted, which it knows by the place
-    /// where they are; nothing has changed then.
+    /// If `change` returns an error, or relocates rows that this transaction inserted or deleted, since it knows them
+    /// by their row ids. Nothing changes then.
     pub fn change<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
@@ -261,10 +261,10 @@ impl Transaction {
         Ok(value)
     }
 
-    /// Inserts rows, whose columns are those of the table.
+    /// Inserts rows with the columns of the table.
     ///
     /// # Errors
-    /// When the table is gone.
+    /// If the table is gone.
     pub fn insert_rows(&self, table: TableId, rows: &RecordBatch) -> Result<(), CommitError> {
         let work = &mut self.state.lock().work;
         let mut rest = Some(rows.clone());
@@ -290,11 +290,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes rows that this transaction sees, each of which is locked until it ends. Waits for those who have them
-    /// locked.
+    /// Deletes rows that this transaction sees, and locks them until it ends. Waits for transactions that hold locks on
+    /// them.
     ///
     /// # Errors
-    /// When another transaction has deleted or replaced one of them since this one began, or waits for this one.
+    /// If another transaction has deleted or replaced one of the rows since this one began, or in a deadlock.
     pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
         let foreign = {
             let work = &self.state.lock().work;
@@ -329,26 +329,26 @@ impl Transaction {
         Ok(())
     }
 
-    /// What it has done by now.
+    /// The changes of the transaction so far.
     pub fn mark(&self) -> Mark {
         Mark(self.state.lock().work.clone())
     }
 
-    /// Undoes all that was done since a mark was taken; what it reads is as it was then.
+    /// Undoes all changes since a mark was taken. The transaction sees the snapshot of that moment again.
     pub fn restore(&self, mark: Mark) {
         self.state.lock().work = mark.0;
     }
 
-    /// Remembers what was done so far by a name.
+    /// Creates a savepoint.
     pub fn savepoint(&self, name: &str) {
         let state = &mut *self.state.lock();
         state.savepoints.push((name.to_owned(), state.work.clone()));
     }
 
-    /// Undoes all that was done since the newest savepoint of a name, which stays.
+    /// Undoes all changes since the newest savepoint of that name. The savepoint remains.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is no savepoint of that name.
     pub fn roll_back_to(&self, name: &str) -> Result<(), TransactionError> {
         let state = &mut *self.state.lock();
         let place = place_of(&state.savepoints, name)?;
@@ -357,10 +357,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Forgets the newest savepoint of a name, and those after it.
+    /// Removes the newest savepoint of that name, and those after it.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is no savepoint of that name.
     pub fn release(&self, name: &str) -> Result<(), TransactionError> {
         let state = &mut *self.state.lock();
         let place = place_of(&state.savepoints, name)?;
@@ -371,7 +371,8 @@ impl Transaction {
     fn commit_work(&self, work: &Work, reads: &Reads, synchronous: Synchronous) -> Result<(), CommitError> {
         let mut compared = Arc::clone(&work.base);
         if !reads.is_empty() {
-            // Others commit meanwhile; what they do until it is this one's turn is left for then.
+            // Other transactions can commit during this check. The check under the commit lock covers only their
+            // changes.
             let newest = self.store.newest();
             reads.check(&compared, &newest)?;
             compared = newest;
@@ -382,10 +383,10 @@ impl Transaction {
         })
     }
 
-    /// Makes everything happen that it did. It has ended then, whatever comes of it.
+    /// Commits all changes. The transaction has ended afterwards, even if the commit fails.
     ///
     /// # Errors
-    /// When it cannot; then nothing has happened, unless the error is [`CommitError::Uncertain`].
+    /// If the commit fails. Nothing has changed then, unless the error is [`CommitError::Uncertain`].
     pub fn commit(&self, synchronous: Synchronous) -> Result<(), CommitError> {
         let work = self.state.lock().work.clone();
         let reads = self.reads.lock().take().unwrap_or_default();
@@ -394,7 +395,7 @@ impl Transaction {
             false => self.commit_work(&work, &reads, synchronous),
         };
         self.store.locks().end(self.id);
-        // What it saw and wrote is held no longer: files may go with it.
+        // Releases its snapshots and writes, so that their files can be removed.
         let state = &mut *self.state.lock();
         state.savepoints.clear();
         *self.preview.lock() = None;
@@ -403,15 +404,15 @@ impl Transaction {
     }
 }
 
-/// Whether a change that was made for one design of a table can be made for another.
+/// Checks that a change made under one design of a table can be made under another.
 fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), CommitError> {
     let is_same = match change {
-        // Rows of blocks are in the order of the design.
+        // The rows of the blocks are in the order of the design.
         Change::AppendBlocks { .. } => before.design.sort_by == now.design.sort_by,
         Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
             before.design == now.design
         }
-        // The rows that there were obeyed them, and no row came since.
+        // The existing rows were checked against them, so no row may have been added since.
         Change::SetConstraints { .. } | Change::SetNullable { .. } => {
             return match before.contents == now.contents {
                 true => Ok(()),
@@ -427,7 +428,7 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
 }
 
 impl Work {
-    /// Makes the changes again that are none of rows, where tables are still laid out as they were.
+    /// Repeats all changes except those of rows. Fails if the design of a table has changed.
     fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         for change in self.edit.changes() {
             if let Some(table) = change.table()
@@ -440,7 +441,7 @@ impl Work {
         self.edit.changes().iter().try_for_each(|change| edit.make(change.clone()))
     }
 
-    /// Whether the tables that it changed still have the constraints that it obeyed.
+    /// Checks that the changed tables still have the constraints against which the changes were checked.
     fn check_constraints(&self, newest: &Catalog) -> Result<(), CommitError> {
         let changed = self.edit.changes().iter().filter_map(Change::table).chain(self.rows.keys().copied());
         for table in changed {
@@ -459,7 +460,7 @@ impl Work {
         Ok(())
     }
 
-    /// Does again, on the newest version of the catalog, what was done on an older one.
+    /// Repeats the changes of an older version of the catalog on the newest one.
     fn redo(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         self.redo_changes(edit)?;
         for (table, rows) in &self.rows {
@@ -502,7 +503,7 @@ impl Drop for Transaction {
     }
 }
 
-/// Ends the waiting of a transaction, also where it is given up.
+/// Drop guard: ends the waiting of a transaction, even if its future is dropped.
 struct Waiting<'a>(&'a Transaction);
 
 impl Drop for Waiting<'_> {

@@ -1,4 +1,4 @@
-//! Looks for damage: reads every byte of every file, past the cache.
+//! Verification: reads every byte of every file, bypassing the cache, and reports damage.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -18,62 +18,62 @@ use crate::log;
 use crate::open::{list, read_catalog, read_delta};
 use crate::{BlockFile, OpenBlock, Store, Table};
 
-/// Something that is not as it was written.
+/// A difference from what was written.
 #[derive(Debug)]
 pub struct Damage {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The table whose rows are in it.
+    /// The table whose rows are in the file.
     pub table: Option<String>,
-    /// What is wrong, and where in the file.
+    /// The problem, and where in the file it is.
     pub problem: Problem,
 }
 
-/// What is wrong with a file.
+/// A problem of a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A block file that the catalog names does not exist.
+    /// A block file that the catalog references does not exist.
     Missing,
-    /// A file that no database has. It does no harm.
+    /// A file that does not belong to a database. It is harmless.
     Foreign,
     /// A file or directory cannot be read.
     File(FileError),
-    /// The catalog, the log or what belongs to them is no longer what it was.
+    /// The catalog, the delta file or the log is damaged.
     Catalog(OpenError),
     /// The catalog and the log do not lead to the last commit.
     Replaced {
-        /// The version of the last commit.
+        /// Version of the last commit.
         expected: u64,
-        /// The version in the file.
+        /// Version found in the files.
         found: u64,
     },
     /// The block cannot be opened or read.
     Block(ReadError),
-    /// A byte between sections that must be zero.
+    /// A padding byte between sections is not zero.
     Padding {
-        /// Where.
+        /// Offset of the byte in the file.
         at: u64,
         /// The byte.
         found: u8,
     },
-    /// The block says something else of itself than the catalog does.
+    /// The block contradicts the catalog.
     Differs {
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
     },
-    /// The block has a row of another partition than the catalog says.
+    /// A row of the block belongs to another partition than the catalog states.
     Partition {
-        /// The partition of the catalog.
+        /// Partition in the catalog.
         expected: u32,
-        /// The partition of the row.
+        /// Partition of the row.
         found: u32,
-        /// The row of the block.
+        /// Position of the row in the block.
         row: u64,
     },
-    /// The catalog tells another number of nulls in a column than all blocks of the table together.
+    /// The null count of a column in the catalog is not the sum over all blocks of the table.
     Nulls {
-        /// The column.
+        /// Name of the column.
         column: String,
     },
 }
@@ -84,7 +84,7 @@ impl Display for Damage {
         match &self.problem {
             Problem::Missing => write!(formatter, "{path} is missing"),
             Problem::Foreign => write!(formatter, "{path} is not of this database"),
-            // These name the file themselves.
+            // These errors include the path.
             Problem::File(error) => write!(formatter, "{error}"),
             Problem::Catalog(error) => write!(formatter, "{error}"),
             Problem::Block(error) => write!(formatter, "{error}"),
@@ -102,7 +102,7 @@ impl Display for Damage {
     }
 }
 
-/// Reads everything and reports what is not as it was written. Commits wait meanwhile only while the catalog is read.
+/// Verifies the whole database, and reports all damage. Commits wait only while the catalog and the log are read.
 pub fn verify(store: &Store) -> Vec<Damage> {
     let mut damages = Vec::new();
     let snapshot = check_catalog(store, &mut damages);
@@ -113,7 +113,7 @@ pub fn verify(store: &Store) -> Vec<Damage> {
     damages
 }
 
-/// Compares the catalog's file and the log with the catalog in memory, which is returned.
+/// Compares the catalog file and the log with the catalog in memory. Returns the latter.
 fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
     if store.directory().reader().is_some() {
@@ -122,8 +122,8 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
     let _no_checkpoint = store.inner.checkpoints.lock();
     let mut commits = store.inner.commits.lock();
     if let Some(log) = commits.log.clone() {
-        // What is in memory yet is in no file; if it cannot be written, commits say so. What is durable is not yet seen by
-        // all, where another thread is about to show it.
+        // Records that are only in memory are in no file yet; if they cannot be written, their commits report it.
+        // Durable records may not be visible yet, because another thread is about to publish them.
         if log.close().is_ok() {
             store.inner.publish_all(&mut commits);
         }
@@ -146,7 +146,7 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
     snapshot
 }
 
-/// As [`check_catalog`], where another process may be writing: what is there now may be newer than what is read.
+/// Checks as [`check_catalog`] does while another process may be writing: the files may be newer than the snapshot.
 fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let (snapshot, path) = (store.snapshot(), store.directory().disk.path(CATALOG));
     let problem = match store.read_newest() {
@@ -162,7 +162,7 @@ fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catal
     snapshot
 }
 
-/// The version to which the log leads from the catalog, and the file where it ends.
+/// The version to which the log leads from the catalog, and the file in which it ends.
 fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result<(u64, PathBuf), Problem> {
     if file.database != database {
         return Err(Problem::Replaced { expected: database, found: file.database });
@@ -183,8 +183,8 @@ fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result
     Ok((end.last_sequence, disk.path(&log_name(end.number))))
 }
 
-/// Looks for names that no database has. Files of blocks that no catalog names are not among them: a load may be
-/// writing them now.
+/// Searches for names that do not belong to a database. Block files that no catalog references are allowed: a load may
+/// be writing them.
 fn check_names(store: &Store, damages: &mut Vec<Damage>) {
     let disk = &*store.directory().disk;
     let mut damage = |name: &str, problem| damages.push(Damage { path: disk.path(name), table: None, problem });
@@ -212,7 +212,7 @@ fn check_names(store: &Store, damages: &mut Vec<Damage>) {
     }
 }
 
-/// Checks all blocks of a table, and what the catalog says of all of them together.
+/// Checks all blocks of a table, and the catalog's statistics over all of them.
 fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
     let disk = &*store.directory().disk;
     let mut damage = |name: &str, problem| {
@@ -234,10 +234,10 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
     }
 }
 
-/// Reads all bytes of a block file and checks them against each other, past all that is in memory.
+/// Reads all bytes of a block file, bypassing the cache, and checks their consistency.
 ///
 /// # Errors
-/// At the first thing that is wrong.
+/// If anything is wrong: the first problem found.
 pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
     let open = file.open_uncached()?;
     open.block().check(&open).map_err(|error| open.locate_in_file(error))?;
@@ -247,7 +247,7 @@ pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
     }
 }
 
-/// Checks a block, and adds up the nulls of each column.
+/// Checks a block, and adds its null counts to those of each column.
 fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<OpenBlock, Problem> {
     let open = file.open_uncached().map_err(|error| match error {
         ReadError::Missing { .. } => Problem::Missing,
@@ -274,7 +274,7 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
     Ok(open)
 }
 
-/// Whether all rows of a block belong to the partition that the catalog says.
+/// Checks that all rows of a block belong to its partition in the catalog.
 fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), Problem> {
     let (Some(partitions), Some(expected)) = (&table.partitions, table.partition_of(place)) else { return Ok(()) };
     let column = partitions.partitioning.design().column;
@@ -294,7 +294,7 @@ fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), 
     Ok(())
 }
 
-/// Whether all bytes that belong to no section are zero. No checksum covers them, and nobody reads them.
+/// Checks that all bytes outside of sections are zero. No checksum covers them, and nothing reads them.
 fn check_padding(open: &OpenBlock) -> Result<(), Problem> {
     match find_padding(open).map_err(Problem::File)? {
         Some((at, found)) => Err(Problem::Padding { at, found }),
@@ -302,7 +302,7 @@ fn check_padding(open: &OpenBlock) -> Result<(), Problem> {
     }
 }
 
-/// The first byte that belongs to no section and is not zero.
+/// The first nonzero byte outside of sections: its offset and value.
 fn find_padding(open: &OpenBlock) -> Result<Option<(u64, u8)>, FileError> {
     let block = open.block();
     for index in 0..block.section_count() {

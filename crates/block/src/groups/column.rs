@@ -1,5 +1,5 @@
-//! A column by itself: one chunk of `taut_encoding`. A group of one column is one section of it; a level of a group of
-//! rows is a part of their head.
+//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a column group, or a level in
+//! the head of a row layout.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
@@ -13,7 +13,7 @@ use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError};
 
-/// The section of a piece, and the rows at which its zones end.
+/// Builds a piece of one column. Returns its section, and the rows at which its zones end.
 pub(crate) fn build(
     values: &ColumnValues,
     choice: Choice,
@@ -37,52 +37,53 @@ pub(crate) fn build(
     Ok((vec![chunk], (1..=rows.div_ceil(ZONE_ROWS)).map(|zone| (zone * ZONE_ROWS).min(rows)).collect()))
 }
 
-/// Encodes a column by its order: in runs or by steps, whichever is smallest, unless the design forces an encoding.
+/// Encodes a column by its order: in runs or by steps, whichever is smallest. An encoding that the design forces goes
+/// first.
 pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) -> Result<Vec<u8>, BuildError> {
     let choice = if matches!(choice, Choice::Forced(_)) { choice } else { Choice::Ordered };
     encode(&values.array, values.logical, choice)
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether a level of so many bytes is worth its while. A quarter must be saved: a single row of a level is found more slowly
-/// than a field, or a number that is packed.
+/// Whether a level of `level_bytes` bytes pays instead of `bytes` bytes. It must save a quarter: finding a single row
+/// in a level is slower than in a field or a packed number.
 pub(crate) fn pays(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }
 
-/// A column by itself, ready to be read.
+/// An open column that is stored alone.
 pub(crate) struct ColumnPiece {
     pub chunk: Chunk,
-    /// Which level of rows it is, from 0.
+    /// Ordinal of the level, if the column is one.
     level: Option<usize>,
-    /// The section it is in.
+    /// The section that contains the chunk.
     pub section: u32,
-    /// Where the chunk begins in its section.
+    /// Offset of the chunk in its section.
     at: usize,
     stored_bytes: u64,
-    /// Bytes asked for since they were last reported.
+    /// Bytes read since the last report.
     pub bytes_read: u64,
 }
 
 impl ColumnPiece {
-    /// Checks the chunk that is in these bytes of a section.
+    /// Opens and checks a chunk, which is in these bytes of a section.
     pub fn open(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let stored_bytes = bytes.len() as u64;
         let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;
         Ok(Self { chunk, level: None, section, at: 0, stored_bytes, bytes_read: stored_bytes })
     }
 
-    /// A level of rows, whose chunk begins at byte `at` of a section that is counted elsewhere.
+    /// A level of a row layout. Its chunk begins at byte `at` of a section whose bytes are counted elsewhere.
     pub fn of_level(chunk: Chunk, level: usize, section: u32, at: usize, stored_bytes: u64) -> Self {
         Self { chunk, level: Some(level), section, at, stored_bytes, bytes_read: 0 }
     }
 
-    /// Checks what parsing leaves to the moment of reading.
+    /// Checks what parsing does not check.
     pub fn check(&self) -> Result<(), BlockError> {
         self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).behind(self.at).in_section(self.section))
     }
 
-    /// The values of some rows.
+    /// Reads the values of some rows.
     pub fn read(&self, rows: &Rows<'_>) -> ArrayRef {
         match rows {
             Rows::Range(rows) => self.chunk.decode(rows.clone()),
@@ -109,21 +110,21 @@ impl ColumnPiece {
         }
     }
 
-    /// Clears the bits of rows in `ranges` that fail a test.
+    /// Deselects rows in `ranges` that fail a predicate.
     pub fn filter(&self, test: &ColumnTest, ranges: &RowRanges, selection: &mut Bitmap) {
         for rows in ranges.iter() {
             self.chunk.filter(test, rows.start as usize..rows.end as usize, selection);
         }
     }
 
-    /// Clears rows whose dictionary entry's flag is false; null rows stay iff `null_passes`.
+    /// Deselects rows whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
     pub fn filter_codes(&self, flags: &BooleanBuffer, null_passes: bool, ranges: &RowRanges, selection: &mut Bitmap) {
         for rows in ranges.iter() {
             self.chunk.filter_codes(flags, null_passes, rows.start as usize..rows.end as usize, selection);
         }
     }
 
-    /// How the column is stored: outermost encoding, in words, and bytes.
+    /// Storage of the column: outermost encoding, its description, and bytes.
     pub fn storage(&self) -> (Encoding, String, u64) {
         let level = self.level.map_or(String::new(), |level| format!("level {}: ", level + 1));
         (self.chunk.encoding(), level + &self.chunk.description(), self.stored_bytes)

@@ -1,4 +1,4 @@
-//! Tests in the form in which rows are tested: on unsigned distances or codes, or on slices of bytes.
+//! Column predicates in the form in which rows are tested: on unsigned distances or codes, or on byte strings.
 
 use std::ops::{Bound, Range};
 
@@ -6,26 +6,26 @@ use arrow_buffer::BooleanBuffer;
 use taut_encoding::{Bitmap, Hashes};
 use taut_types::{ColumnTest, Test};
 
-/// Lists of distances below this become a table of one bit each.
+/// Limit of the distances in a list that becomes a table of one bit per distance.
 const TABLE_MAX: u64 = 1 << 16;
-/// Above this many of 64 rows, testing all of them beats finding the ones that are left.
+/// Number of selected rows among 64 above which testing all rows is faster than finding the selected ones.
 const DENSE: u32 = 16;
 
-/// A test on distances from a base. Nulls are not its matter.
+/// A predicate on distances from a base. Nulls are handled elsewhere.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FieldTest {
-    /// All pass, or none.
+    /// All distances pass, or none does.
     Fixed(bool),
-    /// Distances in `low..=low + span` pass if `inside`, else the others.
+    /// Distances in `low..=low + span` pass if `inside`, the others if not.
     Range { low: u64, span: u64, inside: bool },
-    /// One bit for each distance; those beyond the table pass if `beyond`.
+    /// One bit for each distance. Distances beyond the table pass if `beyond`.
     Table { bits: Vec<u64>, beyond: bool },
-    /// Listed distances, ascending, pass if `inside`, else the others. Their hashes rule most others out.
+    /// Listed distances, ascending, pass if `inside`, the others if not. Their hashes rule out most others.
     List { list: Vec<u64>, hashes: Hashes, inside: bool },
 }
 
 impl FieldTest {
-    /// A test on numbers `base + distance`, with distances up to `max`. A test for nulls has no such form.
+    /// A predicate on numbers `base + distance`, with distances up to `max`. Predicates on nulls have no such form.
     pub fn on_numbers(test: &ColumnTest, base: i128, max: u64) -> Self {
         let inside = !test.negated;
         let distance = |number: i128| number.checked_sub(base).and_then(|distance| u64::try_from(distance).ok());
@@ -59,7 +59,7 @@ impl FieldTest {
         }
     }
 
-    /// The test that passes the codes whose flag is set.
+    /// The predicate that passes the codes whose flag is set.
     pub fn on_codes(flags: &BooleanBuffer) -> Self {
         let mut runs = flags.set_slices();
         match (runs.next(), runs.next()) {
@@ -78,7 +78,7 @@ impl FieldTest {
         }
     }
 
-    /// Clears the bits of `rows` whose distance fails. `distance` takes a row of the segment.
+    /// Deselects those of `rows` whose distance fails. `distance` returns the distance of a row of the segment.
     #[inline(always)]
     pub fn apply(&self, rows: Range<usize>, selection: &mut Bitmap, distance: impl Fn(usize) -> u64) {
         match self {
@@ -103,7 +103,7 @@ impl FieldTest {
     }
 }
 
-/// Clears the bits of `rows` that do not pass; rows whose bit is clear already are mostly not asked.
+/// Deselects those of `rows` that do not pass. Rows that are already deselected are mostly not tested.
 #[inline(always)]
 pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn(usize) -> bool) {
     if rows.is_empty() {
@@ -135,7 +135,7 @@ pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn
     }
 }
 
-/// A test on bytes without nulls.
+/// A predicate on byte strings that are not null.
 #[derive(Debug)]
 pub(crate) struct BytesTest<'a> {
     form: BytesForm<'a>,
@@ -151,7 +151,7 @@ enum BytesForm<'a> {
 }
 
 impl<'a> BytesTest<'a> {
-    /// The form of a test that is not one for nulls.
+    /// The form of a predicate that is not one on nulls.
     pub fn new(test: &'a ColumnTest) -> Self {
         let form = match &test.test {
             Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
@@ -168,7 +168,7 @@ impl<'a> BytesTest<'a> {
         Self { form, negated: test.negated }
     }
 
-    /// The answer, where it is the same for all values.
+    /// Result of the predicate, if it is the same for all values.
     pub fn fixed(&self) -> Option<bool> {
         matches!(self.form, BytesForm::Never).then_some(self.negated)
     }
@@ -222,7 +222,7 @@ mod tests {
                 let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
                 for (base, max) in [(0, 127), (5, 1), (-3, 1023), (4, u64::MAX), (i128::from(i64::MIN), u64::MAX)] {
                     let field = FieldTest::on_numbers(&test, base, max);
-                    // Distances around those that the tests name, as far as the field has them.
+                    // Distances around those in the predicates, up to the maximum of the field.
                     let numbers = (-5..150).chain([1 << 30, 1 << 40]).map(|number: i128| number - base);
                     let distances: Vec<u64> =
                         numbers.filter_map(|distance| u64::try_from(distance).ok()).filter(|d| *d <= max).collect();

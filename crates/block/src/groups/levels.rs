@@ -1,20 +1,20 @@
-//! Levels: sort columns of a group of rows that are stored by themselves, in the head of the piece (column abstraction;
-//! Halverson et al., 2006, section 2.2, figure 1 b and c).
+//! Abstraction levels: sort columns of a row layout that are stored alone, in the head of the piece (column
+//! abstraction; Halverson et al., 2006, section 2.2, figure 1 b and c).
 //!
-//! A level is a chunk of `taut_encoding` over all rows of the segment, in runs or by steps. Its column is in no tuple. A
-//! row is still in two sections, the head and one page, and a test on a level reads no page at all.
+//! A level is a chunk of `taut_encoding` over all rows of the segment, in runs or by steps. Tuples do not contain its
+//! column. A row is still in two sections, the head and one page. A predicate on a level reads no page.
 //!
 //! ```text
-//! head         as in `pages`, for the columns that are no levels; bytes 24..28 say how many levels there are, L,
-//!              and bytes 28..32 where their records begin, a multiple of 64 behind all else; both zero without levels
+//! head         as in `pages`, for the columns that are not levels; bytes 24..28 are the number of levels, L, and
+//!              bytes 28..32 the offset of their records, a multiple of 64 after all else; both are zero without levels
 //! levels_at    L * 16    records, in the order of the sort columns
 //!                        zeros to a multiple of 64
 //!              ...       chunks, each at a multiple of 64
 //!
 //! record
 //! offset  size  field
-//! 0       4     place         of the column in the group
-//! 4       4     chunk_at      in the head
+//! 0       4     place         ordinal of the column in the group
+//! 4       4     chunk_at      offset in the head
 //! 8       4     chunk_length
 //! 12      4     zero
 //! ```
@@ -32,17 +32,18 @@ use crate::values::ColumnValues;
 use crate::{BuildError, PAGE_BYTES};
 
 const RECORD_BYTES: usize = 16;
-/// Bytes of the levels of one piece that are levels because it pays, so that its head stays about as short as two pages.
+/// Maximum bytes of the levels of one piece that are chosen because they pay. Keeps the head about as short as two
+/// pages.
 const LEVEL_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
 /// A column of a piece that is stored as a level.
 pub(crate) struct Level {
-    /// Its place in the group.
+    /// Ordinal of the column in its group.
     pub place: usize,
     chunk: Vec<u8>,
 }
 
-/// The levels of a piece of rows: those that the design forces, or those that pay.
+/// Chooses the levels of a piece in a row layout: those that the design forces, or those that pay.
 pub(crate) fn choose(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
@@ -55,11 +56,11 @@ pub(crate) fn choose(
         let field_bytes = match kind {
             _ if candidates.forced => usize::MAX,
             GroupKind::PackedRows => packed::field_bytes(values, choice, name)?,
-            // Of slotted tuples: the plain value, and an end of two bytes where it is of variable width.
+            // In slotted tuples: the plain value, and an end of two bytes if its width is variable.
             _ => values.plain_bytes() as usize + if values.logical.is_bytes() { 2 * values.rows() } else { 0 },
         };
         if field_bytes == 0 {
-            // One value throughout takes nothing in packed tuples; the columns behind it may still be in order.
+            // A constant column takes no bytes in packed tuples. The columns after it may still be in order.
             continue;
         }
         let chunk = encode_level(values, choice, name)?;
@@ -101,24 +102,24 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
     Ok(())
 }
 
-/// Which columns of an open piece are stored by themselves, and which are fields of tuples.
+/// Storage of the columns of an open piece: alone, or as fields of tuples.
 #[expect(clippy::large_enum_variant, reason = "most pieces are of one column, and a box is an allocation for each")]
 pub(crate) enum Levels {
-    /// The one column of a column group: nothing is allocated for it.
+    /// The only column of a column group, stored without allocation.
     Single(ColumnPiece),
-    /// Some columns of rows, perhaps none, and where each column of the group is.
+    /// Columns of a row layout that are stored alone, possibly none, and the storage of each column of the group.
     OfRows { columns: Vec<ColumnPiece>, places: Vec<Place> },
 }
 
-/// Where a column of a piece is.
+/// Storage of one column of a piece.
 pub(crate) enum Stored<'l> {
-    /// By itself: the one of a column group, or a level.
+    /// Stored alone: the column of a column group, or a level.
     Column(&'l ColumnPiece),
-    /// In tuples, as the field of this number.
+    /// Stored in tuples, as the field with this ordinal.
     Field(usize),
 }
 
-/// Where a column of a piece of rows is, by number.
+/// Storage of one column in a row layout, by ordinal.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Column(usize),
@@ -126,7 +127,8 @@ pub(crate) enum Place {
 }
 
 impl Levels {
-    /// Checks the levels in the head of a piece of columns of these types. `section` is that of the head.
+    /// Parses and checks the levels in the head of a piece with columns of these types. `section` is the section of the
+    /// head.
     pub fn parse(head: &Buffer, section: u32, types: &[LogicalType], rows: usize) -> Result<Self, Corrupt> {
         if head.len() < HEAD_BYTES {
             return Err(wrong(head.len(), "the head of a piece"));
@@ -163,13 +165,13 @@ impl Levels {
         Ok(Self::OfRows { columns, places: level_of.into_iter().filter_map(place_of).collect() })
     }
 
-    /// The types of the columns that are fields.
+    /// Types of the columns that are fields.
     pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
         let is_field = |(place, _): &(usize, _)| matches!(self.at(*place), Stored::Field(_));
         types.iter().copied().enumerate().filter(is_field).map(|(_, logical)| logical).collect()
     }
 
-    /// All columns that are stored by themselves.
+    /// All columns that are stored alone.
     pub fn columns(&self) -> &[ColumnPiece] {
         match self {
             Self::Single(column) => std::slice::from_ref(column),
@@ -177,7 +179,7 @@ impl Levels {
         }
     }
 
-    /// All columns that are stored by themselves, to be counted.
+    /// All columns that are stored alone, mutable for counting reads.
     pub fn columns_mut(&mut self) -> &mut [ColumnPiece] {
         match self {
             Self::Single(column) => std::slice::from_mut(column),
@@ -185,7 +187,7 @@ impl Levels {
         }
     }
 
-    /// Where the column at a place of the group is.
+    /// Storage of the column with ordinal `place` in the group.
     pub fn at(&self, place: usize) -> Stored<'_> {
         match self {
             Self::Single(column) => Stored::Column(column),

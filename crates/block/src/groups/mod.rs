@@ -1,13 +1,14 @@
-//! The three formats of a group of columns, and what they have in common.
+//! The three formats of a column group, and the interface that they share.
 //!
 //! | format    | a piece (one group of one segment) is                             | good for                    |
 //! |-----------|-------------------------------------------------------------------|-----------------------------|
 //! | `column`  | one chunk of one column                                           | scans of few columns        |
 //! | `packed`  | a head and pages of dense, bit-aligned tuples                     | whole rows, fewer bytes     |
-//! | `slotted` | a head and pages of tuples behind slots                           | the standard to compare with |
+//! | `slotted` | a head and pages of tuples behind slots                           | baseline for comparison     |
 //!
-//! Each has the same parts: byte picture, build, open (which checks), filter, read, storage. Leading sort columns of
-//! rows may be `levels`: chunks in the head, which are read as a column is.
+//! Each format has the same parts: picture of its bytes, build, open (which checks), filter, read and storage. Leading
+//! sort columns of a row layout may be abstraction levels (see `levels`): chunks in the head that are read like
+//! columns.
 
 pub(crate) mod column;
 pub(crate) mod field_test;
@@ -35,7 +36,7 @@ use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError, Sections};
 
-/// Builds a piece of this many rows. Returns its sections, and the rows at which its zones end.
+/// Builds a piece of `rows` rows. Returns its sections, and the rows at which its zones end.
 pub(crate) fn build(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
@@ -60,22 +61,22 @@ pub(crate) fn build(
     Ok((sections, zone_ends))
 }
 
-/// A piece of any format, ready to be read.
+/// An open piece of any format.
 pub(crate) struct Piece<'a> {
     levels: Levels,
     tuples: Tuples<'a>,
 }
 
-/// The columns of a piece that are not stored by themselves.
+/// Columns of a piece that are stored in tuples.
 enum Tuples<'a> {
-    /// A column group has none.
+    /// A column group has no tuples.
     None,
     Packed(PackedPiece<'a>),
     Slotted(SlottedPiece<'a>),
 }
 
 impl<'a> Piece<'a> {
-    /// Opens a piece of columns of these types.
+    /// Opens a piece with columns of these types.
     pub fn open(
         kind: GroupKind,
         sections: &'a dyn Sections,
@@ -100,13 +101,13 @@ impl<'a> Piece<'a> {
         Ok(Self { levels, tuples })
     }
 
-    /// Opens a piece of one column, whose section is there.
+    /// Opens a piece of one column from the bytes of its section.
     pub fn open_column(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let column = ColumnPiece::open(section, bytes, logical, rows)?;
         Ok(Self { levels: Levels::Single(column), tuples: Tuples::None })
     }
 
-    /// The chunk of the column at `place`, where the column is stored by itself.
+    /// Chunk of the column with ordinal `place`. Returns `None` if the column is stored in tuples.
     pub fn chunk(&self, place: usize) -> Option<&Chunk> {
         match self.levels.at(place) {
             Stored::Column(column) => Some(&column.chunk),
@@ -114,7 +115,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The column of a piece of one column.
+    /// Column of a column group. Returns `None` for row layouts.
     pub fn single_column(&self) -> Option<&ColumnPiece> {
         match &self.levels {
             Levels::Single(column) => Some(column),
@@ -122,7 +123,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.
+    /// Deselects rows in `ranges` that fail a predicate on the column with ordinal `place`.
     pub fn filter(
         &mut self,
         place: usize,
@@ -139,7 +140,7 @@ impl<'a> Piece<'a> {
         Ok(())
     }
 
-    /// The distinct values of the column at `place`, where they are stored as such.
+    /// Distinct values of the column with ordinal `place`. Returns `None` if it has no dictionary.
     pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.chunk.dictionary(),
@@ -148,7 +149,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Of rows whose values ascend, those that pass a test, by binary search; `None` where that is not to be had.
+    /// Finds the rows that pass a predicate by binary search, among rows whose values ascend. Returns `None` if the
+    /// piece cannot be searched.
     pub fn search(
         &mut self,
         place: usize,
@@ -158,12 +160,13 @@ impl<'a> Piece<'a> {
         match (self.levels.at(place), &mut self.tuples) {
             (Stored::Column(column), _) => Ok(column.chunk.search(test, rows)),
             (Stored::Field(field), Tuples::Slotted(piece)) => piece.search(field, test, rows),
-            // Of packed rows the columns that are sorted are levels.
+            // In packed rows, columns that are sorted are levels.
             (Stored::Field(_), Tuples::None | Tuples::Packed(_)) => Ok(None),
         }
     }
 
-    /// The codes of text whose dictionary entries pass a test that is not one for nulls; `None` without a dictionary.
+    /// Ranges of the codes of text whose dictionary entries pass a predicate that is not one on nulls. Returns `None`
+    /// without a dictionary.
     pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.chunk.codes_that_pass(test),
@@ -172,7 +175,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Clears rows whose dictionary entry's flag is false; null rows stay iff `null_passes`.
+    /// Deselects rows whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
     pub fn filter_codes(
         &mut self,
         place: usize,
@@ -191,14 +194,14 @@ impl<'a> Piece<'a> {
         Ok(())
     }
 
-    /// The columns at these places, for some rows.
+    /// Reads the columns with the ordinals `places`, for some rows.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let field = |place: &usize| match self.levels.at(*place) {
             Stored::Column(_) => None,
             Stored::Field(field) => Some(field),
         };
         let fields: Vec<usize> = places.iter().filter_map(field).collect();
-        // No page is looked at for levels.
+        // Levels are read without loading a page.
         let read = if fields.is_empty() { vec![] } else { self.read_fields(&fields, rows)? };
         let mut read = read.into_iter();
         let array = |place: &usize| match self.levels.at(*place) {
@@ -216,14 +219,14 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Checks what opening leaves to the moment of reading, as far as reading all columns of so many rows does not.
+    /// Checks what neither opening the piece nor reading all columns of its `rows` rows checks.
     pub fn check(&mut self, rows: usize) -> Result<(), BlockError> {
-        // Pages of tuples without fields are read by no column.
+        // If tuples have no fields, reading columns loads none of their pages.
         self.read_fields(&[], &Rows::Range(0..rows))?;
         self.levels.columns().iter().try_for_each(ColumnPiece::check)
     }
 
-    /// How the column at `place` is stored: outermost encoding, in words, and bytes.
+    /// Storage of the column with ordinal `place`: outermost encoding, its description, and bytes.
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.storage(),
@@ -233,7 +236,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Moves the counts of what was read into a report.
+    /// Adds the counts of what was read to a report, and resets them.
     pub fn report(&mut self, report: &mut ScanReport) {
         for column in self.levels.columns_mut() {
             report.bytes_read += std::mem::take(&mut column.bytes_read);

@@ -1,4 +1,4 @@
-//! Arrow arrays in the making: values of one column, appended page by page.
+//! Builds Arrow arrays: the values of one column are appended page by page.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use taut_types::{LogicalType, f32_from_key, f64_from_key};
 
 use crate::error::Corrupt;
 
-/// A column of a result that is being read.
+/// Column of a result that is being read.
 pub(crate) struct Output {
     pub values: Values,
     pub nulls: NullBufferBuilder,
-    /// Bytes of its values that lie in overflow sections.
+    /// Bytes of those values that are in overflow sections.
     pub referred: usize,
     logical: LogicalType,
 }
 
-/// Its values so far.
+/// Values appended so far.
 pub(crate) enum Values {
     Booleans(Vec<bool>),
     Small(Vec<i16>),
@@ -34,20 +34,20 @@ pub(crate) enum Values {
     Bigs(Vec<i64>),
     Reals(Vec<f32>),
     Doubles(Vec<f64>),
-    /// Decimals, stored narrow or wide.
+    /// Decimals, stored as keys of 64 or 128 bits.
     Decimals(Vec<i128>),
     /// Codes of a dictionary.
     Codes(Vec<u32>),
     /// Text and bytes.
     Text(Text),
-    /// Only nulls; counts them.
+    /// Number of values, which are all null.
     Nulls(usize),
 }
 
-/// A native value as it comes from the key that was stored. Keys are stored in as many bits as the type has, so that
-/// nothing but damage that keeps the checksum can make them wrap.
+/// Native value that is converted from a stored key. Keys have as many bits as their type, so a key can wrap only if
+/// bytes are damaged and still match their checksum.
 pub(crate) trait Native: Copy {
-    /// The value of a key.
+    /// Converts a key.
     fn of(key: i64) -> Self;
 }
 
@@ -87,7 +87,7 @@ impl Native for f64 {
     }
 }
 
-/// Runs one expression for the vector of whichever native type an output has.
+/// Evaluates one expression on the vector of the native type of an output.
 macro_rules! with_natives {
     ($values:expr, $vector:ident => $body:expr, else $other:expr) => {
         match $values {
@@ -105,7 +105,7 @@ macro_rules! with_natives {
 pub(crate) use with_natives;
 
 impl Output {
-    /// An empty column of a type, with room for `rows`.
+    /// An empty column of a type, with capacity for `rows` rows.
     pub fn new(logical: LogicalType, rows: usize) -> Self {
         let values = match logical {
             LogicalType::Boolean => Values::Booleans(Vec::with_capacity(rows)),
@@ -132,7 +132,7 @@ impl Output {
         }
     }
 
-    /// A column of text or bytes that are there already.
+    /// A column of text or bytes whose values are complete.
     pub fn of_text(logical: LogicalType, text: Text) -> Self {
         Self { values: Values::Text(text), nulls: NullBufferBuilder::new(0), referred: 0, logical }
     }
@@ -142,7 +142,7 @@ impl Output {
         Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), referred: 0, logical }
     }
 
-    /// The array; codes are looked up in `dictionary`.
+    /// Builds the array. Codes are looked up in `dictionary`.
     pub fn finish(mut self, dictionary: Option<&ArrayRef>) -> Result<ArrayRef, &'static str> {
         let nulls = self.nulls.finish();
         Ok(match (self.values, self.logical) {
@@ -184,19 +184,19 @@ fn primitive<T: ArrowPrimitiveType>(
     }
 }
 
-/// Text or bytes: values end to end.
+/// Text or bytes, stored end to end.
 ///
-/// Values are copied, because Arrow then checks UTF-8 in one go and makes the views: that is cheaper than views into
-/// pages, which it would check value by value.
+/// Values are copied, because Arrow then validates UTF-8 once for all and builds the views. Views into pages would cost
+/// more, because it would validate them one by one.
 pub(crate) struct Text {
-    /// Values in front, then room for more.
+    /// Bytes of the values, followed by free space.
     heap: Vec<u8>,
     used: usize,
     ends: Vec<i64>,
 }
 
 impl Text {
-    /// What short values take, about.
+    /// Estimated bytes of a short value.
     const BYTES_PER_ROW: usize = 16;
 
     fn new(rows: usize) -> Self {
@@ -205,12 +205,12 @@ impl Text {
         Self { heap: vec![0; rows * Self::BYTES_PER_ROW], used: 0, ends }
     }
 
-    /// Values end to end, and where each begins and the last ends.
+    /// Values stored end to end. `ends` has the offset at which each begins, and the end of the last.
     pub fn of(heap: Vec<u8>, ends: Vec<i64>) -> Self {
         Self { used: heap.len(), heap, ends }
     }
 
-    /// Appends a value; the empty one also where there is none.
+    /// Appends a value. A null row appends the empty value.
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
         self.push_with(value.len(), |room| {
@@ -219,7 +219,7 @@ impl Text {
         });
     }
 
-    /// Appends a value that `write` puts into `bytes_max` bytes of room; it returns how many it has used.
+    /// Appends a value. `write` writes it into a buffer of `bytes_max` bytes and returns the number of bytes used.
     #[inline]
     pub fn push_with(&mut self, bytes_max: usize, write: impl FnOnce(&mut [u8]) -> usize) {
         let end = self.used + bytes_max;
@@ -227,7 +227,7 @@ impl Text {
             self.heap.resize(end.max(2 * self.heap.len()), 0);
         }
         self.used += write(&mut self.heap[self.used..end]).min(bytes_max);
-        // Memory ends long before 63 bits do.
+        // Memory ends long before 63 bits overflow.
         self.ends.push(self.used as i64);
     }
 
@@ -247,7 +247,7 @@ impl Text {
     }
 }
 
-/// Names a page of a piece where values go wrong.
+/// Error at an offset of a section.
 pub(crate) fn wrong(at: usize, expected: &'static str) -> Corrupt {
     Corrupt { at, expected }
 }

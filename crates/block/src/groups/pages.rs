@@ -1,4 +1,4 @@
-//! What both row formats share: a head section with a directory of pages, the pages, and overflow sections.
+//! Parts that both row layouts share: a head section with a directory of pages, the pages, and overflow sections.
 //!
 //! ```text
 //! sections of a piece:   head | page 0 | page 1 | ... | overflow 0 | ...
@@ -6,20 +6,20 @@
 //! head
 //! offset  size     field
 //! 0       4        rows
-//! 4       4        page_bytes      the most a page of this piece has, a power of two from 32 KiB
+//! 4       4        page_bytes      maximum bytes of a page of this piece, a power of two from 32 KiB
 //! 8       4        pages           P
 //! 12      4        overflows
-//! 16      4        fields          F, as many as the group has columns, less the levels
+//! 16      4        fields          F, the number of columns of the group that are not levels
 //! 20      4        tuple_bits      of a packed tuple; of the fixed part of a slotted one
 //! 24      4        levels          see `levels`
 //! 28      4        levels_at
 //! 32      F * size fields          see `packed::field` and `slotted`
 //!         P * 4    page directory  the row at which each page ends
-//!                  zeros to a multiple of 64, then tables that fields refer to, then levels
+//!                  zeros to a multiple of 64, then tables of the fields, then levels
 //! ```
 //!
-//! A value of more than 8 KiB lies in an overflow section and is referred to by 12 bytes: number of the overflow
-//! section, offset and length there. Overflow sections take values until they have a mebibyte.
+//! A value of more than 8 KiB is stored in an overflow section. A reference to it has 12 bytes: ordinal of the overflow
+//! section, offset and length in that section. A new overflow section begins when the last one would exceed a mebibyte.
 
 use std::ops::Range;
 
@@ -31,23 +31,24 @@ use crate::selection::{PageRows, Rows};
 use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 
 pub(crate) const HEAD_BYTES: usize = 32;
-/// Where the head tells of levels.
+/// Offset in the head of the count of levels.
 pub(crate) const LEVELS_AT: usize = 24;
-/// Rows of a zone: eight vectors of the codecs.
+/// Rows of a zone: eight vectors.
 pub(crate) const ZONE_ROWS: u32 = 8192;
-/// Values longer than this leave their page.
+/// Maximum bytes of a value that is stored in its page.
 pub(crate) const INLINE_BYTES_MAX: usize = 8 << 10;
 /// Bytes of a reference to a value in an overflow section.
 pub(crate) const REFERENCE_BYTES: usize = 12;
-/// The least rows that the longest tuple of a piece must leave room for in a page.
+/// Minimum rows of a page: the longest tuple of a piece must fit this many times.
 pub(crate) const PAGE_ROWS_MIN: usize = 4;
 const OVERFLOW_BYTES: usize = 1 << 20;
-/// A zone of rows covers whole pages, one for each of these columns, so that zones take at most 2 % of the pages.
+/// Columns per page of a zone in a row layout. A zone of C columns covers C / 16 pages, rounded up, so that zones take
+/// at most 2 % of the pages.
 const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
-/// Up to so many rows in a page, about, are fetched before they are read: more follow each other closely.
+/// Estimated maximum rows per page that are prefetched. More rows are close together.
 const FETCHED_ROWS_MAX: usize = 8;
-/// Lines of a row, or of a value of it, that are fetched; what follows the processor guesses.
+/// Maximum cache lines of a row, or of one of its values, that are prefetched. The processor predicts the rest.
 pub(crate) const FETCHED_LINES_MAX: usize = 4;
 
 /// The parsed first part of a head.
@@ -57,9 +58,9 @@ pub(crate) struct Directory {
     pub page_ends: Vec<u32>,
     pub overflows: usize,
     pub tuple_bits: usize,
-    /// Where the field records lie.
+    /// Range of the field records in the head.
     pub fields: Range<usize>,
-    /// Where tables may begin.
+    /// Offset from which tables may begin.
     pub tables_at: usize,
 }
 
@@ -76,7 +77,7 @@ fn wrong(at: usize, expected: &'static str) -> Corrupt {
 }
 
 impl Directory {
-    /// Writes the head up to where tables begin, without levels.
+    /// Writes the head up to its tables, without levels.
     pub fn write(&self, rows: usize, fields: &[u8], field_bytes: usize) -> Vec<u8> {
         let words = [
             rows,
@@ -95,7 +96,7 @@ impl Directory {
         head
     }
 
-    /// Checks the head of a piece with this many rows and fields, in this many sections. Levels are checked before.
+    /// Parses and checks the head of a piece with this many rows, fields and sections. Levels are checked before.
     pub fn parse(
         head: &[u8],
         rows: usize,
@@ -133,14 +134,14 @@ impl Directory {
         Ok(Self { page_bytes, page_ends, overflows, tuple_bits: word(20), fields, tables_at })
     }
 
-    /// The rows of a page.
+    /// Rows of a page, as a range of rows of the segment.
     pub fn page_rows(&self, page: usize) -> Range<usize> {
         let start = if page == 0 { 0 } else { self.page_ends[page - 1] as usize };
         start..self.page_ends[page] as usize
     }
 }
 
-/// Where zones of rows end: with pages, and at every 8,192 rows of longer pages.
+/// Rows at which the zones of a row layout end: at ends of pages, and at every 8,192 rows of longer pages.
 pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
     let pages = columns.div_ceil(COLUMNS_PER_ZONE_PAGE);
     let (mut ends, mut start) = (vec![], 0);
@@ -163,7 +164,7 @@ pub(crate) struct Overflow {
 }
 
 impl Overflow {
-    /// Takes a value and returns the reference to it.
+    /// Stores a value and returns a reference to it.
     pub fn push(&mut self, value: &[u8]) -> Result<[u8; REFERENCE_BYTES], BuildError> {
         let too_large = |what, found: usize| BuildError::TooLarge { what, found: found as u64 };
         if self.sections.last().is_none_or(|section| section.len() + value.len() > OVERFLOW_BYTES) {
@@ -181,18 +182,18 @@ impl Overflow {
     }
 }
 
-/// The sections of one piece, each asked for once.
+/// Sections of one piece. Each is loaded once.
 pub(crate) struct Pages<'a> {
     sections: &'a dyn Sections,
     numbers: Range<u32>,
     loaded: Vec<Option<Buffer>>,
-    /// How many pages of rows there are; none before the head is parsed.
+    /// Number of pages of rows. Zero until the head is parsed.
     pages: usize,
     /// Bytes of the overflow sections that are loaded.
     pub overflow_bytes: usize,
-    /// Bytes asked for since they were last reported.
+    /// Bytes loaded since the last report.
     pub bytes_read: u64,
-    /// Pages asked for since they were last reported.
+    /// Pages loaded since the last report.
     pub pages_read: u64,
 }
 
@@ -209,38 +210,39 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// How many sections the piece has.
+    /// Number of sections of the piece.
     pub fn count(&self) -> usize {
         self.loaded.len()
     }
 
-    /// Names a section of the piece in an error.
+    /// Error that names a section of the piece.
     pub fn corrupt(&self, section: usize, corrupt: Corrupt) -> BlockError {
         corrupt.in_section(self.numbers.start + section as u32)
     }
 
-    /// The head.
+    /// The head section.
     pub fn head(&mut self) -> Result<Buffer, BlockError> {
         self.load(0).cloned()
     }
 
-    /// Says how many pages the head names.
+    /// Sets the number of pages, which is in the head.
     pub fn set_pages(&mut self, pages: usize) {
         self.pages = pages;
     }
 
-    /// A page.
+    /// A page, loaded on first use.
     pub fn page(&mut self, page: usize) -> Result<&Buffer, BlockError> {
         self.pages_read += u64::from(self.loaded[1 + page].is_none());
         self.load(1 + page)
     }
 
-    /// The section of a page, for errors.
+    /// Ordinal in the piece of the section of a page, for errors.
     pub fn page_section(&self, page: usize) -> usize {
         1 + page
     }
 
-    /// The overflow section that a reference names, and the range of the value there.
+    /// The overflow section to which a reference points, and the range of the value in it. Returns `None` if the
+    /// reference is corrupt.
     pub fn overflow(&mut self, reference: &[u8]) -> Result<Option<(Buffer, Range<usize>)>, BlockError> {
         if reference.len() != REFERENCE_BYTES {
             return Ok(None);
@@ -258,9 +260,12 @@ impl<'a> Pages<'a> {
         Ok((end <= bytes.len()).then_some((bytes, offset..end)))
     }
 
-    /// Has rows that lie far apart, if these do, come from memory together, where one would wait for the other when they
-    /// are read page by page. `slot` is the byte of a page that tells where a row is, or any, `place` where that is; `bytes`
-    /// are what is read from there. Nothing is checked yet. Returns whether it did.
+    /// Prefetches rows that are far apart, if these rows are. Reading page by page would wait for one row after the
+    /// other.
+    ///
+    /// `slot` returns the offset in a page of the bytes that locate a row, or any offset if there are none. `place`
+    /// returns the offset of the row. `bytes` is the range of the row that is read. Nothing is checked yet. Returns
+    /// whether rows were prefetched.
     pub fn fetch(
         &mut self,
         rows: &Rows<'_>,
@@ -288,11 +293,11 @@ impl<'a> Pages<'a> {
                 let Some(row) = place(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
                 let row = &row[..bytes.len().min(row.len())];
                 prefetch(&row[..row.len().min(FETCHED_LINES_MAX * LINE_BYTES)]);
-                // The line that the last byte is in, where rows begin anywhere.
+                // The cache line of the last byte, because rows begin anywhere in a line.
                 prefetch(&row[row.len().saturating_sub(1)..]);
             });
         };
-        // A page behind, by when the slots are there.
+        // Rows are prefetched one page later, when the slots of their page have arrived.
         let mut before: Option<(usize, PageRows<'_>)> = None;
         rows.by_page(page_ends, |number, part| {
             let page = self.page(number)?;

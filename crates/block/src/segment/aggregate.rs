@@ -1,7 +1,7 @@
-//! Reading one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and what zones know.
+//! Reads one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and statistics from zones.
 //!
-//! Only columns that are stored by themselves, levels of rows too, have codes and runs; numbers come from every format, by way of arrays where the
-//! bytes do not lend themselves.
+//! Only columns that are stored alone and abstraction levels have codes and runs. Numbers come from every format,
+//! through arrays if the bytes cannot be read directly.
 
 use std::ops::Range;
 
@@ -15,37 +15,37 @@ use super::SegmentReader;
 use crate::selection::Rows;
 use crate::{BlockError, Selection};
 
-/// What the statistics of a segment say about a column of numbers, of all rows: where some are excluded, fewer may be null
-/// and the bounds may be wider than the numbers that are left.
+/// Statistics of a column of numbers over all rows of a segment. If rows are excluded, fewer may be null, and the
+/// bounds may be wider than the remaining numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberSummary {
-    /// How many rows are null.
+    /// Number of null rows.
     pub nulls: u64,
     /// Least and greatest number of the rows that are not null.
     pub bounds: Option<(i128, i128)>,
 }
 
 impl SegmentReader<'_> {
-    /// Rows of the segment, excluded ones too.
+    /// Number of rows of the segment, including excluded rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many codes a column has in this segment, with that of null; `None` where it has none. Some may be of excluded
-    /// rows only.
+    /// Number of codes of a column in this segment, including the code of null. Returns `None` if the column has no
+    /// codes. Some codes may occur only in excluded rows.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     pub fn code_count(&mut self, column: ColumnIndex) -> Result<Option<usize>, BlockError> {
         let (piece, place) = self.piece(column)?;
         Ok(piece.chunk(place).and_then(Chunk::code_count))
     }
 
-    /// The values that the codes of a column of text or bytes stand for, ascending as codes are; the code behind them is that of
-    /// null. `None` where it has no codes.
+    /// Values of the codes of a column of text or bytes, ascending in the order of the codes. The code after the last
+    /// value is that of null. Returns `None` if the column has no codes.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     pub fn values_of_codes(&mut self, column: ColumnIndex) -> Result<Option<ArrayRef>, BlockError> {
         if !self.block.column_type(column).is_bytes() {
             return Ok(None);
@@ -54,13 +54,13 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(place).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
     }
 
-    /// The codes of the `rows.start`-th to `rows.end`-th selected rows, each below [`SegmentReader::code_count`].
+    /// Codes of the selected rows with the ordinals `rows`, each below [`SegmentReader::code_count`].
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// When the selection has fewer rows, or is not one of this segment.
+    /// If the selection has fewer rows, or is not of this segment.
     pub fn codes(
         &mut self,
         selection: &Selection,
@@ -76,14 +76,14 @@ impl SegmentReader<'_> {
         }))
     }
 
-    /// The runs of the `rows.start`-th to `rows.end`-th selected rows: the code of each, and how many rows it has.
-    /// `None` where these rows have many gaps, or are not stored in runs.
+    /// Runs of equal codes in the selected rows with the ordinals `rows`: the code and the number of rows of each run.
+    /// Returns `None` if these rows have many gaps, or are not stored in runs.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// When the selection has fewer rows, or is not one of this segment.
+    /// If the selection has fewer rows, or is not of this segment.
     pub fn code_runs(
         &mut self,
         selection: &Selection,
@@ -99,14 +99,14 @@ impl SegmentReader<'_> {
         })
     }
 
-    /// The numbers of the `rows.start`-th to `rows.end`-th selected rows, in their low 64 bits; `None` where the column
-    /// is text, bytes or floating point.
+    /// Low 64 bits of the numbers of the selected rows with the ordinals `rows`. Returns `None` if the column is text,
+    /// bytes or floating point.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// When the selection has fewer rows, or is not one of this segment.
+    /// If the selection has fewer rows, or is not of this segment.
     pub fn numbers(
         &mut self,
         selection: &Selection,
@@ -125,11 +125,11 @@ impl SegmentReader<'_> {
         }
     }
 
-    /// The sum of a column over the whole segment, where it is stored in runs: see [`taut_encoding::Chunk::sum_of_runs`].
-    /// `None` too where rows are excluded. Meaningless for floating point.
+    /// Sum of a column over the whole segment, if it is stored in runs: see [`taut_encoding::Chunk::sum_of_runs`].
+    /// Returns `None` if it is not, or if rows are excluded. Meaningless for floating point.
     ///
     /// # Errors
-    /// When a section cannot be read or parsed.
+    /// If a section cannot be read or parsed.
     pub fn sum_of_runs(&mut self, column: ColumnIndex) -> Result<Option<i128>, BlockError> {
         if self.excluded.is_some() {
             return Ok(None);
@@ -138,10 +138,11 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(place).and_then(Chunk::sum_of_runs))
     }
 
-    /// What zones know about a column of numbers, excluded rows included; `None` for text, bytes and floating point.
+    /// Statistics of a column of numbers from its zones, including excluded rows. Returns `None` for text, bytes and
+    /// floating point.
     ///
     /// # Errors
-    /// When statistics cannot be read or parsed.
+    /// If statistics cannot be read or parsed.
     pub fn number_summary(&self, column: ColumnIndex) -> Result<Option<NumberSummary>, BlockError> {
         let logical = self.block.column_type(column);
         if logical.is_bytes() || matches!(logical, LogicalType::Real | LogicalType::Double) {
@@ -161,7 +162,7 @@ impl SegmentReader<'_> {
     }
 }
 
-/// The runs of codes of stretches of rows, those that a gap divides as one.
+/// Runs of codes in several ranges of rows. Runs of one code are joined across the gaps between ranges.
 fn code_runs(chunk: &Chunk, stretches: impl Iterator<Item = Range<usize>>) -> Option<Vec<(u16, usize)>> {
     let mut runs: Vec<(u16, usize)> = vec![];
     for rows in stretches {
@@ -177,7 +178,7 @@ fn code_runs(chunk: &Chunk, stretches: impl Iterator<Item = Range<usize>>) -> Op
     Some(runs)
 }
 
-/// The numbers of an array, in their low 64 bits.
+/// Low 64 bits of the numbers of an array.
 fn numbers_of(array: &ArrayRef, logical: LogicalType) -> Option<NullableNumbers> {
     let numbers = match logical {
         LogicalType::Boolean => array.as_boolean().values().iter().map(i64::from).collect(),

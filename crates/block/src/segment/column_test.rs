@@ -1,8 +1,10 @@
-//! One column test on encoded values: of all numbers, of those that other tests left, or by extremes where these are kept.
+//! Evaluates one column predicate on encoded values: on all numbers, on the rows that other predicates left, or by
+//! cached extremes.
 //!
-//! A test that few rows pass, at one end of all numbers of the segment, reads the extremes of a column
-//! (`taut_encoding`, `numbers/extremes.rs`) in place of its numbers. No file has them: they are made when such a test is
-//! run on a section that was read before, and kept beside it for as long as whoever holds the sections likes.
+//! A predicate may pass few rows, at one end of the numbers of the segment. The scan then reads the extremes of the
+//! column (`taut_encoding`, `numbers/extremes.rs`) instead of its numbers. No file contains extremes. They are built
+//! when such a predicate runs on a section that was read before. They are cached beside the section for as long as the
+//! owner of the sections likes.
 
 use taut_encoding::{Bitmap, Extreme};
 use taut_types::Test;
@@ -11,19 +13,20 @@ use super::{Planned, SegmentReader};
 use crate::section::Beside;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
-/// Extremes are made where one row or fewer of so many pass. Of more, a scan takes no longer than they do together with
-/// the rows that are then handed out, which a scan has brought near. To make them takes as long as seven scans. Measured, as the
-/// next: `cargo run --release -p taut-encoding --example few_rows`.
+/// Extremes are built if at most one row in this many passes. If more rows pass, extremes save nothing: a scan also
+/// brings the rows that are then read into the cache. Building extremes takes as long as seven scans.
+///
+/// Measured, like the next constant: `cargo run --release -p taut-encoding --example few_rows`.
 const FEW: usize = 200;
-/// Where one row or fewer of so many are left, each is tested by itself.
+/// If at most one row in this many is left, rows are tested one by one.
 const LEFT: usize = 80;
 
-/// What is kept of one end of a column's numbers.
+/// Result of a lookup of the extremes at one end of a column's numbers.
 type KeptExtremes = Option<(Extreme, Beside)>;
 
 impl SegmentReader<'_> {
-    /// The rows that pass a test, of which those that may are all that are in question. Where extremes tell, no bit is set
-    /// for any row.
+    /// Rows that pass a column predicate, if its undecided rows are all rows in question. If extremes find them, no
+    /// bitmap is built.
     pub(super) fn select_by_test(
         &mut self,
         planned: &Planned<'_>,
@@ -46,7 +49,8 @@ impl SegmentReader<'_> {
         Ok(Selection::of_counted(selection, left))
     }
 
-    /// Clears selected rows, of which there are `before`, that fail a test, and tells how many are left.
+    /// Deselects the rows that fail a column predicate. `before` is the number of selected rows. Returns the number
+    /// that is left.
     pub(super) fn test_column(
         &mut self,
         planned: &Planned<'_>,
@@ -73,7 +77,7 @@ impl SegmentReader<'_> {
         self.scan_column(planned, before, &kept, selection, report)
     }
 
-    /// The extremes of a test's column, where it lets one end of the numbers pass.
+    /// Cached extremes of the column of a predicate. Returns `None` unless the predicate passes one end of its numbers.
     fn kept_extremes(&mut self, planned: &Planned<'_>) -> Result<KeptExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
         let (piece, _) = self.piece(planned.test.column)?;
@@ -81,7 +85,7 @@ impl SegmentReader<'_> {
         Ok(extreme.and_then(kept))
     }
 
-    /// The rows that pass a test among those that may, by extremes; `None` where these do not tell.
+    /// Undecided rows that pass a predicate, found by extremes. Returns `None` if extremes cannot decide it.
     fn find_by_extremes(
         &mut self,
         planned: &Planned<'_>,
@@ -105,7 +109,8 @@ impl SegmentReader<'_> {
         Ok(Some(all))
     }
 
-    /// As [`SegmentReader::test_column`], by a scan; extremes are made for the next one, where it would have gained from them.
+    /// Like [`SegmentReader::test_column`], always by a scan. Builds extremes for the next scan if this one would have
+    /// gained from them.
     fn scan_column(
         &mut self,
         planned: &Planned<'_>,
@@ -119,7 +124,8 @@ impl SegmentReader<'_> {
         self.scanned(planned, before, kept, selection, report)
     }
 
-    /// Notes that a column was scanned, which left these rows of so many, and tells how many they are.
+    /// Reports a scan of a column that left `selection` of `before` rows, and builds extremes if they pay. Returns the
+    /// number of rows left.
     fn scanned(
         &mut self,
         planned: &Planned<'_>,
@@ -142,7 +148,7 @@ impl SegmentReader<'_> {
         Ok(left)
     }
 
-    /// The end of the segment's numbers up to which a test lets them pass, where it is one end.
+    /// The end of the segment's numbers at which a predicate passes. Returns `None` if it is not one end.
     fn extreme_of(&self, planned: &Planned<'_>) -> Result<Option<Extreme>, BlockError> {
         let Test::Range { low, high } = planned.test.test else { return Ok(None) };
         if self.ignore_zones || planned.test.negated {

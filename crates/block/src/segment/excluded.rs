@@ -1,4 +1,4 @@
-//! Rows that are left out of a segment: a block never changes, so that rows deleted later are known outside of it.
+//! Excluded rows of a segment. A block never changes, so rows that are deleted later are recorded outside of it.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use taut_index::RowRanges;
 
 use super::SegmentReader;
 
-/// Values taken from a set at a time.
+/// Values that are read from a set at a time.
 const VALUES: usize = 512;
-/// Rows are looked up in the set that is left out where there are so many times fewer of them.
+/// Selected rows are looked up in the excluded set if that set is more than this many times larger.
 const LOOKED_UP: u64 = 16;
 
 impl<'a> SegmentReader<'a> {
-    /// Leaves rows of the segment, counted from its first, out of what filters select from now on, beside those that
-    /// are left out already. Rows behind the last one of the segment mean nothing.
+    /// Excludes rows of the segment from all later filters, in addition to rows excluded before. Rows are counted from
+    /// the first row of the segment. Rows beyond its last row are ignored.
     ///
-    /// Row tests never see these rows, and a filter selects [`crate::Selection::All`] only where none is left out. When
-    /// all are, it asks for no section. Whoever projects reads the rows of the selection it gives, whatever they are;
-    /// what statistics say is said of all rows of the segment.
+    /// Row predicates never see excluded rows. A filter returns [`crate::Selection::All`] only if no row is excluded.
+    /// If all rows are excluded, it reads no section. Projections read all rows of the selection that they are given.
+    /// Statistics cover all rows of the segment.
     pub fn exclude(&mut self, rows: &'a RoaringBitmap) {
         if rows.min().is_none_or(|first| first >= self.end()) {
             return;
@@ -31,7 +31,7 @@ impl<'a> SegmentReader<'a> {
         });
     }
 
-    /// Whether every row is left out.
+    /// Whether every row is excluded.
     pub(super) fn excludes_all(&self) -> bool {
         let is_all = |rows: &RoaringBitmap| {
             rows.len() >= self.rows as u64 && rows.range_cardinality(..self.end()) == self.rows as u64
@@ -39,18 +39,18 @@ impl<'a> SegmentReader<'a> {
         self.excluded.as_deref().is_some_and(is_all)
     }
 
-    /// Whether a row is left out.
+    /// Whether a row is excluded.
     pub(super) fn is_left_out(&self, row: u32) -> bool {
         self.excluded.as_deref().is_some_and(|excluded| excluded.contains(row))
     }
 
-    /// How many of some rows are left out.
+    /// Number of excluded rows in some ranges.
     pub(super) fn excluded_count(&self, ranges: &RowRanges) -> u64 {
         let count = |excluded: &RoaringBitmap| ranges.iter().map(|rows| excluded.range_cardinality(rows)).sum();
         self.excluded.as_deref().map_or(0, count)
     }
 
-    /// All rows but those that are left out.
+    /// All rows except excluded ones. Returns `None` if no rows are excluded.
     pub(super) fn kept(&self) -> Option<Bitmap> {
         let excluded = self.excluded.as_deref()?;
         let mut kept = Bitmap::all_set(self.rows);
@@ -58,7 +58,7 @@ impl<'a> SegmentReader<'a> {
         Some(kept)
     }
 
-    /// Takes rows that are left out from selected ones, which are all in some ranges.
+    /// Deselects excluded rows. All selected rows must be in `ranges`.
     pub(super) fn leave_out(&self, selection: &mut Bitmap, ranges: &RowRanges) {
         let Some(excluded) = self.excluded.as_deref() else { return };
         if selection.count() as u64 * LOOKED_UP < excluded.len() {
@@ -100,8 +100,9 @@ fn clear(bitmap: &mut Bitmap, mut rows: Iter<'_>, is_in_runs: bool) {
     }
 }
 
-/// Whether a set is sooner read run by run. Finding the end of a run takes as long as ten to sixty values do, if it is not
-/// stored: of 65,536 rows in no order, half take 80 microseconds as values and 450 as runs, 99 of 100 take 160 and 10.
+/// Whether a set is read faster run by run. If runs are not stored, finding the end of a run takes as long as reading
+/// ten to sixty values. Of 65,536 rows in no order, half take 80 microseconds as values and 450 as runs, and 99 of 100
+/// take 160 and 10.
 fn is_in_runs(rows: &RoaringBitmap, segment_rows: usize) -> bool {
     rows.statistics().n_run_containers > 0 || rows.len() > segment_rows as u64 / 4 * 3
 }

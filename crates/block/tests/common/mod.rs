@@ -1,4 +1,4 @@
-//! What the suites of this crate share: blocks in memory, designs to try, and tests of rows.
+//! Shared by the test suites of this crate: blocks in memory, table designs, and row predicates.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use taut_types::{
     Layout, LogicalType, RowTest, Schema, SortColumn, TableDesign, UnlessNull, key_at,
 };
 
-/// A table of text, each value of which has so many bytes; those of every second column are sometimes null.
+/// A table of bytea columns whose values have lengths in `bytes`. Every second column has some nulls.
 pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: &mut StdRng) -> TestTable {
     let is_nullable = |column: usize| column % 2 == 1;
     let column = |column: usize| Column::new(format!("c{column}"), LogicalType::Bytea, is_nullable(column));
@@ -40,12 +40,12 @@ pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: 
     TestTable { name: format!("{columns} columns of {bytes:?} bytes"), schema, batches }
 }
 
-/// Sections in memory, and extremes beside them. Counts how often each section is asked for.
+/// Sections and extremes in memory. Counts the reads of each section.
 pub struct InMemory {
     sections: Vec<Buffer>,
     entries: Vec<SectionEntry>,
     pub asked: Vec<AtomicUsize>,
-    /// Whether bytes are checked, as a store does.
+    /// Whether reads verify checksums, as those of a store do.
     pub verifies: bool,
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
 }
@@ -66,7 +66,7 @@ impl InMemory {
         self.sections[index] = Buffer::from(bytes);
     }
 
-    /// The sections asked for since the last call.
+    /// Returns the sections that were read since the last call.
     pub fn touched(&self) -> Vec<u32> {
         let counts = self.asked.iter().map(|count| count.swap(0, Ordering::Relaxed)).enumerate();
         counts.filter(|(_, count)| *count > 0).map(|(index, _)| index as u32).collect()
@@ -92,7 +92,7 @@ impl Sections for InMemory {
     }
 }
 
-/// The designs that every table is built in.
+/// Designs in which the suites build every table.
 pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
     let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
     let halves = columns.chunks(columns.len().div_ceil(2)).next().unwrap().to_vec();
@@ -121,7 +121,7 @@ pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
     designs
 }
 
-/// Designs with levels. Each is sorted, as far as its rows happen to be, by other columns first.
+/// Designs with levels. Each sorts by different columns first, regardless of the order of the rows.
 fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
     let all = Abstraction::Levels(columns.len() as u16);
     let (one, two, auto) = (Abstraction::Levels(1), Abstraction::Levels(2), Abstraction::Auto);
@@ -144,7 +144,7 @@ fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
                 })
                 .collect();
             sort_by.rotate_left(designs.len() * 5 % columns.len());
-            // Levels that are tested by indexes too.
+            // With indexes, so that predicates on levels use them too.
             let indexes = if abstraction == two { indexes(columns) } else { vec![] };
             let name = format!("{}, {abstraction:?} by column {}", layout.name(), sort_by[0].column.0);
             let design =
@@ -155,7 +155,7 @@ fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
     designs
 }
 
-/// A csb index on every column, every second one together with the next column, and a Bloom filter on every third.
+/// A CSB+-tree index on every column, every second one with the next column added, and a Bloom filter on every third.
 fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
     let mut indexes = vec![];
     for (place, column) in columns.iter().enumerate() {
@@ -172,14 +172,14 @@ fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
     indexes
 }
 
-/// The designs that force an encoding on every column that can take it.
+/// Designs that force each encoding on every column that allows it.
 pub fn forced(schema: &Schema) -> Vec<(String, TableDesign)> {
     let mut designs = vec![];
     for (layout, levels) in [(Layout::PackedRow, false), (Layout::Column, false), (Layout::Row, true)] {
         for encoding in Encoding::ALL {
             let mut design = TableDesign { layout: layout.clone(), ..TableDesign::default() };
             for group in design.groups(schema) {
-                // Levels are stored as columns are.
+                // Levels have the encodings of columns.
                 let kind = if levels { GroupKind::Column } else { group.kind };
                 for column in group.columns {
                     if encoding.is_allowed(schema.column(column).logical_type, kind) {
@@ -202,7 +202,7 @@ pub fn forced(schema: &Schema) -> Vec<(String, TableDesign)> {
     designs
 }
 
-/// Builds blocks of batches, a new one when one is full.
+/// Builds blocks from batches. A full block is followed by a new one.
 pub fn build(
     schema: &Schema,
     design: &TableDesign,
@@ -224,7 +224,7 @@ pub fn build(
     Ok(images)
 }
 
-/// Opens a block in memory.
+/// Opens a block in memory, and checks its header length.
 pub fn open(image: &BlockImage) -> (Block, InMemory) {
     let length = Block::header_length(&image.header[..64]).unwrap();
     assert_eq!(length, image.header.len() as u64);
@@ -234,7 +234,7 @@ pub fn open(image: &BlockImage) -> (Block, InMemory) {
     (block, sections)
 }
 
-/// How the rows of a set of excluded ones lie.
+/// Distribution of excluded rows in a segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Excluded {
     None,
@@ -251,7 +251,7 @@ impl Excluded {
     pub const ALL: [Self; 8] =
         [Self::None, Self::One, Self::Sparse, Self::Half, Self::Dense, Self::Runs, Self::AllButOne, Self::All];
 
-    /// Some of so many rows, and sometimes rows that the segment does not have.
+    /// Draws excluded rows of a segment with `rows` rows. Sometimes includes positions beyond its end.
     pub fn draw(self, rows: usize, random: &mut StdRng) -> RoaringBitmap {
         let rows = rows as u32;
         let one = random.random_range(0..rows);
@@ -280,10 +280,10 @@ impl Excluded {
     }
 }
 
-/// What a function on keys says of a row: `Err` is a test that fails, `Ok(None)` the answer null.
+/// Result of a row predicate: `Err` if it fails, `Ok(None)` for null.
 pub type Answer = fn(&[Option<Key>]) -> Result<Option<bool>, ()>;
 
-/// A test of rows by a function on keys.
+/// Row predicate given as a function of the data of some columns.
 pub struct KeyTest {
     pub columns: Vec<ColumnIndex>,
     pub types: Vec<LogicalType>,
@@ -312,7 +312,8 @@ impl RowTest for KeyTest {
     }
 }
 
-/// A test of rows that nulls of a column pass, and values as a column test says or, where that is not exact, half of them.
+/// Row predicate that null passes. A value passes if `unless_null` admits it. If that test is not exact, only values
+/// with an odd digest pass.
 #[derive(Debug)]
 pub struct NullOr {
     pub columns: [ColumnIndex; 1],
@@ -347,7 +348,7 @@ impl RowTest for NullOr {
     }
 }
 
-/// A number that depends on all of a key.
+/// Hash of all bits of a datum. `None` for null.
 pub fn digest(key: &Option<Key>) -> Option<u64> {
     Some(match key.as_ref()? {
         Key::Number(number) => (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
@@ -355,7 +356,8 @@ pub fn digest(key: &Option<Key>) -> Option<u64> {
     })
 }
 
-/// Numbers and codes of some of the selected rows of a segment, which begins with row `start` of the model.
+/// Checks numbers, codes and sums of the `rows` of a selection. `start` is the row of the model at which the segment
+/// begins.
 pub fn check_aggregation(
     model: &Model,
     start: usize,

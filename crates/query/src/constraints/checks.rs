@@ -1,4 +1,4 @@
-//! The conditions that each row by itself must meet.
+//! `CHECK` constraints, which apply to each row alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use taut_store::Table;
 use super::expressions::condition;
 use crate::error::{QueryError, Result, Violation};
 
-/// The `CHECK` constraints of a table, ready to be evaluated.
+/// Compiled `CHECK` constraints of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     table: String,
@@ -22,20 +22,20 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Those of a table.
+    /// Compiles the check constraints of a table.
     ///
     /// # Errors
-    /// When a condition cannot be planned any more.
+    /// If a condition can no longer be planned.
     pub fn of(table: &Table) -> Result<Self> {
         let conditions = table.constraints.checks.iter();
         let conditions = conditions.map(|check| Ok((check.name.clone(), condition(&check.condition, &table.schema)?)));
         Ok(Self { table: table.name.clone(), conditions: conditions.collect::<Result<_>>()? })
     }
 
-    /// Whether rows of a table meet all conditions: none is false.
+    /// Checks that no condition is false for any of some rows.
     ///
     /// # Errors
-    /// When one is, for some row, or cannot be evaluated.
+    /// If a condition is false for a row, or cannot be evaluated.
     pub fn check(&self, rows: &RecordBatch) -> EngineResult<()> {
         for (name, condition) in &self.conditions {
             let met = condition.evaluate(rows)?.into_array(rows.num_rows())?;
@@ -55,7 +55,7 @@ impl Checks {
     }
 }
 
-/// The values that a condition looks at.
+/// Formats the values of the columns that a condition reads.
 fn shown(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, row: usize) -> EngineResult<String> {
     let places: BTreeSet<usize> = collect_columns(condition).iter().map(|column| column.index()).collect();
     let schema = rows.schema();

@@ -1,4 +1,4 @@
-//! From what a statement declares to what the catalog keeps.
+//! Converts declared constraints to the form that the catalog stores.
 
 use std::collections::BTreeSet;
 
@@ -17,15 +17,15 @@ struct Subject<'a> {
     schema: &'a Schema,
 }
 
-/// The constraints of a new table.
+/// Constraints of a new table.
 ///
 /// # Errors
-/// When one names what there is not, or does not fit.
+/// If a constraint names something that does not exist, or does not fit the table.
 pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &Catalog) -> Result<Constraints> {
     let (id, name, schema) = table;
     let subject = Subject { id, name, schema };
     let mut constraints = Constraints::default();
-    // Keys come first: a foreign key may reference one of its own table.
+    // Keys are added first: a foreign key may reference a key of its own table.
     let is_foreign = |constraint: &&DeclaredConstraint| matches!(constraint.rule, DeclaredRule::ForeignKey { .. });
     let (foreign, own): (Vec<_>, Vec<_>) = declared.constraints.iter().partition(is_foreign);
     own.into_iter().chain(foreign).try_for_each(|constraint| add(&mut constraints, constraint, subject, catalog))?;
@@ -35,21 +35,21 @@ pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &
     Ok(constraints)
 }
 
-/// What becomes of a table by some changes.
+/// A table after changes of its constraints.
 #[derive(Debug)]
 pub struct Altered {
-    /// Its constraints.
+    /// Constraints of the table.
     pub constraints: Constraints,
-    /// Its columns, some of which may hold nulls no more, or may again.
+    /// Columns of the table. Their nullability may have changed.
     pub columns: Vec<Column>,
-    /// What the user should know.
+    /// Notices for the user.
     pub notices: Vec<String>,
 }
 
-/// The constraints of a table after some changes.
+/// Constraints of a table after some changes.
 ///
 /// # Errors
-/// When one names what there is not, or does not fit.
+/// If a change names something that does not exist, or does not fit the table.
 pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog: &Catalog) -> Result<Altered> {
     let (mut constraints, mut notices) = (table.constraints.as_ref().clone(), Vec::new());
     let mut columns = table.schema.columns().to_vec();
@@ -156,7 +156,7 @@ fn add(
     Ok(())
 }
 
-/// The name of a constraint, which no other of its table has; made up where none is given.
+/// Name of a constraint. Generates one if none is given, and refuses one that another constraint of the table has.
 fn named(
     constraints: &Constraints,
     constraint: &DeclaredConstraint,
@@ -172,7 +172,7 @@ fn named(
         None => {
             let base = format!("{}_{suffix}", subject.name);
             let mut numbered = (1..).map(|number| format!("{base}{number}"));
-            // A key may get an index by its name.
+            // An index of a key gets the name of the key.
             let is_index = |name: &String| {
                 catalog.tables().any(|table| table.design.indexes.iter().any(|index| index.name == *name))
             };

@@ -1,6 +1,6 @@
-//! Expressions that the catalog keeps as text: conditions of checks, and defaults.
+//! Expressions that the catalog stores as text: check conditions and defaults.
 //!
-//! They are planned by themselves, with the settings of no session, so that they mean the same for everybody.
+//! They are planned on their own, without the settings of a session, so that they mean the same for every user.
 
 use std::sync::{Arc, LazyLock};
 
@@ -24,14 +24,14 @@ use crate::settings::Engine;
 use crate::spill::SpillDirectory;
 use crate::statement::Grammar;
 
-/// Nothing is run in it.
+/// State for planning only: nothing runs in it.
 static STATE: LazyLock<datafusion::common::Result<SessionState>> =
     LazyLock::new(|| Ok(Engine::new(1, 1 << 20, SpillDirectory::new(None))?.context().state()));
 
-/// A condition over the columns of a table.
+/// Compiles a condition over the columns of a table.
 ///
 /// # Errors
-/// When it is none, or one that not only the row decides.
+/// If the text is not a condition, or its result does not depend on the row alone.
 pub fn condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     let schema = DFSchema::try_from(schema.arrow())?;
     let expression = planned(sql, &schema)?;
@@ -56,7 +56,7 @@ pub fn condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     Ok(state.create_physical_expr(simple, &schema)?)
 }
 
-/// Whether functions of an expression give the same for the same values, at any time.
+/// Whether the functions of an expression always return the same results for the same arguments.
 fn is_immutable(expression: &Expr) -> Result<bool> {
     let changes = |part: &Expr| match part {
         Expr::ScalarFunction(function) => Ok(function.func.signature().volatility != Volatility::Immutable),
@@ -65,10 +65,10 @@ fn is_immutable(expression: &Expr) -> Result<bool> {
     Ok(!expression.exists(changes)?)
 }
 
-/// The value of a column that a row does not give, in its type.
+/// Plans the default of a column, cast to the type of the column.
 ///
 /// # Errors
-/// When it is none, or does not fit.
+/// If the text is not an expression, or its type does not fit the column.
 pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> {
     let nothing = DFSchema::empty();
     let expression = planned(sql, &nothing)?;
@@ -83,11 +83,11 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
     Ok(cast(expression, arrow))
 }
 
-/// Evaluates the defaults of a statement: functions of time give the same to all columns and rows.
+/// Evaluates the defaults of one statement. Functions of time return the same value for all columns and rows.
 pub struct DefaultValues(ExprSimplifier);
 
 impl DefaultValues {
-    /// As of now.
+    /// Creates an evaluator with the current time.
     pub fn now(settings: &Arc<ConfigOptions>) -> Self {
         let context = SimplifyContext::builder()
             .with_schema(Arc::new(DFSchema::empty()))
@@ -96,10 +96,10 @@ impl DefaultValues {
         Self(ExprSimplifier::new(context.build()))
     }
 
-    /// The values of a default for some rows.
+    /// Evaluates a default for some number of rows.
     ///
     /// # Errors
-    /// When it cannot be evaluated.
+    /// If the default cannot be evaluated.
     pub fn of(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
         let nothing = DFSchema::empty();
         let simple = self.0.simplify(self.0.coerce(default, &nothing)?)?;
@@ -110,10 +110,10 @@ impl DefaultValues {
     }
 }
 
-/// The same as syntax, to be put into a statement.
+/// Parses a default into syntax, for use in a statement.
 ///
 /// # Errors
-/// When it is no expression.
+/// If the text is not an expression.
 pub fn default_syntax(sql: &str) -> Result<ast::Expr> {
     Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
 }
@@ -126,7 +126,7 @@ fn state() -> Result<&'static SessionState> {
     STATE.as_ref().map_err(|error| QueryError::Engine(DataFusionError::Internal(error.to_string())))
 }
 
-/// Refuses what is not computed from one row, and parameters, which nobody could give values.
+/// Refuses parts that cannot be computed from one row, and parameters, which would never get values.
 fn check(expression: &Expr, what: &str, sql: &str) -> Result<()> {
     let mut refused = None;
     expression.apply(|part| {

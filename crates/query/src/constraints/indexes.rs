@@ -1,15 +1,16 @@
-//! The indexes by which keys are looked up.
+//! Indexes for the lookup of keys.
 
 use std::sync::Arc;
 
 use taut_store::{Catalog, CommitError, Constraints, Table};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
-/// Gives a design an index for each key by which it could not find rows: of one column a filter that rules out segments
-/// without the key, of several a tree on the first two. Rows that are sorted by the first column are found without.
+/// Adds an index to a design for each key that has none. A key of one column gets a Bloom filter, which rules out
+/// segments without the key. A key of several columns gets a tree on the first two. A key needs no index if the rows
+/// are sorted by its first column.
 ///
 /// # Errors
-/// When something else has the name of a key, which its index gets.
+/// If something else already has the name of a key, which its index would get.
 pub fn index_keys(
     design: &mut TableDesign,
     constraints: &Constraints,

@@ -1,9 +1,9 @@
-//! What rows must obey: constraints as they are declared, and their conditions and defaults as expressions.
+//! Constraints: their declarations, and check conditions and defaults as expressions.
 //!
 //! ```text
 //! CREATE TABLE, ALTER TABLE ── declare ──> Constraints in the catalog
 //! rows of a statement ── checks: NOT NULL, CHECK, batch by batch ──> the table
-//! end of the statement ── session/constraints: keys and foreign keys, of what was written
+//! end of the statement ── session/constraints: keys and foreign keys of the written rows
 //! ```
 
 mod checks;

@@ -1,16 +1,16 @@
-//! Updates and deletions of rows that are looked up: what is kept of them, and how they run without a planner.
+//! Updates and deletions of rows that a lookup finds: their cached form, and how they run without a planner.
 //!
 //! ```text
 //! UPDATE t SET v = v + $1 WHERE k = $2
 //!
 //!   query      Projection: "taut row", k, v + $1        made by `statement::mutation`, planned and optimized once
 //!                TableScan: k = $2                      the lookup
-//!   kept       columns of the lookup | parameters  ──>  new values, by expressions over both
+//!   cached     columns of the lookup | parameters  ──>  new values, by expressions over both
 //! ```
 //!
-//! A value of a parameter that is compared with a column is taken in the type of that column, where it is the same in it.
-//! Everywhere else a parameter has the type of the value for which the statement was planned, as a literal in its place
-//! would, and the kept expressions are for values of this type alone.
+//! The value of a parameter that is compared with a column is converted to the type of that column, if that does not
+//! change its meaning. Any other parameter has the type of the value that the statement was planned with, as a literal
+//! would have. The cached expressions are valid for values of this type only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,13 +36,13 @@ use crate::parameters::scalar_of;
 use crate::statement::Outputs;
 use crate::statement::{self, Value};
 
-/// An `UPDATE` or `DELETE` whose rows are looked up.
+/// Cached form of a mutation whose rows a lookup finds.
 #[derive(Debug)]
 pub struct KeptChange {
     basis: Basis,
-    /// `None` for those that are for rows to insert alone.
+    /// Parameters of the statement; `None` for those that only the rows to insert use.
     parameters: Vec<Option<Parameter>>,
-    /// How its rows are found, and the place of their ids in what is looked up; `None` where there is only to be inserted.
+    /// Lookup of the rows, and the ordinal of their ids in its output. `None` if the statement only inserts.
     lookup: Option<(Lookup, usize)>,
     update: Option<Update>,
     returning: Option<Returning>,
@@ -54,9 +54,11 @@ pub struct KeptChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     data_type: DataType,
-    /// Whether it is compared with columns alone: then a value of another type will do that is the same in this one.
+    /// Whether the parameter is only compared with columns. A value of another type is then accepted if its meaning
+    /// stays the same in this type.
     is_compared: bool,
-    /// Whether null is the same as any null of this type: it is compared, or cast as it is.
+    /// Whether a null of any type can stand for a null of this type, because the parameter is compared, or cast as it
+    /// is.
     admits_null: bool,
 }
 
@@ -65,7 +67,7 @@ impl Parameter {
         self.data_type.clone()
     }
 
-    /// A value in this type.
+    /// Converts a value to the type of the parameter; `None` if it is not accepted.
     fn value(&self, value: &Value) -> Option<ScalarValue> {
         let is_admitted = match value {
             Value::Null => self.admits_null,
@@ -75,29 +77,29 @@ impl Parameter {
     }
 }
 
-/// How rows get new values.
+/// Expressions for the new values of rows.
 #[derive(Debug)]
 struct Update {
-    /// For each column of the table, over the columns of the lookup.
+    /// One expression per column of the table, over the columns of the lookup.
     values: Computed,
     output: Arc<ArrowSchema>,
     conform: Conform,
 }
 
-/// Expressions over some columns and the parameters.
+/// Compiled expressions over some columns and the parameters.
 #[derive(Debug)]
 pub(super) struct Computed {
-    /// The columns, and then the parameters.
+    /// Schema of the input: the columns, followed by the parameters.
     input: Arc<ArrowSchema>,
     values: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-/// The rows that a change concerns.
+/// Rows that a mutation changes.
 #[derive(Debug)]
 pub struct FoundRows {
-    /// Which they are.
+    /// Ids of the rows.
     pub rows: RowSet,
-    /// Those that take their place; where they are deleted they themselves, if somebody asks for them.
+    /// New versions of the rows. For a deletion, the deleted rows themselves if they are returned.
     pub new: Option<RecordBatch>,
 }
 
@@ -107,19 +109,19 @@ pub struct Typed {
     pub(super) parameters: Vec<Option<Parameter>>,
 }
 
-/// A mutation that was planned.
+/// A planned mutation.
 pub struct Planned<'a> {
-    /// Its query.
+    /// The mutation's query.
     pub query: Typed,
-    /// The columns of the query.
+    /// Columns of the query.
     pub outputs: &'a Outputs,
-    /// The columns that it may give other values; `None` for all.
+    /// Columns whose values the mutation may change; `None` for all.
     pub assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
-    /// How many parameters may be missing in the query, the first ones: those of rows to insert.
+    /// Number of leading parameters that belong to the rows to insert, and may be missing in the query.
     pub given: usize,
-    /// Whether its rows go, and no others come.
+    /// Whether the mutation deletes rows without inserting any.
     pub is_deletion: bool,
-    /// What it gives of the rows.
+    /// Expressions of the `RETURNING`.
     pub returning: Option<Returning>,
 }
 
@@ -130,7 +132,7 @@ impl Kept for KeptChange {
 }
 
 impl KeptChange {
-    /// A mutation of a table as one to keep; `None` where it cannot be.
+    /// Compiles a mutation for the plan cache; `None` if it cannot be cached.
     pub fn of(planned: Planned<'_>, table: &Table, (state, basis): (&SessionState, Basis)) -> Option<Self> {
         let Planned { query: Typed { plan, parameters }, outputs, assigned, given, is_deletion, returning } = planned;
         if !is_query(&plan) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
@@ -162,35 +164,37 @@ impl KeptChange {
         Some(Self { basis, parameters, lookup, update, returning, assigned, relies_on_keys })
     }
 
-    /// An insertion of values that returns them, for so many parameters.
+    /// Compiles an insert of listed values with a `RETURNING`, with `parameters` parameters.
     pub fn inserting(returning: Returning, parameters: usize, basis: Basis) -> Self {
         let (parameters, returning) = (vec![None; parameters], Some(returning));
         Self { basis, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
-    /// What it gives of the rows that were written or deleted, in columns of the table; `None` where it gives no rows.
+    /// Result of the `RETURNING` for written or deleted rows, given in columns of the table. `None` without a
+    /// `RETURNING`.
     ///
     /// # Errors
-    /// When an expression cannot be evaluated.
+    /// If an expression cannot be evaluated.
     pub fn returned(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<Option<RecordBatch>> {
         self.returning.as_ref().map(|returning| returning.rows(rows, values)).transpose()
     }
 
-    /// The columns that it may give other values; `None` for all.
+    /// Columns whose values the mutation may change; `None` for all.
     pub fn assigned(&self) -> Option<&Arc<BTreeSet<ColumnIndex>>> {
         self.assigned.as_ref()
     }
 
-    /// The rows of a snapshot, and their new values. `None` where they are too many, or the values of other types.
+    /// Looks up the rows in a snapshot and computes their new values. `None` if there are too many rows, or the values
+    /// have other types.
     ///
     /// # Errors
-    /// When a block cannot be read, or a new value cannot be computed or does not fit its column.
+    /// If a block cannot be read, or a new value cannot be computed or does not fit its column.
     pub fn find(&self, snapshot: &Catalog, values: &[Value]) -> Result<Option<FoundRows>> {
         let Some(values) = self.values(values) else { return Ok(None) };
         let (mut rows, mut new) = (RowSet::default(), None);
         let Some((lookup, row)) = &self.lookup else { return Ok(Some(FoundRows { rows, new })) };
         let Some(batches) = lookup.run(snapshot, &values)? else { return Ok(None) };
-        // There is one batch at most.
+        // There is at most one batch.
         for batch in &batches {
             let ids = batch.column(*row).as_primitive_opt::<UInt64Type>();
             let ids = ids.ok_or_else(|| internal_datafusion_err!("the id of a row is no number"))?;
@@ -200,14 +204,14 @@ impl KeptChange {
         Ok(Some(FoundRows { rows, new }))
     }
 
-    /// Tells a transaction which rows it is about to read: none, where it only inserts.
+    /// Adds the rows to look up to the read set of a transaction. Adds none for a mutation that only inserts.
     pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[Value]) {
         if let (Some((lookup, _)), Some(values)) = (&self.lookup, self.values(values)) {
             lookup.tell_reads(transaction, snapshot, &values);
         }
     }
 
-    /// Whether it is for values of these types.
+    /// Whether the mutation accepts values of these types.
     pub fn is_for(&self, values: &[Value]) -> bool {
         self.values(values).is_some() && self.returning.as_ref().is_none_or(|returning| returning.is_for(values))
     }
@@ -217,7 +221,7 @@ impl KeptChange {
     }
 }
 
-/// Values in the types of parameters, those that nobody uses as nulls; `None` where one does not fit.
+/// Converts values to the types of parameters, and those of unused parameters to nulls. `None` if a value does not fit.
 pub(super) fn values_of(parameters: &[Option<Parameter>], values: &[Value]) -> Option<Vec<ScalarValue>> {
     if values.len() != parameters.len() {
         return None;
@@ -253,10 +257,10 @@ impl Update {
 }
 
 impl Computed {
-    /// Expressions over columns of these types, whose places are given by their names in the expressions.
+    /// Compiles expressions. `place_of_column` maps the columns in the expressions to ordinals in `columns`.
     ///
     /// # Errors
-    /// When one has a part that is neither known nor computed.
+    /// If an expression has a part that is neither known nor computed.
     pub fn of(
         values: &[Expr],
         (columns, place_of_column): (&[DataType], impl Fn(&Column) -> Result<usize>),
@@ -287,10 +291,10 @@ impl Computed {
         Ok(Self { input, values })
     }
 
-    /// What comes out, by numbers.
+    /// Fields of the results, named by number.
     ///
     /// # Errors
-    /// When an expression has no type.
+    /// If an expression has no type.
     pub fn fields(&self) -> Result<Vec<Field>> {
         let field = |(place, value): (usize, &Arc<dyn PhysicalExpr>)| {
             Ok(Field::new(format!("value {place}"), value.data_type(&self.input)?, true))
@@ -298,10 +302,10 @@ impl Computed {
         self.values.iter().enumerate().map(field).collect()
     }
 
-    /// The values for some rows.
+    /// Evaluates the expressions for some rows.
     ///
     /// # Errors
-    /// When one cannot be evaluated.
+    /// If an expression cannot be evaluated.
     pub fn arrays(&self, rows: &RecordBatch, parameters: &[ScalarValue]) -> Result<Vec<ArrayRef>> {
         let count = rows.num_rows();
         let mut columns = rows.columns().to_vec();
@@ -317,14 +321,14 @@ fn parameter_name(place: usize) -> String {
     format!("parameter {place}")
 }
 
-/// The place of a parameter, by its name in a plan.
+/// Index of a parameter, from its name in a plan.
 fn place_of(id: &str) -> Result<usize> {
     statement::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
 }
 
 impl Typed {
-    /// A plan with types for its parameters: those of the columns that they are compared with, else those of their values.
-    /// `None` where one would have several, or the values do not say.
+    /// Assigns types to the parameters of a plan: the type of the column that a parameter is compared with, or else the
+    /// type of its value. `None` if a parameter would have several types, or the values do not determine one.
     pub fn of(plan: LogicalPlan, values: &[Value]) -> Option<Self> {
         let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
         let plan = plan.transform_up_with_subqueries(|node| {
@@ -379,7 +383,7 @@ fn placeholder_of(expression: &Expr) -> Option<&Placeholder> {
     }
 }
 
-/// A comparison of a column with a parameter that is cast: with one of this type instead.
+/// Replaces a comparison of a column with a cast parameter by a comparison with a parameter of the cast's type.
 fn without_casts(part: Expr) -> Expr {
     let bare = |operand: Expr| match operand {
         Expr::Cast(Cast { expr, field }) => match *expr {
@@ -413,7 +417,8 @@ fn uses_in_comparison(part: &Expr, uses: &mut BTreeMap<usize, Vec<Parameter>>) -
     Ok(())
 }
 
-/// Whether no function is given a parameter that may have to be one value for all rows, or decide about the function's type.
+/// Whether no function has a parameter as an argument that may have to be one value for all rows, or may determine the
+/// function's type.
 pub(super) fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
     let is_parameter = |part: &Expr| Ok(matches!(part, Expr::Placeholder(_)));
     let mut computes = true;
@@ -431,7 +436,7 @@ pub(super) fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
     Ok(computes)
 }
 
-/// What a parameter is that is used several times.
+/// Combines the uses of a parameter that occurs several times. `None` if they have different types, or no type.
 fn common_use(uses: Vec<Parameter>) -> Option<Parameter> {
     let admits_null = uses.iter().all(|parameter| parameter.admits_null);
     let is_compared = uses.iter().all(|parameter| parameter.is_compared);

@@ -1,4 +1,4 @@
-//! Values as the types that a kept plan has for its parameters.
+//! Converts values to the parameter types of a cached plan.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -6,8 +6,8 @@ use datafusion::common::ScalarValue;
 use crate::parameters::scalar_of;
 use crate::statement::Value;
 
-/// A value in a type, where it means the same there: the planner would otherwise compare in another type, so that a plan
-/// for this one does not hold.
+/// Converts a value to a type if its meaning stays the same. Otherwise the planner would compare in another type, so
+/// the cached plan does not apply to the value.
 pub fn exact(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     if *value == Value::Null {
         return ScalarValue::try_from(wanted).ok();

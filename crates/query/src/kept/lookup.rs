@@ -1,8 +1,8 @@
-//! Queries that pick rows of one table by comparisons with values: run at once, on the thread that asks.
+//! Lookups: queries that select rows of one table by comparisons with values. They run at once, on the calling thread.
 //!
-//! Such a query often is for a handful of rows, found by a sorted column or an index in less time than a plan takes to be
-//! made and started. How many rows it is for is known only when it runs, so it is just begun: one that turns
-//! out to be more than that is given up, and planned.
+//! Such a query is often for a handful of rows. A sorted column or an index finds them in less time than planning and
+//! starting a query takes. The number of rows is known only when the query runs, so a lookup is simply tried. If it
+//! turns out to be for too many rows, it is given up and the query is planned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,33 +23,34 @@ use crate::load::string_bytes;
 use crate::scan::{Output, PageReader, Reader, add_test, block_error, comparison, list_test};
 use crate::statement::place_of;
 
-/// Values that a lookup may test.
+/// Maximum number of values that a lookup may compare.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
-/// Values that it may give, rows times columns: what lies far apart in memory takes 0.1 us each, so that the threads of a
-/// planned query make up for its planning from about as many on.
+/// Maximum number of values in the result, rows times columns. Values that are far apart in memory take 0.1 us each.
+/// From about this number on, the threads of a planned query make up for the planning.
 const VALUES_MAX: u64 = 8_192;
-/// Rows in no block that it may look at.
+/// Maximum number of delta rows that a lookup may read.
 const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
-/// Segments that it may search, each of which takes some microseconds.
+/// Maximum number of segments that a lookup may search. Each takes some microseconds.
 const SEARCHED_MAX: u64 = 64;
-/// Segments that it may ask at all, most of which their bounds or indexes rule out, and blocks that it may open.
+/// Maximum number of segments that a lookup may check, most of which zone maps or indexes rule out, and of blocks that
+/// it may open.
 const ASKED_MAX: u64 = 1_024;
-/// Bytes that it may read from disk, by one thread, while it looks for them.
+/// Maximum bytes that a lookup may read from disk, on one thread.
 const READ_MAX: u64 = 32 << 20;
-/// Bytes of text that it may give.
+/// Maximum bytes of text in the result.
 const BYTES_MAX: u64 = 16 << 20;
-/// A lookup that was given up so often in a row is begun again now and then only.
+/// Number of failures in a row after which a lookup is tried only in one of [`RETRY_EVERY`] executions.
 const FAILURES_MAX: u32 = 4;
-/// How often is now and then: once in so many executions.
+/// Number of executions per attempt, after too many failures.
 const RETRY_EVERY: u32 = 64;
 
-/// A query that can be run as a lookup.
+/// A query that can run as a lookup.
 #[derive(Debug)]
 pub struct Lookup {
     table: TableId,
     output: Output,
     conditions: Vec<Condition>,
-    /// Where each condition is that a column equals a value, and of each column there is one: these columns.
+    /// Columns of the conditions, if each condition is `column = value` and no column occurs twice.
     equal: Option<Vec<usize>>,
     limit: usize,
     failures: AtomicU32,
@@ -67,12 +68,12 @@ struct Condition {
 #[derive(Debug)]
 enum Operand {
     Value(ScalarValue),
-    /// The place of a parameter.
+    /// Index of a parameter.
     Parameter(usize),
 }
 
 impl Lookup {
-    /// A kept plan as a lookup, where it is one.
+    /// Converts a cached plan to a lookup; `None` if it is not simple enough.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut limit = usize::MAX;
         let (scan, columns) = picked(plan, &mut limit)?;
@@ -89,21 +90,21 @@ impl Lookup {
         Some(Self { table: shape.id, output, conditions, equal, limit, failures: AtomicU32::new(0) })
     }
 
-    /// The columns that come out.
+    /// Schema of the result.
     pub fn output(&self) -> &SchemaRef {
         self.output.schema()
     }
 
-    /// The columns of the table that come out and what they are then called, where all rows that pass are asked for.
+    /// Ordinals of the result's columns in the table, and the schema of the result. `None` if the query has a limit.
     pub fn columns(&self) -> Option<(Vec<usize>, &SchemaRef)> {
         let places = self.output.places().filter(|_| self.limit == usize::MAX)?;
         Some((places, self.output.schema()))
     }
 
-    /// The rows in a snapshot, for values of the parameters. `None` where it is given up.
+    /// Runs the lookup in a snapshot, with values for the parameters. `None` if it is given up.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// If a block cannot be read.
     pub fn run(&self, snapshot: &Catalog, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
         let failures = self.failures.load(Ordering::Relaxed);
         if failures >= FAILURES_MAX && !failures.is_multiple_of(RETRY_EVERY) {
@@ -120,16 +121,16 @@ impl Lookup {
         Ok(found)
     }
 
-    /// Tells a transaction which rows it is about to read.
+    /// Adds the rows to look up to the read set of a transaction.
     pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
         if transaction.is_serializable() {
             let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
-            // Without tests all rows are meant.
+            // Without predicates, all rows count as read.
             transaction.reads_where(self.table, tests.unwrap_or_default());
         }
     }
 
-    /// What the rows pass that are looked up; `None` where the values are not such as a test has.
+    /// Predicates of the lookup. `None` if a value cannot be used in a predicate.
     fn tests(&self, table: &Table, values: &[ScalarValue]) -> Option<Vec<ColumnTest>> {
         let mut tests = Vec::new();
         for condition in &self.conditions {
@@ -138,7 +139,7 @@ impl Lookup {
         Some(tests)
     }
 
-    /// One batch of rows at most: what is done with a batch takes more than a row.
+    /// Returns at most one batch: processing a batch costs more than a row.
     fn find(&self, table: &Table, predicate: &Predicate, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
         let Some(batches) = self.batches(table, predicate, values)? else { return Ok(None) };
         match batches.len() {
@@ -211,14 +212,15 @@ impl Lookup {
         Ok(Some(given.batches))
     }
 
-    /// The rows that are in no block, by their pages, where the conditions are for a key that the table knows.
+    /// Delta rows found through a key index in memory, by page. `None` if the conditions are not for a key that the
+    /// table has such an index of.
     fn rows_by_key<'a>(&self, table: &'a Table, values: &[ScalarValue]) -> Result<Option<Vec<RowsOfPage<'a>>>> {
         let Some(columns) = self.equal.as_ref().filter(|_| !table.delta.has_no_pages()) else { return Ok(None) };
         let mut keys = Vec::with_capacity(columns.len());
         for (condition, column) in self.conditions.iter().zip(columns) {
             let value = condition.operands.first().and_then(|operand| operand.value(values));
             let arrow = table.schema.column(ColumnIndex::from(*column)).logical_type.arrow();
-            // A literal may have another type; and numbers that are none, and zeros with a sign, are left to comparisons.
+            // A literal may have another type. NaN and signed zeros are left to comparisons.
             match value.filter(|value| value.data_type() == arrow && !value.is_null() && !arrow.is_floating()) {
                 Some(value) => keys.push(value.to_array()?),
                 None => return Ok(None),
@@ -232,7 +234,7 @@ impl Lookup {
         Ok(Some(pages.into_iter().filter_map(|(unit, rows)| Some((table.delta.page(unit)?, rows))).collect()))
     }
 
-    /// Adds the rows of one segment or page; tells whether it has not become too much.
+    /// Adds the rows of one segment or page. Returns false if the lookup must be given up.
     fn read(
         &self,
         mut reader: Reader<'_>,
@@ -249,21 +251,21 @@ impl Lookup {
     }
 }
 
-/// A page, and places of rows in it, ascending.
+/// A page, and positions of rows in it, ascending.
 type RowsOfPage<'a> = (&'a DeltaPage, Vec<u32>);
 
-/// What a lookup has found so far.
+/// Result of a lookup so far.
 #[derive(Default)]
 struct Given {
     batches: Vec<RecordBatch>,
-    /// Rows that are still to be found.
+    /// Number of rows that are still wanted.
     wanted: usize,
     values: u64,
     bytes: u64,
 }
 
 impl Given {
-    /// How many of some selected rows are to be read; `None` where they are too much.
+    /// Number of selected rows to read. `None` if the result would be too large.
     fn take(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
         let rows = selection.len().min(self.wanted);
         self.values += (rows * columns) as u64;
@@ -271,7 +273,7 @@ impl Given {
         (self.values <= VALUES_MAX).then_some(rows)
     }
 
-    /// Adds rows, and tells whether they are not too much.
+    /// Adds rows. Returns false if the result is too large.
     fn add(&mut self, batch: RecordBatch) -> bool {
         self.bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
         self.batches.push(batch);
@@ -279,7 +281,7 @@ impl Given {
     }
 }
 
-/// Whether what was looked at so far takes longer than to plan the query.
+/// Whether the work so far takes longer than planning the query.
 fn is_much(report: &ScanReport) -> bool {
     let searched = report.segments - report.segments_skipped - report.segments_skipped_by_bloom;
     report.values_tested > TESTED_MAX || searched > SEARCHED_MAX || report.segments > ASKED_MAX
@@ -304,7 +306,8 @@ impl Condition {
     }
 }
 
-/// The scan below a plan that does nothing but pick its columns and first rows, and these columns of the stored table.
+/// The scan below a plan that only selects columns and the first rows, and the ordinals of these columns in the stored
+/// table.
 fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
     match plan {
         LogicalPlan::TableScan(scan) => {
@@ -363,7 +366,7 @@ fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Opti
     }
 }
 
-/// The columns of conditions, where all say that one column equals one value.
+/// Columns of conditions, if each condition is `column = value` and no column occurs twice.
 fn equal_columns(conditions: &[Condition]) -> Option<Vec<usize>> {
     let column = |condition: &Condition| (condition.operator == Some(Operator::Eq)).then(|| condition.column.index());
     let columns: Vec<usize> = conditions.iter().map(column).collect::<Option<_>>()?;
@@ -446,7 +449,7 @@ mod tests {
             lookup.run(&store.snapshot(), &[]).unwrap().map(|batches| batches.iter().map(RecordBatch::num_rows).sum())
         };
         assert_eq!(found(1), Some(1));
-        // All segments are too much to look at.
+        // All segments are too many to search.
         assert_eq!(found(usize::MAX), None::<usize>);
     }
 }

@@ -1,9 +1,9 @@
-//! Plans that are kept from one execution of a statement to the next.
+//! Plan cache: plans that later executions of the same statement reuse.
 //!
-//! A statement that is run again is neither parsed nor optimized again: its optimized plan is kept, with its parameters
-//! as they stand in it, and without the rows of any table, so that no block outlives its table here. Each execution puts
-//! in the values, and the tables of the newest snapshot. What only looks up few rows does without a planner and without
-//! other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
+//! A statement that runs again is neither parsed nor optimized again. Its optimized plan is cached, with its parameters
+//! as placeholders. The plan holds no rows of any table, so no block outlives its table in the cache. Each execution
+//! binds the parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without
+//! a planner and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
 
 mod change;
 mod exact;
@@ -37,12 +37,13 @@ use crate::table::TautTable;
 
 pub use texts::Texts;
 
-/// A table whose rows are put in when the plan is run: the columns of a stored one that the statement sees.
+/// A table in a cached plan, without rows: only the columns of a stored table that the statement sees. The rows are
+/// bound when the plan runs.
 pub struct TableShape {
     id: TableId,
-    /// Columns of the stored table; the place behind them is that of the ids of rows.
+    /// Number of columns of the stored table. This is also the ordinal that stands for row ids.
     table_columns: usize,
-    /// Places in the stored table.
+    /// Ordinals of the visible columns in the stored table.
     visible: Vec<usize>,
     schema: SchemaRef,
 }
@@ -54,52 +55,52 @@ impl TableSource for TableShape {
 }
 
 impl TableShape {
-    /// What stands for a stored table in a kept plan.
+    /// Returns the shape behind a table source of a cached plan.
     fn of(source: &Arc<dyn TableSource>) -> Option<&Self> {
         let source: &dyn TableSource = source.as_ref();
         (source as &dyn std::any::Any).downcast_ref()
     }
 }
 
-/// What a plan was made for; it holds for nothing else.
+/// State that a cached plan was made for. The plan is invalid in any other state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Basis {
-    /// The session.
+    /// Number of the session.
     pub session: u64,
-    /// Counts the changes of its settings.
+    /// Number of changes of the session's settings so far.
     pub settings: u64,
     /// See [`Catalog::definitions`].
     pub definitions: u64,
 }
 
-/// What a statement keeps.
+/// A plan that a statement can cache.
 pub trait Kept {
-    /// Whether it is for a session as it is, and for tables as they are.
+    /// Whether the plan is valid in a state and for the tables of a snapshot.
     fn holds(&self, basis: Basis, snapshot: &Catalog) -> bool;
 }
 
-/// Where a statement keeps its plan.
+/// Plan cache entry of one statement.
 #[derive(Debug)]
 pub struct Slot<P = KeptPlan>(Arc<Mutex<State<P>>>);
 
 #[derive(Debug)]
 enum State<P> {
-    /// The statement was not run yet.
+    /// The statement has not run yet.
     New,
-    /// It was, once.
+    /// The statement has run once.
     Seen,
-    /// Its plan cannot be kept.
+    /// The plan of the statement cannot be cached.
     Unkept(Basis),
     Kept(Arc<P>),
 }
 
-/// What a slot has for a statement that is about to run.
+/// Result of a plan cache lookup for a statement that is about to run.
 pub enum Found<P> {
-    /// A plan that holds.
+    /// A valid plan.
     Plan(Arc<P>),
-    /// Nothing; a plan that is made now may be kept.
+    /// No valid plan. The caller should plan the statement and cache the plan.
     Wanted,
-    /// Nothing, and nothing is to be kept.
+    /// No plan, and the caller should not cache one.
     Nothing,
 }
 
@@ -116,7 +117,7 @@ impl<P> Default for Slot<P> {
 }
 
 impl<P: Kept> Slot<P> {
-    /// The plan, if it holds.
+    /// Returns the cached plan if it is valid.
     pub fn get(&self, basis: Basis, snapshot: &Catalog) -> Option<Arc<P>> {
         match &*self.0.lock() {
             State::Kept(plan) if plan.holds(basis, snapshot) => Some(Arc::clone(plan)),
@@ -124,8 +125,8 @@ impl<P: Kept> Slot<P> {
         }
     }
 
-    /// As [`Slot::get`] for a statement that runs now. From the second time on its plan is to be kept: most statements
-    /// are run once.
+    /// As [`Slot::get`], for a statement that runs now. Asks for a plan to cache only from the second execution on,
+    /// because most statements run once.
     pub fn find(&self, basis: Basis, snapshot: &Catalog) -> Found<P> {
         let mut state = self.0.lock();
         match &*state {
@@ -139,7 +140,7 @@ impl<P: Kept> Slot<P> {
         }
     }
 
-    /// Keeps a plan, or that there is none to keep.
+    /// Caches a plan; `None` records that the plan cannot be cached.
     pub fn keep(&self, basis: Basis, plan: Option<&Arc<P>>) {
         *self.0.lock() = plan.map_or(State::Unkept(basis), |plan| State::Kept(Arc::clone(plan)));
     }
@@ -149,21 +150,24 @@ impl<P: Kept> Slot<P> {
 pub struct KeptPlan {
     basis: Basis,
     plan: LogicalPlan,
-    /// The types of `$1`, `$2` and so on.
+    /// Types of the parameters `$1`, `$2` and so on.
     parameters: Vec<DataType>,
-    /// The tables that it reads, with their rows when it was planned.
+    /// The tables that the plan reads, with their numbers of rows at planning time.
     tables: Vec<(TableId, u64)>,
-    /// Where it can be run without a planner.
+    /// Lookup that runs the plan without a planner, if it is simple enough.
     pub lookup: Option<Lookup>,
     /// See [`relies_on_keys`].
     pub relies_on_keys: bool,
 }
 
 impl KeptPlan {
-    /// Optimizes a query and makes it one to keep. `None` where it is none that can be: it reads what is no stored
-    /// table, or ids of rows, its functions answer differently from time to time, the order of its joins depends on values, or a
-    /// parameter does more than to be compared with a column, for then its value may decide about types, and about what
-    /// the optimizer does.
+    /// Optimizes a query for the plan cache. Returns `None` if the plan cannot be cached, for one of these reasons:
+    ///
+    /// - It reads row ids, or anything other than stored tables.
+    /// - A function may return another result in a later execution.
+    /// - The order of its joins depends on parameter values.
+    /// - A parameter is used for anything but a comparison with a column. Its value may then determine types, and what
+    ///   the optimizer does.
     pub fn of(plan: &LogicalPlan, state: &SessionState, basis: Basis) -> Option<Self> {
         if !is_query(plan) || !is_immutable(plan).ok()? || !is_stored(plan).ok()? {
             return None;
@@ -182,12 +186,12 @@ impl KeptPlan {
         Some(Self { basis, plan, parameters, tables, lookup, relies_on_keys })
     }
 
-    /// The tables that it reads.
+    /// The tables that the plan reads.
     pub fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
         self.tables.iter().map(|(table, _)| *table)
     }
 
-    /// Values as the types of the parameters, where they are the same in them.
+    /// Converts values to the types of the parameters. `None` if a value would change its meaning.
     pub fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
         if values.len() != self.parameters.len() {
             return None;
@@ -195,10 +199,10 @@ impl KeptPlan {
         values.iter().zip(&self.parameters).map(|(value, wanted)| exact(value, wanted)).collect()
     }
 
-    /// The plan with the rows of a snapshot, and with values for its parameters.
+    /// Binds the rows of a snapshot and the values of the parameters.
     ///
     /// # Errors
-    /// When the engine finds it wrong, which is a bug.
+    /// If DataFusion refuses the plan, which is a bug.
     pub fn bind(&self, store: &Arc<Store>, snapshot: &Catalog, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let plan = self.plan.clone().transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
@@ -216,11 +220,11 @@ impl KeptPlan {
         plan.data.replace_params_with_values(&ParamValues::List(values))
     }
 
-    /// What a planner would make of the bound plan where that is a scan and nothing else, in which there is nothing to
-    /// optimize; `None` for other plans.
+    /// Physical plan for a bound plan that is a single scan, where there is nothing to optimize. It equals the one that
+    /// the planner would make. `None` for other plans.
     ///
     /// # Errors
-    /// When the engine finds it wrong, which is a bug.
+    /// If DataFusion refuses the plan, which is a bug.
     pub fn scan(&self, bound: &LogicalPlan, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some((columns, output)) = self.lookup.as_ref().and_then(Lookup::columns) else { return Ok(None) };
         let mut node = bound;
@@ -237,7 +241,8 @@ impl KeptPlan {
 }
 
 impl Kept for KeptPlan {
-    /// A table that has grown or shrunk much may want another plan.
+    /// A plan of several tables is invalid if one of them has grown or shrunk much, because another join order may be
+    /// better.
     fn holds(&self, basis: Basis, snapshot: &Catalog) -> bool {
         const CHANGE_MAX: u64 = 2;
         let is_like = |(id, rows): &(TableId, u64)| {
@@ -271,7 +276,8 @@ impl TautTable {
     }
 }
 
-/// Whether the optimizer may have used that rows obey keys: only what reads one table row by row is the same without.
+/// Whether the optimizer may have relied on keys of the rows. Plans that read a single table row by row do not depend
+/// on keys.
 fn relies_on_keys(plan: &LogicalPlan) -> bool {
     let is_of_rows = |node: &LogicalPlan| {
         matches!(
@@ -283,7 +289,7 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
                 | LogicalPlan::Limit(_)
         )
     };
-    // A query in an expression is a node too, and none of these.
+    // A subquery in an expression is a node too, of another kind than these.
     let reads = plan.apply_with_subqueries(|node| match is_of_rows(node) {
         true => Ok(TreeNodeRecursion::Continue),
         false => Ok(TreeNodeRecursion::Stop),
@@ -291,7 +297,7 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
     !reads.is_ok_and(|seen| seen == TreeNodeRecursion::Continue)
 }
 
-/// A plan whose tables have no rows, and what they had.
+/// Replaces the tables of a plan by shapes without rows. Returns the plan, and the tables with their numbers of rows.
 fn without_rows(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(TableId, u64)>)> {
     let mut tables = Vec::new();
     let plan = plan.transform_up_with_subqueries(|node| {
@@ -306,7 +312,7 @@ fn without_rows(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(TableId, u64)>)>
     Ok((plan.data, tables))
 }
 
-/// Whether a plan only gives rows.
+/// Whether a plan only returns rows.
 fn is_query(plan: &LogicalPlan) -> bool {
     !matches!(
         plan,
@@ -320,7 +326,7 @@ fn is_query(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// Whether all functions of a plan always answer the same. Others, such as `now()`, are computed while it is optimized.
+/// Whether all functions of a plan are immutable. Others, such as `now()`, are evaluated during optimization.
 fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     let mut immutable = true;
     plan.apply_with_subqueries(|node| {
@@ -341,8 +347,8 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     Ok(immutable)
 }
 
-/// Whether all tables of a plan are stored ones, also those that the optimizer finds to be of no use, and none gives ids
-/// of its rows, which hold for one snapshot.
+/// Whether all tables of a plan are stored tables, including those that the optimizer removes, and none returns row
+/// ids. A row id is valid in one snapshot only.
 fn is_stored(plan: &LogicalPlan) -> Result<bool> {
     let mut stored = true;
     plan.apply_with_subqueries(|node| {
@@ -355,7 +361,7 @@ fn is_stored(plan: &LogicalPlan) -> Result<bool> {
     Ok(stored)
 }
 
-/// Whether all parameters of an optimized plan are compared with a column, as they are.
+/// Whether all parameters of an optimized plan are compared directly with a column.
 fn compares_parameters(plan: &LogicalPlan) -> Result<bool> {
     let mut compared = true;
     plan.apply_with_subqueries(|node| {
@@ -369,7 +375,7 @@ fn compares_parameters(plan: &LogicalPlan) -> Result<bool> {
     Ok(compared)
 }
 
-/// Whether an expression compares a column with values and parameters.
+/// Whether an expression compares a column with literals and parameters.
 fn is_comparison(expression: &Expr) -> bool {
     let is_column = |expression: &Expr| matches!(expression, Expr::Column(_));
     let is_operand = |expression: &Expr| matches!(expression, Expr::Placeholder(_) | Expr::Literal(..));
@@ -385,7 +391,7 @@ fn is_comparison(expression: &Expr) -> bool {
     }
 }
 
-/// The types of `$1`, `$2` and so on, where all are known wherever they stand.
+/// Types of the parameters `$1`, `$2` and so on. `None` unless the type is known wherever a parameter is used.
 fn parameters_of(plan: &LogicalPlan) -> Option<Vec<DataType>> {
     let mut is_typed = true;
     plan.apply_with_subqueries(|node| {

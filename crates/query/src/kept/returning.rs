@@ -1,5 +1,5 @@
-//! `RETURNING` of changes that run without a planner: expressions over the columns of the rows that were written, or that
-//! are deleted, and the parameters.
+//! `RETURNING` of changes that run without a planner: expressions over parameters and the columns of written or deleted
+//! rows.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::change::{Computed, Parameter, Typed, computes_with_arrays, values_of}
 use super::is_immutable;
 use crate::statement::Value;
 
-/// What is given of rows of a table.
+/// Compiled expressions of a `RETURNING`.
 #[derive(Debug)]
 pub struct Returning {
     parameters: Vec<Option<Parameter>>,
@@ -23,13 +23,13 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// The query of a `RETURNING`, over the rows of a table alone; `None` where it is more than expressions.
+    /// Compiles the query of a `RETURNING` over the rows of the table alone. `None` if it is more than expressions.
     pub fn of(query: Typed, table: &Table, state: &SessionState) -> Option<Self> {
         let Typed { plan, parameters } = query;
         if !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
             return None;
         }
-        // Some functions, and what numbers mean, are known to the optimizer alone.
+        // Only the optimizer resolves some functions and the types of numbers.
         let plan = state.optimize(&plan).ok()?;
         let (input, expressions) = match &plan {
             LogicalPlan::Projection(projection) => (projection.input.as_ref(), projection.expr.clone()),
@@ -54,20 +54,20 @@ impl Returning {
         })
     }
 
-    /// Whether it has a parameter, by its place.
+    /// Whether the expressions use a parameter, given by its index.
     pub fn uses(&self, parameter: usize) -> bool {
         self.parameters.get(parameter).is_some_and(Option::is_some)
     }
 
-    /// Whether it is for values of these types.
+    /// Whether the parameters accept values of these types.
     pub fn is_for(&self, values: &[Value]) -> bool {
         values_of(&self.parameters, values).is_some()
     }
 
-    /// What it gives of some rows, or of none.
+    /// Evaluates the expressions for some rows. Returns an empty batch without rows.
     ///
     /// # Errors
-    /// When an expression cannot be evaluated.
+    /// If an expression cannot be evaluated.
     pub fn rows(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<RecordBatch> {
         let Some(rows) = rows else { return Ok(RecordBatch::new_empty(Arc::clone(&self.output))) };
         let values = values_of(&self.parameters, values);
@@ -76,7 +76,7 @@ impl Returning {
     }
 }
 
-/// Whether a plan gives all rows of a relation.
+/// Whether a plan returns all rows of a relation.
 fn is_relation(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::TableScan(scan) => scan.filters.is_empty() && scan.fetch.is_none(),

@@ -1,4 +1,4 @@
-//! What texts were parsed to, so that one which comes again is not parsed again and finds its plan.
+//! Cache of parsed statements by text. A repeated text is not parsed again and finds its cached plan.
 
 use std::collections::HashMap;
 
@@ -6,24 +6,24 @@ use parking_lot::Mutex;
 
 use crate::statement::{Statement, is_query};
 
-/// Texts that are remembered.
+/// Maximum number of cached texts.
 const TEXTS_MAX: usize = 64;
-/// Longer ones are not.
+/// Maximum length of a cached text in bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// The texts that a session was given last and that are likely to come again.
+/// Texts that a session was given last and that are likely to be repeated.
 #[derive(Debug, Default)]
 pub struct Texts(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     statements: HashMap<String, (Statement, u64)>,
-    /// Counts the uses, by which the statements are aged.
+    /// Number of lookups so far, as the clock for the age of entries.
     uses: u64,
 }
 
 impl Texts {
-    /// What a text was parsed to.
+    /// Returns the statement that a text was parsed to, if it is cached.
     pub fn get(&self, text: &str) -> Option<Statement> {
         let mut known = self.0.lock();
         known.uses += 1;
@@ -33,8 +33,8 @@ impl Texts {
         Some(statement.clone())
     }
 
-    /// Remembers what a text was parsed to, if it is a query, or may have parameters: one that writes literals hardly ever
-    /// comes again. It takes the place of the one that was used longest ago.
+    /// Caches the statement of a text if it is a query or may have parameters. Other texts contain literals and are
+    /// hardly ever repeated. Replaces the entry whose last use is the oldest.
     pub fn insert(&self, text: &str, statements: &[Statement]) {
         let [known] = statements else { return };
         let may_come_again = match known {

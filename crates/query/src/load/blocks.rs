@@ -1,4 +1,4 @@
-//! Rows into blocks: gathered until one is full, and encoded and written, several at once.
+//! Collects rows into blocks, and encodes and writes several blocks at once.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::moved::{Building, OldIds};
 use super::{Divider, Target, external};
 use crate::changes::Changes;
 
-/// Plain bytes up to which the batches of a block are gathered, to be encoded beside those of other blocks. A larger
-/// block is encoded segment by segment as its rows arrive.
+/// Maximum block size in plain bytes for which all batches are collected first, so that blocks can be encoded in
+/// parallel. A larger block is encoded segment by segment as its rows arrive.
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
 
-/// Blocks of the rows of each stream; those of a table that is divided are not told apart by streams.
+/// Writes the rows of each stream to blocks of its own. For a partitioned table, all streams share the blocks.
 pub(super) async fn parts_of(
     writer: BlockWriter,
     target: &Target,
@@ -41,20 +41,20 @@ pub(super) async fn parts_of(
     Ok(parts)
 }
 
-/// Turns rows into written blocks of one table.
+/// Writes rows to blocks of one table.
 #[derive(Clone)]
 pub(crate) struct BlockWriter {
     pub changes: Changes,
     pub schema: Arc<Schema>,
     pub design: Arc<TableDesign>,
-    /// As many blocks are encoded at once.
+    /// Limits the number of blocks that are encoded at once.
     pub permits: Arc<Semaphore>,
-    /// Where it notes the ids that rows had.
+    /// Old row ids of the rows in written blocks.
     pub old_ids: OldIds,
 }
 
 impl BlockWriter {
-    /// A writer of blocks of a design; which rows they hold is not its concern.
+    /// Creates a writer of blocks of a design. Partitioning is up to the caller.
     pub fn new(changes: &Changes, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
         let design = TableDesign { partition_by: None, ..design.clone() };
         let (schema, permits) = (Arc::clone(schema), Arc::new(Semaphore::new(threads.max(1))));
@@ -74,7 +74,7 @@ impl BlockWriter {
         Ok(block)
     }
 
-    /// Encodes and writes gathered batches as one block, on a thread of its own.
+    /// Encodes and writes batches as one block, on a thread for blocking calls.
     pub(super) async fn spawn_block(&self, batches: Vec<RecordBatch>) -> Result<SpawnedTask<Result<NewBlock>>> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(external)?;
         let writer = self.clone();
@@ -93,10 +93,10 @@ impl BlockWriter {
 /// Rows in the types of the target.
 pub(super) type Conformed = BoxStream<'static, Result<RecordBatch>>;
 
-/// Blocks of one partition of the table each. A batch is taken from each stream in turn, whichever has more ready, so
-/// that the same streams lead to the same blocks.
+/// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
+/// same streams always lead to the same blocks.
 async fn divided_blocks(mut divider: Divider, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
-    /// Batches that a stream may be ahead.
+    /// Batches that a stream is read ahead.
     const AHEAD: usize = 4;
     let mut inputs = Vec::with_capacity(streams.len());
     for mut stream in streams {
@@ -135,7 +135,7 @@ async fn partition_blocks(writer: BlockWriter, conformed: Conformed) -> Result<V
     }
 }
 
-/// Blocks whose batches are gathered first, so that several are encoded at once.
+/// Writes blocks whose batches are collected first, so that several are encoded at once.
 async fn gathered_blocks(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
@@ -152,7 +152,7 @@ async fn gathered_blocks(
                 gathered.push(batch);
                 break;
             }
-            // The part of the batch that fills the block, at least one row.
+            // The part of the batch that fills the block; at least one row.
             let rows = (missing as usize).max(1);
             gathered.push(batch.slice(0, rows));
             batch = batch.slice(rows, batch.num_rows() - rows);
@@ -170,7 +170,7 @@ async fn gathered_blocks(
     Ok(blocks)
 }
 
-/// Blocks that are encoded as their rows arrive.
+/// Writes blocks that are encoded as their rows arrive.
 async fn streamed_blocks(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
@@ -189,7 +189,7 @@ async fn streamed_blocks(
     Ok(blocks)
 }
 
-/// Bytes of a batch's values in their plain form, about: strings by the length of their buffers' used part.
+/// Estimated bytes of a batch in plain form. Strings count by the length of their values.
 pub(super) fn plain_bytes(batch: &RecordBatch, schema: &Schema) -> u64 {
     let rows = batch.num_rows() as u64;
     let column_bytes = |(array, column): (&ArrayRef, &taut_types::Column)| match column.logical_type.plain_bytes() {
@@ -199,7 +199,7 @@ pub(super) fn plain_bytes(batch: &RecordBatch, schema: &Schema) -> u64 {
     batch.columns().iter().zip(schema.columns()).map(column_bytes).sum()
 }
 
-/// Bytes of the values of an array of strings; none of others.
+/// Bytes of the values of a string or binary array; 0 for other types.
 pub(crate) fn string_bytes(array: &ArrayRef) -> u64 {
     let lengths = |views: &[u128]| views.iter().map(|view| u64::from(*view as u32)).sum();
     match array.data_type() {

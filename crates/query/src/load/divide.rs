@@ -1,13 +1,13 @@
-//! Rows into blocks that each hold rows of one partition.
+//! Writes rows into blocks that each hold rows of one partition.
 //!
 //! ```text
-//! batches ──> waiting ──> of each partition: rows until a block is full ──> encode and write, several at once
-//!             32 MiB      256 MiB in all; beyond that the fullest partition's block is written as it is
+//! batches ──> waiting ──> per partition: rows until a block is full ──> encode and write, several at once
+//!             32 MiB      256 MiB in all; beyond that, the block of the fullest partition is written early
 //! ```
 //!
-//! The boundaries of a range that has none are quantiles of the rows that wait; then as many wait as may be held. Rows
-//! that do not settle them, too few or all alike, become blocks of no partition: see [`settles`].
-//! Why it is done so: docs/adr/0012-partitions.md.
+//! If a range partitioning has no boundaries yet, quantiles of the waiting rows become its boundaries. In that case
+//! rows may wait up to the second limit. If the rows do not settle boundaries, because they are too few or all alike,
+//! they become unpartitioned blocks: see [`settles`]. docs/adr/0012-partitions.md gives the reasons.
 
 use std::sync::Arc;
 
@@ -25,34 +25,35 @@ use super::blocks::plain_bytes;
 use super::moved::Building;
 use super::{BlockWriter, external, string_bytes};
 
-/// Bytes of rows in memory.
+/// Limits for rows in memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct MemoryBounds {
-    /// What may be held back until blocks are full.
+    /// Maximum bytes that are held until blocks are full.
     held: usize,
-    /// What is divided at a time: enough that each of many partitions is given more than a few rows.
+    /// Bytes that are partitioned at a time. Large enough that each of many partitions gets more than a few rows.
     divided: usize,
 }
 
 const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { held: 256 << 20, divided: 32 << 20 };
-/// Values among which boundaries are chosen, at most.
+/// Maximum number of values in the sample from which boundaries are chosen.
 pub(crate) const SAMPLE_ROWS: u64 = 65_536;
 
-/// Rows for each partition of a range from which its boundaries are chosen for good, even if they turn out fewer.
+/// Rows per partition from which on the boundaries of a range are final, even if there are fewer than the design asks
+/// for.
 const SETTLING_ROWS: u64 = 64;
 
-/// Whether boundaries chosen from some rows are worth keeping: there are as many as the design asks for, or so many rows
-/// that more would hardly lead to others.
+/// Whether boundaries chosen from some rows are final. They are if there are as many as the design asks for, or so many
+/// rows that more would hardly change the boundaries.
 pub(crate) fn settles(partitioning: &Partitioning, rows: u64) -> bool {
     partitioning.is_complete() || (partitioning.is_divided() && rows >= settling_rows(partitioning.design()))
 }
 
-/// Rows from which boundaries are chosen for good.
+/// Number of rows from which on boundaries are final.
 pub(crate) fn settling_rows(design: PartitionDesign) -> u64 {
     SETTLING_ROWS * u64::from(design.count)
 }
 
-/// Rows on their way into blocks of one partition each.
+/// Divides rows into blocks of one partition each.
 pub(crate) struct Divider {
     writer: BlockWriter,
     design: Option<PartitionDesign>,
@@ -60,24 +61,25 @@ pub(crate) struct Divider {
     bounds: MemoryBounds,
     waiting: Vec<RecordBatch>,
     waiting_bytes: usize,
-    /// By partition, that of nulls behind those of values, and last what belongs to none.
+    /// One slot per partition, with the partition of nulls after those of values. The last slot is for unpartitioned
+    /// rows.
     slots: Vec<Slot>,
     held_bytes: usize,
 }
 
-/// What is held of one partition.
+/// Rows held of one partition.
 #[derive(Default)]
 struct Slot {
     batches: Vec<RecordBatch>,
     extent: Extent,
     bytes: usize,
-    /// A block without a bound, begun when its rows took too much memory.
+    /// Block of unlimited size, begun when its rows took too much memory.
     builder: Option<Building>,
     written: Vec<SpawnedTask<Result<NewBlock>>>,
 }
 
 impl Divider {
-    /// Divides rows by these partitions, or by ones that are yet to be chosen; without a design, not at all.
+    /// Divides rows by the given partitions, or by ones to be chosen. Without a design, rows stay unpartitioned.
     pub fn new(writer: BlockWriter, design: Option<PartitionDesign>, partitioning: Option<Arc<Partitioning>>) -> Self {
         let partitioning = partitioning.or_else(|| design.and_then(Partitioning::without_boundaries).map(Arc::new));
         let count = design.map_or(0, |design| design.count as usize + 1);
@@ -94,10 +96,10 @@ impl Divider {
         }
     }
 
-    /// Takes rows, in the Arrow types of the schema.
+    /// Adds rows, in the Arrow types of the schema.
     ///
     /// # Errors
-    /// When a block cannot be written.
+    /// If a block cannot be written.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -115,10 +117,10 @@ impl Divider {
         self.divide_waiting().await
     }
 
-    /// Writes what is left. The blocks come partition by partition, in the order of rows within each.
+    /// Writes the remaining rows. Returns all blocks, partition by partition, in the order of rows within each.
     ///
     /// # Errors
-    /// When a block cannot be written.
+    /// If a block cannot be written.
     pub async fn finish(mut self) -> Result<Vec<NewBlock>> {
         if self.partitioning.is_none() {
             self.choose();
@@ -146,7 +148,7 @@ impl Divider {
         Ok(blocks)
     }
 
-    /// Chooses boundaries from the rows that wait, if these settle them.
+    /// Chooses boundaries from the waiting rows, if these settle them.
     fn choose(&mut self) {
         let Some(design) = self.design else { return };
         let logical = self.logical_type(design);
@@ -167,7 +169,7 @@ impl Divider {
         self.writer.schema.column(design.column).logical_type
     }
 
-    /// Puts the rows that wait to those of their partitions, some at a time.
+    /// Distributes the waiting rows to their partitions, a limited number of bytes at a time.
     async fn divide_waiting(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         let mut waiting = std::mem::take(&mut self.waiting).into_iter().peekable();
@@ -196,7 +198,7 @@ impl Divider {
         Ok(())
     }
 
-    /// Adds rows to those of a partition; blocks that they complete are written.
+    /// Adds rows to a partition, and writes the blocks that they complete.
     async fn hold(&mut self, place: usize, mut batch: RecordBatch) -> Result<()> {
         while batch.num_rows() > 0 {
             let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &self.writer.schema) };
@@ -219,20 +221,20 @@ impl Divider {
         Ok(())
     }
 
-    /// Frees the memory of what is held of a partition.
+    /// Frees the memory of the rows held of a partition.
     async fn let_go(&mut self, place: usize) -> Result<()> {
         let is_undivided = place == self.slots.len() - 1;
         if self.writer.design.block_size != BlockSize::File && !is_undivided {
             return self.end(place).await;
         }
-        // The block goes on; what it has so far is encoded.
+        // The block stays open; the rows that it has so far are encoded.
         let batches = self.take(place);
         let builder = self.slots[place].builder.take().unwrap_or_else(|| self.writer.builder());
         self.slots[place].builder = Some(pushed(builder, batches).await?);
         Ok(())
     }
 
-    /// Ends the block of a partition, if it has rows.
+    /// Completes the block of a partition, if it has rows.
     async fn end(&mut self, place: usize) -> Result<()> {
         let batches = self.take(place);
         self.slots[place].extent = Extent::default();
@@ -255,7 +257,7 @@ impl Divider {
     }
 }
 
-/// A builder with further rows, encoded on a thread that may block.
+/// Appends batches to a builder, on a thread for blocking calls.
 async fn pushed(mut builder: Building, batches: Vec<RecordBatch>) -> Result<Building> {
     let task = SpawnedTask::spawn_blocking(move || {
         batches.iter().try_for_each(|batch| builder.push(batch).map_err(external))?;
@@ -282,7 +284,7 @@ fn pieces_of(
     pieces.map(|(partition, rows)| Ok((partition, owned(interleave_record_batch(&batches, &rows)?)?))).collect()
 }
 
-/// A batch whose text is its own: views would keep the text of all batches they come from.
+/// Copies the text of a batch. String views would otherwise keep the text of all batches that they come from.
 fn owned(batch: RecordBatch) -> Result<RecordBatch> {
     let copied = |array: &ArrayRef| -> ArrayRef {
         match array.data_type() {
@@ -294,7 +296,7 @@ fn owned(batch: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(copied).collect())?)
 }
 
-/// Bytes of a batch in memory, about; of a slice its share.
+/// Estimated bytes of a batch in memory. A slice counts only its own rows.
 fn bytes_of(batch: &RecordBatch) -> usize {
     let of_array = |array: &ArrayRef| match array.data_type().primitive_width() {
         Some(width) => width * array.len(),

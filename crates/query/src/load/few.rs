@@ -1,4 +1,4 @@
-//! Few rows: they are not worth a block, and go to the table's delta.
+//! Small inserts, which are not worth a block: their rows go to the delta of the table.
 
 use std::fmt::{self, Debug, Formatter};
 use std::future::poll_fn;
@@ -22,34 +22,34 @@ use taut_store::Table;
 use super::blocks::string_bytes;
 use crate::conform::Conform;
 
-/// Rows that are few, and bytes of them.
+/// Maximum rows of a small insert, and maximum bytes of its text.
 const ROWS_MAX: usize = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
-/// Batches of a partition that wait to be looked at.
+/// Batches of a partition that are read ahead.
 const BUFFERED_BATCHES: usize = 1;
 
-/// The rows of a plan, once some have been looked at.
+/// Rows of a plan, after some or all have been read.
 pub(super) enum Gathered {
-    /// All of them, in the types of the table.
+    /// All rows, in the types of the table.
     Few(Vec<RecordBatch>),
-    /// A plan that gives all of them, once.
+    /// Plan that returns all rows. It can run only once.
     Many(Arc<dyn ExecutionPlan>),
 }
 
-/// Whether rows are few.
+/// Whether rows are few enough for the delta.
 pub fn is_few(rows: &RecordBatch) -> bool {
     rows.num_rows() <= ROWS_MAX && rows.columns().iter().map(string_bytes).sum::<u64>() <= BYTES_MAX
 }
 
-/// Whether the rows of a plan may be few, as far as it is known. Those of a table that asks for encodings go to blocks at
-/// once, which say whether they admit them.
+/// Whether a plan may return few enough rows for the delta, according to its statistics. Never for a table whose design
+/// demands encodings: its rows go to blocks at once, which check whether they fit the encodings.
 pub(super) fn may_be_few(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
     let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
     table.design.encodings.is_empty() && rows.is_none_or(|rows| rows <= ROWS_MAX)
 }
 
-/// Looks at the rows of a plan, until they are many. Those of a partition stay together.
+/// Reads the rows of a plan until they are too many for the delta. Keeps the partitions apart.
 pub(super) async fn gather(
     input: &Arc<dyn ExecutionPlan>,
     table: &Table,
@@ -78,15 +78,15 @@ pub(super) async fn gather(
     Ok(Gathered::Few(conformed))
 }
 
-/// A partition of rows that are looked at.
+/// A partition that is being read.
 struct Part {
     seen: Vec<RecordBatch>,
-    /// Those behind them.
+    /// Rows after those in `seen`.
     rest: Fuse<SendableRecordBatchStream>,
 }
 
 impl Part {
-    /// All of its rows.
+    /// All rows of the partition.
     fn whole(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
         let all = futures::stream::iter(self.seen.into_iter().map(Ok)).chain(self.rest);
         let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));
@@ -94,7 +94,7 @@ impl Part {
     }
 }
 
-/// All partitions.
+/// All partitions of a plan.
 struct Parts(Vec<Part>);
 
 impl Parts {
@@ -102,14 +102,14 @@ impl Parts {
         let count = input.output_partitioning().partition_count();
         let part = |partition| {
             let rows = input.execute(partition, Arc::clone(context))?;
-            // Several run beside each other.
+            // Several partitions run in parallel.
             let rows = if count > 1 { spawn_buffered(rows, BUFFERED_BATCHES) } else { rows };
             Ok(Part { seen: Vec::new(), rest: rows.fuse() })
         };
         Ok(Self((0..count).map(part).collect::<Result<_>>()?))
     }
 
-    /// The next batch of any, and of which; `None` behind the last of all.
+    /// Returns the next batch of any partition, with the number of the partition. `None` after the last batch of all.
     async fn next(&mut self) -> Option<(usize, Result<RecordBatch>)> {
         poll_fn(|context| {
             let mut is_done = true;
@@ -126,7 +126,7 @@ impl Parts {
     }
 }
 
-/// Rows that can be read once.
+/// Stream of rows that can be read once.
 struct Once {
     schema: SchemaRef,
     rows: Mutex<Option<SendableRecordBatchStream>>,

@@ -1,5 +1,5 @@
-//! Rows that move to other blocks: on the way the id that each had is the column behind its last, and stays outside of the
-//! block. By these ids the store finds the new place of a row that somebody changes meanwhile.
+//! Rows that move to other blocks. Their old row ids are an additional last column in the stream, which is not stored
+//! in the block. The store uses the ids to find the new position of a row that is changed concurrently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use taut_types::{Schema, TableDesign};
 
 use crate::conform::Conform;
 
-/// The ids that the rows of new blocks had.
+/// Old row ids of the rows in new blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OldIds(Arc<Mutex<HashMap<BlockId, Vec<RowId>>>>);
 
@@ -24,10 +24,10 @@ impl OldIds {
         self.0.lock().insert(block, ids);
     }
 
-    /// Where the rows of some blocks come from; `None` where they came without ids.
+    /// Row relocations of some new blocks; `None` if their rows came without ids.
     ///
     /// # Errors
-    /// When the header of a block cannot be read.
+    /// If the header of a block cannot be read.
     pub fn moves(&self, blocks: &[NewBlock]) -> std::result::Result<Option<Moves>, ReadError> {
         let mut known = self.0.lock();
         let mut moves = Moves::default();
@@ -39,7 +39,7 @@ impl OldIds {
     }
 }
 
-/// A block that is being built.
+/// A block that is being built, with the old ids of its rows.
 pub(crate) struct Building {
     block: BlockBuilder,
     columns: Vec<usize>,
@@ -52,7 +52,7 @@ impl Building {
         Self { block: BlockBuilder::new(schema, design), columns, old_ids: Vec::new() }
     }
 
-    /// Appends rows, with or without the ids that they had.
+    /// Appends rows. If the batch has an additional column, it holds the old row ids.
     pub fn push(&mut self, batch: &RecordBatch) -> std::result::Result<(), BuildError> {
         let ids = batch.columns().get(self.columns.len()).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
         let Some(ids) = ids else { return self.block.push(batch) };
@@ -75,23 +75,23 @@ impl Building {
     }
 }
 
-/// The columns of a table, and behind them those of a source that the table does not have: ids of rows.
+/// Conversion of rows to the types of a table. Keeps an additional last column with row ids, if the source has one.
 #[derive(Debug)]
 pub(super) struct Moving {
     pub conform: Conform,
-    /// What comes out.
+    /// Schema of the result.
     pub schema: SchemaRef,
-    /// The columns that are the table's, where there is another.
+    /// Ordinals of the table's columns, if there is an additional column.
     stored: Option<Vec<usize>>,
 }
 
 impl Moving {
-    /// Rows without ids.
+    /// Creates a conversion of rows without ids.
     pub fn of(conform: Conform) -> Self {
         Self { schema: Arc::clone(conform.target()), conform, stored: None }
     }
 
-    /// Rows of a table with their ids behind the columns.
+    /// Creates a conversion of rows with ids as the last column.
     ///
     /// # Errors
     /// As [`Conform::new`].
@@ -103,7 +103,7 @@ impl Moving {
         Ok(Self { conform, schema: Arc::new(ArrowSchema::new(fields)), stored: Some(stored) })
     }
 
-    /// A batch in the table's types.
+    /// Converts a batch to the types of the table.
     ///
     /// # Errors
     /// As [`Conform::batch`].

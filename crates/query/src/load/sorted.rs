@@ -1,16 +1,16 @@
-//! The order of rows that a load writes.
+//! Sort order of the rows that a load writes.
 //!
 //! ```text
-//! input partitions ──> as they come, looked at ──> blocks      while each row is in order
+//! input partitions ──> checked as they arrive ──> blocks      while each row is in order
 //!                                  │
-//!                                  └ the first row that is not: what was written is dropped
+//!                                  └ the first row out of order: the written blocks are dropped
 //! input partitions, again ──> sort ──> merge ──> blocks
 //! ```
 //!
-//! Partitions are looked at by themselves, and put in order by their first rows.
+//! Each partition is checked separately. Partitions are then ordered by their first rows.
 //!
-//! Data that is loaded into a sorted table mostly comes sorted. To see it costs a comparison of neighbours, and saves a
-//! sort that takes several times what the rest of the load does, and all of the rows in memory.
+//! Data that is loaded into a sorted table is mostly sorted already. Checking this takes one comparison of neighbouring
+//! rows. It saves a sort, which takes several times as long as the rest of the load, and needs memory for all rows.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Debug, Formatter};
@@ -50,23 +50,23 @@ use taut_types::SortColumn;
 use super::{Conformed, Rows, Target, with_config};
 use crate::scan::ScanSource;
 
-/// Rows of a batch on its way through a sort, of columns that are no strings: a merge looks at each of the batches it holds
-/// for each that it makes, so that few large ones take less than many small ones.
+/// Maximum rows of a batch in a sort, for tables without strings. For each batch that it produces, a merge visits each
+/// of the batches it holds, so few large batches are faster than many small ones.
 const BATCH_ROWS_MAX: usize = 65_536;
-/// Bytes of such a batch. A sort that spills holds four, and reserves 10 MiB for them.
+/// Maximum bytes of such a batch. A sort that spills holds four, and reserves 10 MiB for them.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
-/// How the rows of a load come to be in the order of its table.
+/// How the rows of a load get into the order of the table.
 #[derive(Clone, Debug)]
 pub(super) enum InputOrder {
-    /// The table has none.
+    /// The table has no sort order.
     Any,
-    /// The plan that yields the rows is made to yield them in order, by an order that they have or by a sort: in one
-    /// partition, or in some that follow one another.
+    /// The planner makes the input return its rows in order, by an order that it has or by a sort. The input has one
+    /// partition, or several that follow one another.
     Required(SortKey),
-    /// Rows are written as they come, and sorted if they are found not to be in order.
+    /// Rows are written as they arrive. If they turn out not to be in order, they are sorted instead.
     Watched(SortKey),
-    /// Rows are sorted here, in the types of the table.
+    /// Rows are sorted after conversion to the types of the table.
     Sorted(SortKey),
 }
 
@@ -75,24 +75,24 @@ impl InputOrder {
         let Some(key) = SortKey::of(&target.design().sort_by) else { return Self::Any };
         let (from, to) = (input.schema(), target.schema().arrow());
         let type_of = |schema: &SchemaRef, place: usize| schema.fields().get(place).map(|f| f.data_type().clone());
-        // Text is in another order than the numbers that it becomes.
+        // Text has another order than the numbers that it is cast to.
         let is_cast = key.0.iter().any(|(place, _)| type_of(&from, *place) != type_of(&to, *place));
         if can_rerun(input) {
             Self::Watched(key)
         } else if is_cast || reads_files(input) {
-            // The order that a file says it has may be that of each of its parts.
+            // The order that a file declares may be only the order within each of its parts.
             Self::Sorted(key)
         } else {
             Self::Required(key)
         }
     }
 
-    /// That of a plan by [`in_order`].
+    /// The order of a plan from [`in_order`].
     pub fn required(target: &Target) -> Self {
         SortKey::of(&target.design().sort_by).map_or(Self::Any, Self::Required)
     }
 
-    /// As [`InputOrder::of`], for a plan that nobody plans again.
+    /// As [`InputOrder::of`], for an input that is not optimized further.
     pub fn of_planned(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
         match Self::of(target, input) {
             Self::Required(key) => Self::Sorted(key),
@@ -101,24 +101,24 @@ impl InputOrder {
     }
 }
 
-/// The columns that rows are sorted by, by place.
+/// Columns that rows are sorted by, as ordinals, with their options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SortKey(Vec<(usize, SortOptions)>);
 
 impl SortKey {
-    /// That of a design, or `None` where it keeps no order.
+    /// Sort key of a design; `None` if it has no sort order.
     fn of(sort_by: &[SortColumn]) -> Option<Self> {
         let options = |sort: &SortColumn| SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
         let columns: Vec<_> = sort_by.iter().map(|sort| (sort.column.index(), options(sort))).collect();
         (!columns.is_empty()).then_some(Self(columns))
     }
 
-    /// The order of rows that have these columns.
+    /// The sort order for rows with these columns.
     pub fn ordering(&self, schema: &SchemaRef) -> Option<LexOrdering> {
         self.ordering_behind(0, schema)
     }
 
-    /// The same, of rows that have so many others before them.
+    /// The sort order for rows whose columns are preceded by `others` other columns.
     fn ordering_behind(&self, others: usize, schema: &SchemaRef) -> Option<LexOrdering> {
         LexOrdering::new(self.0.iter().map(|(place, options)| {
             let place = others + place;
@@ -127,10 +127,10 @@ impl SortKey {
         }))
     }
 
-    /// Whether each row of a batch is at or behind the one before it.
+    /// Whether each row of a batch sorts at or after the row before it.
     fn ascends(&self, batch: &RecordBatch) -> Result<bool> {
         let Some(pairs) = batch.num_rows().checked_sub(1).filter(|pairs| *pairs > 0) else { return Ok(true) };
-        // Neighbours that are equal in the columns so far.
+        // Pairs of neighbours that are equal in the columns so far.
         let mut tied = BooleanBuffer::new_set(pairs);
         for (place, options) in &self.0 {
             let column = batch.column(*place);
@@ -158,7 +158,7 @@ impl SortKey {
         self.0.iter().map(|(place, _)| batch.column(*place).slice(row, 1)).collect()
     }
 
-    /// Whether a row is at or behind another.
+    /// Whether a row sorts at or after another.
     fn follows(&self, row: &[ArrayRef], before: &[ArrayRef]) -> Result<bool> {
         for ((before, row), (_, options)) in before.iter().zip(row).zip(&self.0) {
             match make_comparator(before, row, *options)?(0, 0) {
@@ -171,7 +171,7 @@ impl SortKey {
     }
 }
 
-/// How an attempt to write rows as they come ends where they are not in order.
+/// Error that ends an attempt to write rows as they arrive, when they are not in order.
 #[derive(Debug)]
 struct OutOfOrder;
 
@@ -187,20 +187,20 @@ fn out_of_order() -> DataFusionError {
     DataFusionError::External(Box::new(OutOfOrder))
 }
 
-/// Whether an attempt failed by nothing but the order of rows.
+/// Whether an attempt failed only because the rows are not in order.
 pub(super) fn is_out_of_order(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::External(error) if error.is::<OutOfOrder>())
 }
 
-/// A row's values in the columns of a sort key, as arrays of one value.
+/// Values of a row in the columns of a sort key, as arrays of one value.
 type KeyRow = Vec<ArrayRef>;
 
-/// The first and the last row of each partition, by which partitions are put in order.
+/// First and last row of each partition. Partitions are ordered by these rows.
 #[derive(Debug)]
 pub(super) struct Ends {
     key: SortKey,
     rows: Mutex<Vec<Option<(KeyRow, KeyRow)>>>,
-    /// Whether some partition is not in order, so that the others need not go on.
+    /// Whether some partition is not in order, so that the others can stop.
     has_failed: AtomicBool,
 }
 
@@ -209,7 +209,7 @@ impl Ends {
         Arc::new(Self { key, rows: Mutex::new(vec![None; partitions]), has_failed: AtomicBool::new(false) })
     }
 
-    /// The rows of a partition, which end with an error at the first batch that is not in order.
+    /// Wraps the rows of a partition. The stream ends with an error at the first batch that is not in order.
     pub fn watch(self: &Arc<Self>, partition: usize, rows: Conformed) -> Conformed {
         Box::pin(Watched { ends: Arc::clone(self), partition, rows })
     }
@@ -237,10 +237,10 @@ impl Ends {
         Ok(follows)
     }
 
-    /// What was made of the partitions, in the order of their rows.
+    /// Concatenates the results of the partitions, in the order of their rows.
     ///
     /// # Errors
-    /// When rows of one lie between those of another.
+    /// If rows of one partition sort between rows of another.
     pub fn in_order<T>(&self, mut parts: Vec<Vec<T>>) -> Result<Vec<T>> {
         let rows = self.rows.lock();
         let mut order: Vec<(usize, &(KeyRow, KeyRow))> = Vec::with_capacity(parts.len());
@@ -278,8 +278,8 @@ impl Stream for Watched {
     }
 }
 
-/// Whether a plan yields its rows by partitions that follow each other, and again when it is run again: of files, and of
-/// rows that a statement lists.
+/// Whether a plan returns its rows in partitions that follow each other, and returns the same rows when it runs again.
+/// True for files and for rows listed in the statement.
 pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let source = scan.data_source();
@@ -292,11 +292,12 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     passes && plan.children().into_iter().all(can_rerun)
 }
 
-/// A plan of the same rows in the order of a table, whose columns stand behind so many others, where a scan of all
-/// of a table can give them so: in one partition, or in some that follow one another.
+/// Plan with the same rows in the sort order of a table, in one partition or in several that follow one another. The
+/// columns of the table are preceded by `others` other columns. `None` if a scan of the whole table cannot provide the
+/// order.
 ///
 /// # Errors
-/// Those of the engine.
+/// If DataFusion cannot compute the plan.
 pub(crate) fn in_order(
     plan: &Arc<dyn ExecutionPlan>,
     table: &Table,
@@ -306,13 +307,14 @@ pub(crate) fn in_order(
     let Some(ordering) = key.and_then(|key| key.ordering_behind(others, &plan.schema())) else { return Ok(None) };
     let Some(stored) = scanned_whole(plan) else { return Ok(None) };
     let SortOrderPushdownResult::Exact { inner } = plan.try_pushdown_sort(&ordering)? else { return Ok(None) };
-    // One run is cut between blocks; several go past each other.
+    // A single sort run is divided between partitions at block boundaries; several sort runs overlap.
     let is_one_run = stored.runs.len() <= 1;
     Ok(Some(if is_one_run { inner } else { Arc::new(SortPreservingMergeExec::new(ordering, inner)) }))
 }
 
-/// The table of which a plan reads all rows, partition by partition: an operator that deals them out would tear them apart.
-/// Where conditions may leave few, threads share the work better without an order.
+/// Table of which a plan reads all rows, partition by partition. `None` if an operator redistributes rows, which would
+/// break up the order. Also `None` for a scan with conditions, which may leave few rows: threads then share the work
+/// better without an order.
 fn scanned_whole(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
     match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
         (Some(scan), _) => {
@@ -334,7 +336,7 @@ fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.children().into_iter().any(reads_files)
 }
 
-/// All rows in one stream, sorted.
+/// Returns all rows sorted, in one stream.
 pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<Conformed> {
     let schema = &rows.moving.schema;
     let Some(ordering) = key.ordering(schema) else {
@@ -344,7 +346,7 @@ pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>)
     let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
     let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
     let mut config = context.session_config().clone();
-    // A size that was set is not ours to change.
+    // A batch size that the user set is kept.
     if config.batch_size() == SessionConfig::new().batch_size() {
         let pool = context.memory_pool().memory_limit();
         config = config.clone().with_batch_size(batch_rows(rows, &pool).max(config.batch_size()));
@@ -366,7 +368,7 @@ fn batch_rows(rows: &Rows, pool: &MemoryLimit) -> usize {
     (bytes / row_bytes.max(1)).min(BATCH_ROWS_MAX)
 }
 
-/// A partition of the rows of a load, in the types of its table.
+/// A partition of the rows of a load, in the types of the table.
 struct Partition {
     rows: Arc<Rows>,
     partition: usize,

@@ -1,44 +1,45 @@
-//! When the mover moves rows.
+//! Limits that decide when the mover runs.
 
 use std::time::Duration;
 
-/// The bounds by which the mover goes. They hold for a database as long as it is open.
+/// Limits for the mover of a database. They stay the same while the database is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoverOptions {
-    /// Whether it works in the background from the start; `SET mover` changes that.
+    /// Whether the mover works in the background from the start. `SET mover` changes this.
     pub is_on: bool,
-    /// Rows of a table in no block from which on they are sealed.
+    /// Delta rows of a table from which on they are written to blocks.
     pub delta_rows: u64,
-    /// Bytes of a table in no block from which on they are sealed.
+    /// Delta bytes of a table from which on they are written to blocks.
     pub delta_bytes: usize,
-    /// At so many times `delta_rows`, `delta_bytes` or `log_bytes` a commit waits for the mover's work, or does it.
+    /// Factor for backpressure: at this many times `delta_rows`, `delta_bytes` or `log_bytes`, a commit waits for
+    /// compaction or runs it.
     pub hard_factor: u32,
-    /// A block of which so many of 100 rows are deleted is written anew.
+    /// Share of deleted rows, in percent, above which a block is rewritten.
     pub deleted_percent: u64,
-    /// Deleted rows of a table from which on such blocks are not left until it lies idle.
+    /// Deleted rows of a table from which on such blocks are rewritten even while the table is in use.
     pub deleted_rows: u64,
-    /// So many runs of a sorted table, or small neighbours of another, are merged where each is at most as large as all of
-    /// them divided by half this number.
+    /// Minimum number of sort runs, or of small neighbouring blocks of an unsorted table, that are merged. Each of them
+    /// must be at most as large as all together, divided by half this number.
     pub merged_parts: usize,
-    /// Plain bytes that a piece of work moves at most, where it can be divided.
+    /// Maximum plain bytes that one compaction rewrites, if it can be divided.
     pub piece_bytes: u64,
-    /// Rows that a piece of work moves at most, where it can be divided.
+    /// Maximum rows that one compaction rewrites, if it can be divided.
     pub piece_rows: u64,
-    /// How long a table lies unchanged until work is done on it that was not urgent.
+    /// Time for which a table must be unchanged before compactions run that are not urgent.
     pub idle: Duration,
     /// Bytes of log from which on a checkpoint is taken.
     pub log_bytes: u64,
 }
 
 impl MoverOptions {
-    /// With rows of a table in no block that take no more than a quarter of some bytes before a commit waits, however large
-    /// the bounds.
+    /// Reduces `delta_bytes` so that the delta of a table takes at most a quarter of `memory_bytes` before commits
+    /// wait.
     pub fn within(self, memory_bytes: usize) -> Self {
         let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.hard_factor.max(1) as usize));
         Self { delta_bytes, ..self }
     }
 
-    /// As if all that may be done were worth it.
+    /// Limits for a full compaction: everything that can be done is worth doing.
     pub(crate) fn full(&self) -> Self {
         Self { deleted_percent: 0, merged_parts: 2, ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! How fast the mover works: half of the time at most, so that queries find a processor.
+//! Pace of the mover: it works at most half of the time, so that queries get processor time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,17 +9,17 @@ use tokio::sync::Mutex;
 
 use super::{MoverOptions, Shared};
 
-/// Shorter stretches of work are added up.
+/// Minimum working time before a rest. Shorter working times are added up.
 const STRETCH_MIN: Duration = Duration::from_millis(10);
-/// How long a rest goes on after somebody has begun to wait.
+/// Interval in which a rest checks whether somebody has begun to wait.
 const REST_STEP: Duration = Duration::from_millis(5);
 
-/// Rests for as long as was worked, but where somebody waits, or writers are about to have to.
+/// Rests for as long as the mover has worked. Skips the rest if somebody waits for the mover, or commits are about to.
 #[derive(Debug)]
 pub struct Pace {
     store: Weak<Store>,
     options: Arc<MoverOptions>,
-    /// How many wait for the turn of a table.
+    /// Number of tasks that wait for maintenance locks.
     waiting: Arc<AtomicUsize>,
     working_since: Mutex<Instant>,
 }
@@ -30,12 +30,13 @@ impl Pace {
         Self { store, options, waiting, working_since: Mutex::new(Instant::now()) }
     }
 
-    /// Called where work begins after the mover had none: what came before was no work.
+    /// Restarts the working time. Called when the mover starts to work after it had nothing to do.
     pub async fn begin(&self) {
         *self.working_since.lock().await = Instant::now();
     }
 
-    /// Called between two batches of rows. Streams that rest at the same time share one rest.
+    /// Rests if enough time was spent working. Called between two batches of rows. Streams that rest at the same time
+    /// share one rest.
     pub async fn rest(&self) {
         let mut since = self.working_since.lock().await;
         let worked = since.elapsed();
@@ -49,7 +50,7 @@ impl Pace {
         *since = Instant::now();
     }
 
-    /// Whether somebody waits, or a table is half way to the bound at which commits do.
+    /// Whether somebody waits, or the delta of a table has reached half of the size at which commits wait.
     fn is_urgent(&self) -> bool {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return true;

@@ -1,11 +1,10 @@
-//! What is to be done about a table, one piece of work after the other.
+//! Chooses the next compaction of a table.
 //!
 //! ```text
-//! pages of the delta ──seal──> runs, blocks ──merge──> fewer, larger ones
-//!                                   └─clean──> the same without deleted rows
-//! ```
+//! delta pages ──seal──> sort runs, blocks ──merge──> fewer, larger ones
+//!                                └─clean──> the same without deleted rows
 //!
-//! Why these rules: docs/adr/0020-the-mover.md.
+//! docs/adr/0020-the-mover.md gives the reasons for these rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,22 +14,22 @@ use taut_types::{BLOCK_BYTES_DEFAULT, BlockSize};
 
 use super::MoverOptions;
 
-/// Rows in no block that are worth a block by themselves: as many as an insert would put there.
+/// Minimum delta rows that are worth a block of their own: an insert of more rows writes blocks at once.
 const SEALED_ROWS_MIN: u64 = 4_096;
 
-/// A kind of work.
+/// Kind of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// Rows of the delta go to blocks.
+    /// Writes delta rows to blocks.
     Seal,
-    /// Blocks are written anew without their deleted rows.
+    /// Rewrites blocks without their deleted rows.
     Clean,
-    /// Runs of sorted rows become one, small blocks become large ones.
+    /// Merges sort runs into one, or small blocks into large ones.
     Merge,
 }
 
 impl Work {
-    /// The most urgent first: what is in memory.
+    /// All kinds, the most urgent first: sealing frees memory.
     pub const ALL: [Self; 3] = [Self::Seal, Self::Clean, Self::Merge];
 
     pub fn name(self) -> &'static str {
@@ -42,29 +41,29 @@ impl Work {
     }
 }
 
-/// A piece of work: these blocks and the first of the pages go to new blocks.
+/// One compaction: rewrites these blocks and the first delta pages to new blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub work: Work,
-    /// Places of blocks, ascending.
+    /// Indexes of blocks in the table, ascending.
     pub places: Vec<usize>,
-    /// How many pages.
+    /// Number of delta pages, from the first on.
     pub pages: usize,
     pub order: RowOrder,
 }
 
-/// What is wanted of a table.
+/// Which compactions to run on a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thoroughness {
-    /// What must be done while the table changes.
+    /// Compactions that are necessary while the table is in use.
     Urgent,
-    /// What is done when it lies unchanged.
+    /// Compactions for a table that has not changed for a while.
     Idle,
-    /// All rows to blocks, and all else that would be done at some time: `VACUUM`.
+    /// All compactions that would run at some time, and all delta rows to blocks: `VACUUM`.
     All,
 }
 
-/// The next piece of work of a kind, where there is one.
+/// Returns the next compaction of a kind, or `None` if none is due.
 pub(crate) fn next(table: &Table, work: Work, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
     match work {
         Work::Seal => seal(table, options, wanted),
@@ -73,10 +72,11 @@ pub(crate) fn next(table: &Table, work: Work, options: &MoverOptions, wanted: Th
     }
 }
 
-/// What makes one run of the blocks of a sorted table, or of each of its partitions, if it is not so already.
+/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. `None` if they are so
+/// already.
 pub(crate) fn renewal(table: &Table) -> Option<Piece> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|place| table.partition_of(place)).collect();
-    // A load ends with a block that may not be full, in each partition.
+    // In each partition, a load ends with a block that may not be full.
     let small = (0..table.blocks.len()).filter(|place| is_small(table, *place)).count();
     let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
     let places = || (0..table.blocks.len()).collect();
@@ -86,10 +86,10 @@ pub(crate) fn renewal(table: &Table) -> Option<Piece> {
 
 fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
     let (pages, rows) = (table.delta.pages().len(), table.delta.page_rows());
-    // The last page may be growing.
+    // The last page may still grow.
     let settled = pages.saturating_sub(1);
     let is_large = rows > options.delta_rows || table.delta.page_bytes() > options.delta_bytes;
-    // A sorted table with rows in no block cannot be read in order.
+    // A sorted table with delta rows cannot be read in order.
     let keeps_order = !table.design.sort_by.is_empty() && !table.blocks.is_empty();
     let pages = match wanted {
         Thoroughness::All => pages,
@@ -100,7 +100,7 @@ fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<P
     (pages > 0).then_some(Piece { work: Work::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
 }
 
-/// Neighbours in one run and partition, of which many rows are deleted: their order stays.
+/// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
 fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
     if wanted == Thoroughness::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
         return None;
@@ -120,7 +120,7 @@ fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<
     Some(Piece { work: Work::Clean, places, pages: 0, order: RowOrder::Kept })
 }
 
-/// Rows and bytes of a piece so far.
+/// Size of a compaction so far.
 #[derive(Clone, Copy, Default)]
 struct Taken {
     blocks: u64,
@@ -129,7 +129,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Whether a block still fits into the piece. The first always does.
+    /// Adds a block. Returns whether it is within the limits; the first block always is.
     fn take(&mut self, table: &Table, place: usize, options: &MoverOptions) -> bool {
         let entry = table.blocks[place].entry();
         self.blocks += 1;
@@ -148,7 +148,7 @@ fn merge(table: &Table, options: &MoverOptions) -> Option<Piece> {
     Some(Piece { work: Work::Merge, places, pages: 0, order: RowOrder::Sorted })
 }
 
-/// A run, or a small block.
+/// A sort run or a small block, as an input of a merge.
 struct Part {
     blocks: Range<usize>,
     rows: u64,
@@ -163,8 +163,9 @@ impl Part {
     }
 }
 
-/// How many parts, from the first on, are worth merging: enough, none of which is large, so that the part that a row is in
-/// grows by that factor each time. As many as a piece may hold.
+/// Number of parts, from the first on, that are worth merging: the largest number within the limits of a compaction.
+/// There must be enough parts, and none may be large, so that each merge multiplies the size of the part that a row is
+/// in.
 fn worth_merging(parts: &[Part], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merged_parts as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
@@ -182,13 +183,14 @@ fn worth_merging(parts: &[Part], options: &MoverOptions) -> Option<usize> {
     worth
 }
 
-/// Runs of a sorted table, in one partition where the runs are of partitions; the smallest first.
+/// Blocks of sort runs of a sorted table to merge, the smallest runs first. The runs are in one partition if sort runs
+/// are per partition.
 fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let follows = table.partitions.as_ref().is_none_or(|known| known.partitioning.follows(&table.design.sort_by));
     let mut groups: BTreeMap<Option<u32>, Vec<Part>> = BTreeMap::new();
     let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
     for (start, end) in table.runs.iter().copied().zip(ends) {
-        // What is not divided yet is about to be.
+        // Unpartitioned blocks are about to be partitioned.
         let is_divided = table.partitions.is_none() || (start..end).all(|place| table.partition_of(place).is_some());
         if is_divided {
             let group = if follows { None } else { table.partition_of(start) };
@@ -202,7 +204,7 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     })
 }
 
-/// Small blocks of a table without an order that follow each other in a partition.
+/// Small blocks of an unsorted table to merge, which follow each other in a partition.
 fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let mut stretches: BTreeMap<Option<u32>, Vec<Vec<Part>>> = BTreeMap::new();
     for place in 0..table.blocks.len() {
@@ -216,7 +218,7 @@ fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>>
         stretches.remove(&None);
     }
     stretches.into_values().flatten().find_map(|stretch| {
-        // The first may be a large one that earlier merges left.
+        // The first block may be a large one that earlier merges left.
         let (first, count) =
             (0..stretch.len()).find_map(|first| Some((first, worth_merging(&stretch[first..], options)?)))?;
         Some(stretch[first..first + count].iter().flat_map(|block| block.blocks.clone()).collect())
@@ -275,7 +277,7 @@ mod tests {
         }
         let all: u64 = runs.iter().map(|run| run.bytes).sum();
         assert!(most <= 40, "{most} runs");
-        // The logarithm of the loads by 4 is 7.1.
+        // The logarithm of the number of loads to base 4 is 7.1.
         assert!(written <= 8 * all, "each row was written {} times", written as f64 / all as f64);
     }
 }

@@ -1,4 +1,4 @@
-//! What the mover has done and does, for `taut.mover`.
+//! State and statistics of the mover, for `taut.mover`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -7,16 +7,16 @@ use taut_store::{Catalog, TableId};
 
 use super::policy::Work;
 
-/// What is waited after a first failure; twice as long after each further one.
+/// Delay after a first failure. Doubles with each further failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// At most so long where it failed since others changed the same rows.
+/// Maximum delay after a failure because of concurrent changes of the same rows.
 const RETRY_MAX_AFTER_CONFLICT: Duration = Duration::from_secs(1);
 
-/// Whose work: a kind of it on a table, or checkpoints.
+/// One kind of compaction of a table; `None` for checkpoints.
 pub(crate) type Job = Option<(TableId, Work)>;
 
-/// What was moved.
+/// Amount of data read or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub rows: u64,
@@ -32,27 +32,27 @@ impl Amount {
     }
 }
 
-/// What became of one job so far.
+/// State and statistics of one job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    /// What is being done now.
+    /// Description of what is running now.
     pub doing: Option<String>,
-    /// How often it was done.
+    /// Number of successful runs.
     pub times: u64,
-    /// What was read, and let go.
+    /// Data that was read and replaced.
     pub before: Amount,
-    /// What was written in its place.
+    /// Data that was written instead.
     pub after: Amount,
     pub worked: Duration,
     pub done_at: Option<SystemTime>,
-    /// The last error, and when it came.
+    /// The last error and its time.
     pub error: Option<(String, SystemTime)>,
-    /// How often it failed since it was last done.
+    /// Number of failures since the last successful run.
     pub failures: u32,
     pub retry_at: Option<Instant>,
 }
 
-/// All jobs.
+/// Records of all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Status(BTreeMap<Job, Record>);
 
@@ -61,18 +61,18 @@ impl Status {
         self.0.get(&job).cloned().unwrap_or_default()
     }
 
-    /// Whether a job is not to be tried yet, since it failed.
+    /// Whether a job must not be tried again yet, because it failed.
     pub fn must_wait(&self, job: Job) -> bool {
         self.0.get(&job).and_then(|record| record.retry_at).is_some_and(|at| at > Instant::now())
     }
 
-    /// When the next job that failed may be tried again.
+    /// Earliest time at which a failed job may be tried again.
     pub fn retry_at(&self) -> Option<Instant> {
         let now = Instant::now();
         self.0.values().filter_map(|record| record.retry_at).filter(|at| *at > now).min()
     }
 
-    /// Whether something is being done with a table.
+    /// Whether a compaction of a table is running.
     pub fn is_running(&self, table: TableId) -> bool {
         Work::ALL.iter().any(|work| self.0.get(&Some((table, *work))).is_some_and(|record| record.doing.is_some()))
     }
@@ -91,7 +91,7 @@ impl Status {
         (record.doing, record.failures, record.retry_at) = (None, 0, None);
     }
 
-    /// Says that a job failed, by an error that is worth telling or by a conflict with others.
+    /// Records a failure: an error to report, or `None` for a conflict with concurrent changes.
     pub fn end_failed(&mut self, job: Job, worked: Duration, error: Option<String>) {
         let record = self.0.entry(job).or_default();
         let most = if error.is_some() { RETRY_MAX } else { RETRY_MAX_AFTER_CONFLICT };
@@ -105,12 +105,12 @@ impl Status {
         }
     }
 
-    /// Says that nobody goes on with a job.
+    /// Records that a job was given up.
     pub fn end_cancelled(&mut self, job: Job) {
         self.0.entry(job).or_default().doing = None;
     }
 
-    /// Forgets tables that are gone.
+    /// Removes records of tables that no longer exist.
     pub fn keep(&mut self, catalog: &Catalog) {
         self.0.retain(|job, _| job.is_none_or(|(table, _)| catalog.table_of(table).is_some()));
     }

@@ -1,4 +1,4 @@
-//! The thread of the mover: looks what is due, does one piece of it, and rests.
+//! The thread of the mover: checks what is due, runs one compaction, and rests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +14,14 @@ use taut_store::{Catalog, Store, Table, TableId};
 use super::policy::{Piece, Thoroughness, Work, next};
 use super::{Pace, Shared, Turn, Worker};
 
-/// Looks are so far apart at least, however often something changes.
+/// Minimum time between two checks, however often something changes.
 const LOOK_APART: Duration = Duration::from_millis(50);
-/// Bytes of its stack: plans are made on it.
+/// Stack size in bytes. Plans are made on this stack.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Begins the thread. It ends by itself when the store is gone.
+/// Starts the thread. It ends when the store is dropped.
 pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionContext) -> io::Result<JoinHandle<()>> {
-    // Blocks are encoded beside the rows that come for the next.
+    // Blocks are encoded in parallel to reading the rows of the next block.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let thread = std::thread::Builder::new().name("taut mover".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(move || {
@@ -64,7 +64,7 @@ async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
     }
 }
 
-/// Does a piece of work, where one is due; returns whether there may be another.
+/// Runs one compaction or a checkpoint if one is due. Returns whether to check again at once.
 async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
     let snapshot = worker.store.snapshot();
     shared.status.lock().keep(&snapshot);
@@ -77,10 +77,10 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
         for table in snapshot.tables() {
             let wanted = quiet.wanted(table.id);
             if let Some((table, piece, _turn)) = take(shared, worker.store, table, (work, wanted)) {
-                // What came before this piece was meant for another.
+                // Clears a notification that was meant for an earlier compaction.
                 let _ = shared.leave.notified().now_or_never();
                 tokio::select! {
-                    // It tells its errors.
+                    // `work` records its errors.
                     _ = shared.work(worker, &table, &piece) => {}
                     () = shared.leave.notified() => {}
                 }
@@ -91,7 +91,8 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
     false
 }
 
-/// The next piece of a kind of work on a table, with the turn to do it.
+/// Next compaction of a kind on a table, with the maintenance lock of the table. `None` if none is due, if the lock is
+/// held, or if a failure is too recent.
 fn take(
     shared: &Shared,
     store: &Store,
@@ -103,20 +104,20 @@ fn take(
     }
     next(table, work, &shared.options, wanted)?;
     let turn = shared.turn_of(table.id).try_lock_owned().ok()?;
-    // Whoever had the turn before may have changed it.
+    // The previous holder of the lock may have changed the table.
     let table = Arc::clone(store.snapshot().table_of(table.id)?);
     let piece = next(&table, work, &shared.options, wanted)?;
     Some((table, piece, turn))
 }
 
-/// Since when tables lie unchanged.
+/// Times since which tables are unchanged.
 #[derive(Default)]
 struct Quiet {
     tables: BTreeMap<TableId, (Stamp, Instant)>,
     idle: Duration,
 }
 
-/// What differs between two versions of a table with other rows.
+/// Fingerprint of a table that differs if its rows have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     page_rows: u64,
@@ -147,8 +148,8 @@ impl Quiet {
         }
     }
 
-    /// When to look again though nothing changes: when a table has lain unchanged for long, and when a job that failed is
-    /// tried again.
+    /// Time of the next check if nothing changes: when a table has been unchanged for long enough, or when a failed job
+    /// may be tried again.
     fn next(&self, shared: &Shared) -> Option<Instant> {
         let has_something = |stamp: &Stamp| stamp.page_rows > 0 || stamp.deleted > 0;
         let waiting = self.tables.values().filter(|(stamp, since)| has_something(stamp) && since.elapsed() < self.idle);

@@ -1,4 +1,4 @@
-//! A piece of work done: its rows are read, and written as new blocks, in their order.
+//! Runs a compaction: reads its rows and writes them to new blocks, in the order of the table.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,13 +22,13 @@ use crate::load::{Target, TargetTable};
 use crate::progress::ProgressCounter;
 use crate::table::TautTable;
 
-/// Rows up to which their ids go with them, at 8 bytes each. Where more move at once, a change of one of them meanwhile
-/// means that the move is tried again.
+/// Maximum rows of a compaction that records row relocations, at 8 bytes per row. In a larger compaction, a concurrent
+/// change of one of the rows is a conflict, and the compaction is tried again.
 const FOLLOWED_ROWS_MAX: u64 = 64 << 20;
-/// Failures from which on it is told that others keep changing what is to be moved.
+/// Number of failures from which on conflicts are reported as errors.
 const CONFLICTS_TOLD: u32 = 10;
 
-/// Who works, and how.
+/// Resources with which a compaction runs.
 pub(crate) struct Worker<'a> {
     pub store: &'a Arc<Store>,
     pub context: &'a SessionContext,
@@ -37,7 +37,7 @@ pub(crate) struct Worker<'a> {
     pub progress: Option<ProgressCounter>,
 }
 
-/// That a job is being done: told as given up where it is not told otherwise.
+/// Drop guard of a running job: records that it was given up, unless it has ended before.
 struct Running<'a> {
     shared: &'a Shared,
     job: Job,
@@ -73,10 +73,10 @@ impl Drop for Running<'_> {
 }
 
 impl Shared {
-    /// Does a piece of work on a table, whose turn the caller has taken.
+    /// Runs a compaction of a table. The caller must hold the maintenance lock of the table.
     ///
     /// # Errors
-    /// When a block cannot be read or written, or others changed what was to be moved; nothing has changed then.
+    /// If a block cannot be read or written, or rows of the compaction changed meanwhile. Nothing has changed then.
     pub async fn work(&self, worker: &Worker<'_>, table: &Arc<Table>, piece: &Piece) -> Result<()> {
         let part = Arc::new(table.part(&piece.places, piece.pages));
         let before = Amount {
@@ -100,7 +100,7 @@ impl Shared {
     /// Takes a checkpoint.
     ///
     /// # Errors
-    /// When a file cannot be written; nothing is lost then.
+    /// If a file cannot be written. Nothing is lost then.
     pub fn checkpoint(&self, store: &Store) -> Result<()> {
         let bytes = store.log_bytes();
         let running = Running::begin(self, None, format!("writes the catalog, and lets {bytes} bytes of log go"));
@@ -127,10 +127,10 @@ fn doing(piece: &Piece, before: Amount) -> String {
 }
 
 impl Worker<'_> {
-    /// Moves the rows of a part of a table; returns what was written.
+    /// Writes the rows of a part of a table to new blocks. Returns the amount written.
     async fn move_rows(&self, part: Arc<Table>, piece: &Piece) -> Result<Amount> {
         let (store, name) = (Arc::clone(self.store), part.name.clone());
-        // Rows without an order are read one block after the other. Runs are merged by one stream each.
+        // Unsorted rows are read one block after the other. Sort runs are merged, with one stream each.
         let is_merged = !part.design.sort_by.is_empty() && part.runs.len() > 1;
         let partitions = match is_merged {
             true => self.threads.max(2),
@@ -167,7 +167,7 @@ impl Worker<'_> {
     }
 }
 
-/// Whether rows could not be moved since others change them, or what they are in.
+/// Whether a compaction failed because rows, blocks or the design of the table changed concurrently.
 pub(crate) fn is_conflict(error: &QueryError) -> bool {
     let conflict = |error: &CommitError| {
         matches!(

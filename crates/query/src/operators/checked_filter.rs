@@ -1,4 +1,4 @@
-//! Conditions of joins that look whether their statement was cancelled.
+//! Join conditions that check whether their statement was cancelled.
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
@@ -18,11 +18,11 @@ use datafusion::physical_plan::joins::{
 
 use super::Interrupt;
 
-/// A join whose condition looks whether the statement was cancelled, each time that it is computed for some pairs of rows.
-/// Other operators are returned as they are.
+/// Wraps the condition of a join so that it checks for cancellation each time that it is evaluated on some pairs of
+/// rows. Other operators are returned unchanged.
 ///
 /// # Errors
-/// When the join cannot be built again.
+/// If the join cannot be rebuilt.
 pub(super) fn with_checked_filter(
     plan: Arc<dyn ExecutionPlan>,
     interrupt: &Interrupt,
@@ -58,8 +58,8 @@ pub(super) fn with_checked_filter(
     Ok(plan)
 }
 
-/// Whether a join gives each row of a side once at most, however many match it: it may go through any number of pairs
-/// without a batch to return.
+/// Whether a join returns each row of a side at most once, however many rows match it. Such a join may visit any number
+/// of pairs without returning a batch.
 fn drops_pairs(join_type: JoinType) -> bool {
     match join_type {
         JoinType::LeftSemi

@@ -1,11 +1,11 @@
 //! Drops duplicate keys from the side of a semi, anti or mark join that the join does not return.
 //!
-//! Such a join only asks whether a key occurs, but the engine's hash join visits every pair of rows with equal keys. With
-//! ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side there is at most
-//! one pair for each row of the other. If the join has a condition on pairs of rows, the columns that it reads belong to the
-//! key. A nested loop join has such a condition alone.
+//! Such a join only needs to know whether a key occurs, but the engine's hash join visits every pair of rows with equal
+//! keys. With ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side
+//! there is at most one pair for each row of the other. If the join has a condition on pairs of rows, the columns that
+//! it reads belong to the key. A nested loop join has only such a condition.
 //!
-//! The keys that were seen are held in a set of bounded size. A full set is emptied, so a key may pass again. If few rows of
+//! A set of bounded size holds the keys that were seen. A full set is emptied, so a key may pass again. If few rows of
 //! a sample are duplicates, the next batches pass unchecked.
 
 use std::pin::Pin;
@@ -51,8 +51,9 @@ pub(super) struct DistinctKeys {
 }
 
 impl DistinctKeys {
-    /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins, for conditions that give
-    /// different answers for the same values, and for types whose equality in joins and in groups may differ.
+    /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins and for conditions
+    /// that give different results for the same values. Also returns `None` for types whose equality in joins and in
+    /// groups may differ.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<(JoinSide, Arc<Self>)> {
         if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
             let side = inner_side(*join.join_type())?;
@@ -89,7 +90,7 @@ impl DistinctKeys {
         (!keys.is_empty()).then(|| Arc::new(Self { expressions: keys, schema }))
     }
 
-    /// The rows of one partition of the inner side without most duplicates.
+    /// Rows of one partition of the inner side without most duplicates.
     pub fn without_duplicates(
         self: &Arc<Self>,
         rows: SendableRecordBatchStream,
@@ -119,7 +120,7 @@ fn column_of(schema: &Schema, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(index).name(), index))
 }
 
-/// The side of a join whose rows are only looked for.
+/// The inner side of a join. `None` if the join returns rows of both sides.
 fn inner_side(join_type: JoinType) -> Option<JoinSide> {
     match join_type {
         JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => Some(JoinSide::Right),
@@ -128,8 +129,8 @@ fn inner_side(join_type: JoinType) -> Option<JoinSide> {
     }
 }
 
-/// Whether a join and a set of groups agree on which values of a type are equal. For floating-point numbers they may not,
-/// since 0 equals -0.
+/// Whether a join and a set of groups agree on which values of a type are equal. For floating-point numbers they may
+/// not, since 0 equals -0.
 fn is_exact(data_type: &DataType) -> bool {
     data_type.is_integer()
         || data_type.is_temporal()
@@ -152,7 +153,7 @@ struct Sample {
     duplicates: usize,
 }
 
-/// Which rows of the batches of a partition have a key that was not seen before.
+/// Filter of the rows of a partition whose key was not seen before.
 struct Filter {
     keys: Arc<DistinctKeys>,
     seen: Option<Box<dyn GroupValues>>,
@@ -331,7 +332,7 @@ mod tests {
     fn keys_that_are_all_distinct_pass_mostly_unchecked() {
         let batch = |start: i64| Arc::new(Int64Array::from_iter_values(start..start + 8_192)) as ArrayRef;
         let mut batches: Vec<_> = (0..64).map(|number| batch(number * 8_192)).collect();
-        // Behind the sample: the same keys again.
+        // After the sample: the same keys again.
         batches.push(batch(63 * 8_192));
         let rows: usize = distinct(batches, unbounded()).iter().map(RecordBatch::num_rows).sum();
         assert_eq!(rows, 65 * 8_192);

@@ -1,12 +1,12 @@
 //! Operators that end when their statement is cancelled.
 //!
-//! The engine's operators only give way where a task awaits something that is not ready. A join that finds batch after
-//! batch of matches, a merge of sorted runs or an aggregation over either never does. So each operator of a plan that is
-//! about to run is wrapped: before it computes its next batch, it looks whether the statement was cancelled, and it gives
-//! other tasks of the runtime their turn now and then. Joins compute for long without returning a batch where their
-//! condition holds for few pairs of rows; their conditions look too.
+//! The engine's operators yield only where a task awaits something that is not ready. A join that finds batch after
+//! batch of matches, a merge of sorted runs or an aggregation over either never does. Therefore each operator of a plan
+//! is wrapped before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time
+//! to time it yields to other tasks of the runtime. A join may compute for long without returning a batch if its
+//! condition holds for few pairs of rows, so join conditions check too.
 //!
-//! A wrapped operator shows itself, its metrics and its children as it is without the wrapper.
+//! A wrapped operator displays its name, metrics and children as without the wrapper.
 
 use std::any::Any;
 use std::fmt::{self, Debug, Formatter};
@@ -39,8 +39,8 @@ use super::join_keys::{Collector, JoinKeys};
 use super::string_views;
 use crate::error::QueryError;
 
-/// What the operators of a statement share, above all whether it was cancelled. An extension of the configuration with
-/// which it is planned and run; clones are the same.
+/// Shared state of the operators of a statement, above all whether the statement was cancelled. It is an extension of
+/// the configuration for planning and execution. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     token: CancellationToken,
@@ -55,8 +55,8 @@ impl Interrupt {
         Self { token, is_settled, ..Self::default() }
     }
 
-    /// Commits by `commit`. While it runs and after it succeeded, the statement is no longer cancelled: its user has to be
-    /// told that the changes are there.
+    /// Commits by `commit`. While `commit` runs and after it succeeded, the statement can no longer be cancelled: its
+    /// user must learn that the changes are committed.
     ///
     /// # Errors
     /// If `commit` fails.
@@ -78,16 +78,18 @@ impl Interrupt {
         }
     }
 
-    /// Whether a plan of the statement had a join by hash table.
+    /// Whether a plan of the statement had a hash join.
     pub fn has_hash_join(&self) -> bool {
         self.has_hash_join.load(Ordering::Relaxed)
     }
 
-    /// The keys of its hash joins.
+    /// Keys on the build sides of the statement's hash joins.
     pub fn join_keys(&self) -> &Arc<JoinKeys> {
         &self.join_keys
     }
 
+    /// Checks that the statement was not cancelled.
+    ///
     /// # Errors
     /// If the statement was cancelled before it began to commit.
     pub fn check(&self) -> Result<()> {
@@ -98,13 +100,13 @@ impl Interrupt {
     }
 }
 
-/// A plan whose operators end when the statement is cancelled.
+/// Wraps the operators of a plan so that they end when the statement is cancelled.
 ///
 /// # Errors
-/// When an operator cannot be given its children again.
+/// If an operator does not accept its wrapped children.
 pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
-        // Sources end with the task that asks them: they await between the parts of a table.
+        // Sources end with the task that reads them: they await between the parts of a table.
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
         }
@@ -122,8 +124,8 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
     Ok(plan.data)
 }
 
-/// A join whose build side collects its keys, and whose inner side drops duplicates of them. Other operators are returned
-/// as they are.
+/// Wraps the inputs of a join so that its build side collects its keys and its inner side drops duplicates of them.
+/// Other operators are returned unchanged.
 fn with_wrapped_sides(
     node: Arc<dyn ExecutionPlan>,
     collector: Option<&Arc<Collector>>,
@@ -148,22 +150,22 @@ fn with_wrapped_sides(
     node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
-/// What an operator has to do with the keys of a join.
+/// Role of an operator in collecting the keys of a join.
 #[derive(Clone, Debug)]
 enum Keys {
-    /// It is the build side.
+    /// The operator is the build side.
     Collected(Arc<Collector>),
-    /// It is the join: scans use its keys until its rows are read.
+    /// The operator is the join. Scans use its keys until its rows are read.
     Held(Arc<Collector>),
 }
 
-/// An operator that looks before each batch whether its statement was cancelled.
+/// Wrapper that checks before each batch whether its statement was cancelled.
 #[derive(Debug)]
 struct InterruptibleExec {
     inner: Arc<dyn ExecutionPlan>,
     interrupt: Interrupt,
     keys: Option<Keys>,
-    /// Of the inner side of a join.
+    /// Set for the inner side of a join.
     distinct_keys: Option<Arc<DistinctKeys>>,
 }
 

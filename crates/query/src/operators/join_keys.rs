@@ -1,17 +1,17 @@
-//! The integer keys on the build side of a hash join, which scans of its probe side test.
+//! Integer keys on the build side of a hash join, for scans of its probe side.
 //!
-//! A hash join gives these scans a dynamic filter: the bounds of its keys, and a lookup in its hash table. A lookup hashes
-//! the key and misses the cache. So the build side of a join also collects its integer keys in a bitmap:
+//! A hash join gives these scans a dynamic filter: the bounds of its keys, and a lookup in its hash table. A lookup
+//! hashes the key and misses the cache. Therefore the build side of a join also collects its integer keys in a bitmap:
 //!
 //! ```text
 //!   keys 3, 4, 9 of a build side       bit  0 1 2 3 4 5 6 7 8 9      of 64 from `base` on
 //!                                           0 0 0 1 1 0 0 0 0 1
 //! ```
 //!
-//! Scans test one bit in place of the lookup. There is no bitmap where the keys are too sparse. A key of several columns has a
-//! bitmap for each of its columns; rows that pass these are still looked up.
+//! Scans check one bit instead of the lookup. Keys that are too sparse get no bitmap. A key of several columns has a
+//! bitmap for each column; rows that pass these are still looked up.
 //!
-//! A bitmap belongs to its join by the identifier of the dynamic filter.
+//! The identifier of the dynamic filter connects a bitmap with its join.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -35,24 +35,25 @@ use parking_lot::Mutex;
 
 use crate::settings::JOIN_VALUES_MAX;
 
-/// The widest bitmap, in bits: 128 MiB.
+/// Maximum bits of a bitmap: 128 MiB.
 const BITS_MAX: u64 = 1 << 30;
-/// The most bits of a bitmap for each key. With more, it takes more memory than the join's hash table.
+/// Maximum bits of a bitmap for each key. With more, it takes more memory than the join's hash table.
 const BITS_PER_KEY: u64 = 256;
 
-/// Integers, one bit each from the least on.
+/// Set of integers as a bitmap that starts at the least.
 #[derive(Debug, Default)]
 pub struct KeySet {
     /// The integer of the first bit.
     base: i64,
     words: Vec<u64>,
-    /// The share of the integers between the least and the greatest that the set has.
+    /// Share of the integers between the least and the greatest that are in the set.
     density: f64,
     _reserved: Option<MemoryReservation>,
 }
 
 impl KeySet {
-    /// The set of these integers, with memory from a pool. `None` where they are too sparse, or the pool has no memory left.
+    /// Builds the set of these integers, with memory from a pool. Returns `None` if they are too sparse or the pool has
+    /// no memory left.
     fn of(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
         let all = || keys.iter().flatten().copied();
         let (least, greatest) = (all().min()?, all().max()?);
@@ -73,12 +74,13 @@ impl KeySet {
         Some(Self { base: least, words, density: held as f64 / (range + 1) as f64, _reserved: Some(reserved) })
     }
 
-    /// The share of the integers between the least and the greatest that the set has.
+    /// Share of the integers between the least and the greatest that are in the set.
     pub fn density(&self) -> f64 {
         self.density
     }
 
-    /// For each value of an array of integers whether it is in the set; null where the value is. `None` for another type.
+    /// Returns for each value of an array of integers whether it is in the set, and null for null. Returns `None` for
+    /// other types.
     pub fn contains(&self, values: &ArrayRef) -> Option<BooleanArray> {
         let found = match values.data_type() {
             DataType::Int16 => self.find::<Int16Type>(values),
@@ -94,14 +96,14 @@ impl KeySet {
         let (values, words, base) = (values.as_primitive::<T>().values(), self.words.as_slice(), self.base);
         BooleanBuffer::collect_bool(values.len(), |row| {
             let value: i64 = values[row].into();
-            // Past either end, the difference is past the last bit.
+            // Beyond either end of the set, the difference is beyond the last bit.
             let bit = value.wrapping_sub(base) as u64;
             words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
         })
     }
 }
 
-/// Adds the values of an array of integers that are not null. `false` for another type.
+/// Appends the values of an array of integers that are not null. Returns false for other types.
 fn add_integers(values: &ArrayRef, keys: &mut Vec<i64>) -> bool {
     fn add<T: ArrowPrimitiveType<Native: Into<i64>>>(values: &ArrayRef, keys: &mut Vec<i64>) {
         let values = values.as_primitive::<T>();
@@ -120,26 +122,26 @@ fn add_integers(values: &ArrayRef, keys: &mut Vec<i64>) -> bool {
     true
 }
 
-/// The keys of a build side, by the columns of the key; `None` for a column that has no set.
+/// Keys of a build side, one entry per column of the key. `None` for a column without a bitmap.
 pub type BuildKeys = Vec<Option<Arc<KeySet>>>;
 
-/// The build sides of a statement's joins that have been read to their ends, by the identifiers of the dynamic filters. Their
-/// keys live as long as the rows of the joins are read.
+/// Keys of the build sides of a statement's joins that have been read completely, by the identifier of the dynamic
+/// filter. The keys live as long as the rows of their join are read.
 #[derive(Debug, Default)]
 pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
 
 impl JoinKeys {
-    /// The keys of the join that has filled a dynamic filter.
+    /// Keys of the join that filled a dynamic filter.
     pub fn of(&self, filter: &dyn PhysicalExpr) -> Option<Arc<BuildKeys>> {
         self.0.lock().get(&filter.expression_id()?)?.upgrade()
     }
 }
 
-/// Collects the keys of one join, and holds them.
+/// Collects and holds the keys of one join.
 #[derive(Debug)]
 pub(super) struct Collector {
     filter: u64,
-    /// The columns of the build side that make up the key.
+    /// Indexes of the build side's columns that make up the key.
     columns: Vec<usize>,
     joins: Arc<JoinKeys>,
     collected: Mutex<Collected>,
@@ -148,14 +150,14 @@ pub(super) struct Collector {
 
 #[derive(Debug)]
 struct Collected {
-    /// Partitions that are not read to their end.
+    /// Partitions that are not yet read completely.
     partitions: usize,
-    /// By the columns of the key, what each partition has; `None` for a column that has no set.
+    /// Integers of each partition, one entry per column of the key. `None` for a column without a bitmap.
     keys: Vec<Option<Vec<Vec<i64>>>>,
     reserved: Vec<MemoryReservation>,
 }
 
-/// What a partition of a build side has.
+/// Keys of one partition of a build side.
 struct PartitionKeys {
     keys: Vec<Option<Vec<i64>>>,
     reserved: MemoryReservation,
@@ -176,12 +178,12 @@ impl PartitionKeys {
 }
 
 impl Collector {
-    /// The collector of a join whose dynamic filter a scan uses, if its keys are integers.
+    /// Returns the collector of a join if a scan uses the join's dynamic filter and its keys are integers.
     ///
     /// # Errors
-    /// When the expressions of the probe side cannot be visited.
+    /// If the expressions of the probe side cannot be visited.
     pub fn of(join: &HashJoinExec, joins: &Arc<JoinKeys>) -> Result<Option<Arc<Self>>> {
-        // Where nulls match, or matter, the filter says more than which keys there are.
+        // If nulls match or matter, the filter depends on more than the set of keys.
         if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
             return Ok(None);
         }
@@ -199,7 +201,7 @@ impl Collector {
         Ok(Some(Arc::new(Self { filter, columns, joins: Arc::clone(joins), collected, keys: OnceLock::new() })))
     }
 
-    /// A partition of the build side that collects its keys while it is read.
+    /// Wraps a partition of the build side to collect its keys while it is read.
     pub fn collecting(
         self: &Arc<Self>,
         rows: SendableRecordBatchStream,
@@ -212,7 +214,7 @@ impl Collector {
         Box::pin(Collecting { rows, keys, collector: Arc::clone(self), pool: Arc::clone(pool) })
     }
 
-    /// Takes the keys of a partition that has been read to its end.
+    /// Adds the keys of a partition that has been read completely.
     fn take(&self, partition: PartitionKeys, pool: &Arc<dyn MemoryPool>) {
         let mut collected = self.collected.lock();
         let Some(partitions) = collected.partitions.checked_sub(1) else { return };
@@ -229,7 +231,7 @@ impl Collector {
         }
         let columns = std::mem::take(&mut collected.keys);
         let set = |keys: Option<Vec<Vec<i64>>>| {
-            // The filter of a join with so few keys is a list of them.
+            // The filter of a join with fewer keys is a list of them.
             let keys = keys.filter(|keys| keys.iter().map(Vec::len).sum::<usize>() > JOIN_VALUES_MAX)?;
             KeySet::of(&keys, pool).map(Arc::new)
         };
@@ -239,7 +241,7 @@ impl Collector {
     }
 }
 
-/// Whether an operator of a plan has an expression of an identifier.
+/// Whether an operator of a plan has an expression with this identifier.
 fn uses(plan: &Arc<dyn ExecutionPlan>, expression: u64) -> Result<bool> {
     plan.exists(|node| {
         let mut is_used = false;
@@ -257,7 +259,7 @@ fn is_integer(schema: &Schema, column: usize) -> bool {
 
 struct Collecting {
     rows: SendableRecordBatchStream,
-    /// Until the last row.
+    /// Collected keys. `None` after the last row.
     keys: Option<PartitionKeys>,
     collector: Arc<Collector>,
     pool: Arc<dyn MemoryPool>,

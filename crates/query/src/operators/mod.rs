@@ -1,6 +1,6 @@
-//! What is done to the physical operators of every plan before it runs: a cancelled statement ends in each of them,
-//! strings that they pass on hold no more memory than they need, hash joins give scans the set of their keys, and semi
-//! joins read each key of their inner side once.
+//! Wrappers of physical operators, added to every plan before it runs. A cancelled statement ends in each operator.
+//! Strings in batches between operators hold only the memory that they need. Hash joins give scans the set of their
+//! keys, and semi joins read each key of their inner side once.
 
 mod checked_filter;
 mod distinct_keys;

@@ -1,7 +1,7 @@
-//! Strings that hold no more memory than they need.
+//! Compaction of string views, so that batches hold only the memory that they need.
 //!
-//! An array of string views refers to the buffers where its longer strings are, and so do all arrays that are gathered
-//! from it:
+//! An array of string views refers to the buffers with its longer strings. So does every array that is gathered from
+//! it:
 //!
 //! ```text
 //!   build side of a join, one buffer for each of its batches      [b0] [b1] [b2] ... [b468]
@@ -9,8 +9,9 @@
 //!   build side of the next join, 469 such batches           views -> 469 * 469 buffers
 //! ```
 //!
-//! What a batch refers to would grow with each join by the number of batches, and with it the time to gather, to
-//! concatenate and to count memory. So a batch that refers to far more than its strings gets a buffer of its own.
+//! The buffers of a batch would multiply with each join by the number of batches. So would the time to gather, to
+//! concatenate and to count memory. Therefore a batch that refers to far more bytes than its strings have gets a buffer
+//! of its own.
 
 use std::sync::Arc;
 
@@ -19,17 +20,17 @@ use datafusion::arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Strin
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::Result;
 
-/// Buffers that an array may refer to without a look at what it needs of them.
+/// Maximum buffers of an array that is never compacted.
 const BUFFERS_MAX: usize = 4;
-/// Bytes that an array may refer to without such a look.
+/// Maximum bytes in the buffers of an array that is never compacted.
 const BYTES_MAX: usize = 1 << 20;
-/// How many bytes an array may refer to for each byte that it needs.
+/// Maximum bytes in buffers for each byte that the array needs.
 const BYTES_PER_BYTE: usize = 4;
 
-/// A batch whose string views refer to few buffers, and to few bytes besides their own.
+/// Copies the strings of columns that refer to too many buffers or bytes into buffers of their own.
 ///
 /// # Errors
-/// None, but as batches have when they are made.
+/// If the batch with the new columns is invalid, which does not happen.
 pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(is_scattered) {
         return Ok(batch);
@@ -56,7 +57,8 @@ fn refers_to_much<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> 
     if buffers.len() <= BUFFERS_MAX && bytes <= BYTES_MAX {
         return false;
     }
-    // Counts a string as often as a view refers to it, as many views of a dictionary's page do: each would get a copy.
+    // Counts a string once for each view that refers to it, since each view would get a copy. Views of a dictionary's
+    // page often share strings.
     let needed = views.total_buffer_bytes_used();
     match buffers.len() > BUFFERS_MAX {
         true => needed <= bytes.max(BYTES_MAX),

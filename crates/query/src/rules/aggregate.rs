@@ -1,6 +1,6 @@
-//! Partial aggregations over a scan are computed by the scan.
+//! Replaces partial aggregations over a scan by scans that aggregate.
 //!
-//! The rule comes late, when the conditions of scans are complete, dynamic ones of joins among them.
+//! The rule runs late, when the predicates of scans are complete, including the dynamic filters of joins.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::scan::TautAggregateExec;
 use crate::settings::TautOptions;
 
-/// The rule; option `taut.aggregate_in_scan` turns it off.
+/// Rule that lets scans compute partial aggregations. The option `taut.aggregate_in_scan` turns it off.
 #[derive(Debug, Default)]
 pub struct AggregateInScan;
 

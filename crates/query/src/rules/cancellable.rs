@@ -1,7 +1,7 @@
 //! Planning rules that end when their statement is cancelled.
 //!
-//! A rule visits every node of a plan, and a plan passes through some 60 rules, so a long statement is planned for seconds.
-//! Each rule therefore checks for cancellation before each node that it is given.
+//! A rule visits every node of a plan, and a plan passes through some 60 rules. Planning a long statement therefore
+//! takes seconds. Each rule checks for cancellation before each node.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,33 +19,34 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::operators::Interrupt;
 
-/// Any rule, with checks for cancellation.
+/// A rule with checks for cancellation.
 #[derive(Debug)]
 pub struct Cancellable<R: ?Sized>(Arc<R>);
 
-/// Rules that check for cancellation.
+/// Wraps analyzer rules so that they check for cancellation.
 pub fn analyzer_rules(rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
 }
 
-/// Rules that check for cancellation.
+/// Wraps optimizer rules so that they check for cancellation.
 pub fn optimizer_rules(rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
 }
 
-/// Rules that check for cancellation.
+/// Wraps physical optimizer rules so that they check for cancellation.
 pub fn physical_rules(
     rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
 }
 
-/// Lets the rules that plan with a state find out whether the statement was cancelled.
+/// Gives the rules that run with a session state access to the cancellation of the statement.
 pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
     state.config_mut().options_mut().extensions.insert(PlanningInterrupt(interrupt));
 }
 
-/// What ends the planning of a statement. An extension without settings, because rules are given the settings alone.
+/// Cancellation of the statement during planning. It is an extension without settings, because rules have access only
+/// to the settings.
 #[derive(Clone, Debug)]
 struct PlanningInterrupt(Interrupt);
 

@@ -1,7 +1,8 @@
-//! How many rows a plan yields, about, from the catalog's statistics.
+//! Cardinality estimates of plans from the catalog's statistics.
 //!
-//! The textbook assumptions (Selinger et al., 1979): values are uniform between the bounds, columns are independent,
-//! and the smaller set of join keys is contained in the larger. An estimate only steers the plan, never an answer.
+//! They use the textbook assumptions (Selinger et al., 1979): values are uniform between the bounds, columns are
+//! independent, and the smaller set of join keys is contained in the larger. An estimate affects only the plan, never
+//! the result.
 
 use std::collections::HashMap;
 
@@ -14,25 +15,25 @@ use taut_types::{ColumnStatistics, Key, LogicalType, f32_from_key, f64_from_key}
 use crate::scan::key_of;
 use crate::table::TautTable;
 
-/// Share of rows that pass a condition nothing is known about.
+/// Share of rows that pass a condition without statistics.
 const UNKNOWN: f64 = 0.25;
-/// Share of rows that pass a pattern with a wildcard in front.
+/// Share of rows that pass a pattern with a leading wildcard.
 const PATTERN: f64 = 0.05;
 /// Share of rows that pass an inequality of two columns.
 const INEQUALITY: f64 = 1.0 / 3.0;
-/// The least share of rows between two bounds.
+/// Minimum share of rows between two bounds.
 const RANGE_MIN: f64 = 0.001;
-/// Share of groups that pass a condition on an aggregate, which is usually written to find the exceptional.
+/// Share of groups that pass a condition on an aggregate. Such conditions usually select exceptional groups.
 const HAVING: f64 = 0.05;
 
-/// What is known of a plan's output.
+/// Estimated size of a plan's output.
 #[derive(Clone, Debug)]
 pub struct Relation {
-    /// Rows, about; at least one.
+    /// Estimated rows, at least one.
     pub rows: f64,
-    /// Rows before conditions: what bounds the distinct combinations of several columns.
+    /// Rows before conditions. They bound the distinct combinations of several columns.
     pub base_rows: f64,
-    /// Distinct values by column, before conditions, where they are known.
+    /// Distinct values by column, before conditions, for columns with statistics.
     pub distinct: HashMap<Column, f64>,
 }
 
@@ -47,7 +48,7 @@ impl Relation {
         Size { rows: self.rows, base_rows: self.base_rows }
     }
 
-    /// Distinct values of a join key among the rows left; unknown keys count as unique.
+    /// Distinct values of a join key among the rows that are left. A key without statistics counts as unique.
     pub fn distinct_of(&self, key: &Expr) -> f64 {
         let known = match key {
             Expr::Column(column) => self.distinct.get(column).copied(),
@@ -58,7 +59,7 @@ impl Relation {
     }
 }
 
-/// The estimate for a plan, or `None` where it stands on a table without statistics.
+/// Estimates a plan. Returns `None` if it reads a table without statistics.
 pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
     match plan {
         LogicalPlan::TableScan(scan) => {
@@ -66,7 +67,7 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
             let table = provider.downcast_ref::<TautTable>()?;
             let rows = (table.rows() as f64).max(1.0);
             let share = table.selectivity(&scan.filters);
-            // By name: a statement may see some columns of the table only.
+            // By name: a statement may see only some columns of the table.
             let count = |column: &Column| table.distinct_of(column.name());
             let columns = scan.projected_schema.columns().into_iter();
             let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
@@ -144,7 +145,8 @@ fn above_aggregate(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The share of a filter that stands above a scan, where its columns can be traced; else what is usual.
+/// Share of rows that pass a filter. It uses the statistics of the table if the filter is directly above a scan, else
+/// defaults.
 fn filter_share(predicate: &Expr, input: &LogicalPlan) -> f64 {
     let mut plan = input;
     while let LogicalPlan::SubqueryAlias(alias) = plan {
@@ -169,10 +171,10 @@ pub struct Size {
 }
 
 impl Size {
-    /// The size of a join on keys with these numbers of distinct values, left and right.
+    /// Size of a join on keys with these numbers of distinct values, left and right.
     ///
-    /// The larger side of one key contains the smaller. Of several keys, each side has at most one combination per
-    /// row, and the combinations of one side are contained in those of the other, which the smaller count bounds.
+    /// For a single key, the larger side contains the smaller. For several keys, each side has at most one combination
+    /// per row. The combinations of one side are contained in those of the other, so the smaller count bounds them.
     pub fn joined(self, other: Self, keys: &[(f64, f64)]) -> Self {
         let key_count = match keys {
             [] => 1.0,
@@ -198,7 +200,7 @@ fn joined(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> Relation {
     Relation { rows, base_rows, distinct }
 }
 
-/// The share of left rows that find a partner.
+/// Share of left rows that have a partner.
 pub fn semi_share(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> f64 {
     on.iter()
         .map(|(left_key, right_key)| {
@@ -207,11 +209,11 @@ pub fn semi_share(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> f64
         .fold(1.0, f64::min)
 }
 
-/// A column as [`selectivity`] looks it up.
+/// Type and statistics of a column, as [`selectivity`] looks them up.
 pub type Known<'a> = (LogicalType, &'a ColumnStatistics);
 
-/// The share of rows for which all conditions hold, from what is known of their columns; 1 without any. Columns count as
-/// independent, but two bounds of one column make a range.
+/// Share of rows that pass all conditions, by the statistics of their columns. It is 1 without conditions. Columns
+/// count as independent, but two bounds of one column make a range.
 pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
     let mut share = 1.0;
     let mut bounds: Vec<(&Column, bool, f64)> = Vec::new();
@@ -229,7 +231,7 @@ pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<Kn
     share * bounds.iter().map(|(.., passing)| passing).product::<f64>()
 }
 
-/// The column that a condition bounds, and whether from above.
+/// Column that a condition bounds, and whether it is an upper bound.
 fn bound(condition: &Expr) -> Option<(&Column, bool)> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return None };
     let (column, is_upper) = match (column_of(left), column_of(right), op) {
@@ -242,7 +244,7 @@ fn bound(condition: &Expr) -> Option<(&Column, bool)> {
     (literal_of(left).is_some() || literal_of(right).is_some()).then_some((column, is_upper))
 }
 
-/// The share of rows for which a condition holds.
+/// Share of rows that pass a condition.
 fn share_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<Known<'a>>) -> f64 {
     match condition {
         Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => selectivity(std::slice::from_ref(condition), known),
@@ -330,7 +332,7 @@ fn equal((_, statistics): Known<'_>) -> f64 {
     1.0 / (statistics.distinct_estimate() as f64).max(1.0)
 }
 
-/// The share of values below a literal, by its place between the bounds.
+/// Share of values below a literal, by its position between the minimum and the maximum.
 fn below((logical_type, statistics): Known<'_>, literal: &ScalarValue) -> f64 {
     let place = |key: &Key| match (key, logical_type) {
         (Key::Number(number), LogicalType::Double) => f64_from_key(*number as i64),
@@ -348,7 +350,7 @@ fn below((logical_type, statistics): Known<'_>, literal: &ScalarValue) -> f64 {
     }
 }
 
-/// One more byte of a string read as a fraction in base 256.
+/// Adds the next byte of a string that is read as a fraction in base 256.
 fn prefix_digit((sum, weight): (f64, f64), byte: &u8) -> (f64, f64) {
     (sum + f64::from(*byte) * weight, weight / 256.0)
 }

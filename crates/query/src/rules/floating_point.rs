@@ -1,8 +1,8 @@
-//! Floating point and decimals meet as floating point.
+//! Coercion of decimals to floating point where both occur in one operation.
 //!
-//! As in PostgreSQL, a double precision number compared or combined with a decimal makes the decimal double precision. The
-//! engine by itself compares them as decimals of 30 digits, which very large numbers overflow and very small ones lose
-//! themselves in.
+//! As in PostgreSQL, a double precision number compared or combined with a decimal makes the decimal double precision.
+//! Without this rule the engine compares them as decimals of 30 digits. Very large numbers overflow these, and very
+//! small ones lose their digits.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -14,7 +14,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-/// The rule; it comes before the engine's own coercion of types.
+/// Rule that casts decimals to double precision. It runs before the engine's own type coercion.
 #[derive(Debug, Default)]
 pub struct FloatingPoint;
 
@@ -38,7 +38,7 @@ impl AnalyzerRule for FloatingPoint {
     }
 }
 
-/// An expression whose decimal parts are double precision where they meet floating point.
+/// Casts the decimal operands of an expression to double precision if another operand is floating point.
 pub fn meeting(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
@@ -63,9 +63,9 @@ fn changed_if(expression: Expr, changed: bool) -> Transformed<Expr> {
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
 }
 
-/// Casts the decimals among some expressions, if any of them is floating point; says whether it did.
+/// Casts the decimals among some expressions if any of them is floating point. Returns whether it changed any.
 fn widen(parts: &mut [&mut Expr], schema: &DFSchema) -> bool {
-    // A part whose type cannot be told yet is left to the engine.
+    // A part whose type is not known yet is left to the engine.
     let types: Vec<Option<DataType>> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
     let mut changed = false;
     if types.iter().flatten().any(DataType::is_floating) {

@@ -1,8 +1,8 @@
-//! The order that foreign keys imply for the rows of a join (Halverson et al., 2006, section 2.2).
+//! Sort order that foreign keys imply for the rows of a join (Halverson et al., 2006, section 2.2).
 //!
-//! Rows of the *many* side of a join repeat the row of the *one* side that they reference. Sorted by the key of that side,
-//! all its columns come in runs, which column abstraction and the encodings of columns store once. Where the key is not
-//! among the columns of the result, all columns of the one side are sorted by.
+//! Rows of the *many* side of a join repeat the row of the *one* side that they reference. If the result is sorted by
+//! the key of the *one* side, all columns of that side come in runs. Column abstraction and the encodings of columns
+//! store each run once. If the key is not in the result, the rows are sorted by all columns of the *one* side.
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
@@ -13,13 +13,14 @@ use taut_types::ColumnIndex;
 
 use super::lineage::{Origin, foreign_key_of, origin, rows_of};
 
-/// The output columns of a plan by which its rows are to be sorted, by their places: for each one side of its joins the
-/// key, or else all its columns. The side of fewest rows comes first, whose runs are the longest.
+/// Returns the indexes of the output columns by which the rows of a plan should be sorted. For each *one* side of its
+/// joins these are the key, or else all its columns. The side with the fewest rows comes first: its runs are the
+/// longest.
 ///
 /// # Errors
-/// When the engine cannot copy the plan.
+/// If the engine cannot copy the plan.
 pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
-    // What is read twice, such as a view, may be one node of the plan; it becomes two.
+    // A relation that is read twice, such as a view, may be one shared node of the plan. The copy has two.
     let plan = &plan.clone().transform_up(|node| Ok(Transformed::yes(node)))?.data;
     let output: Vec<Option<Origin<'_>>> = plan.schema().columns().iter().map(|column| origin(plan, column)).collect();
     let mut sides = one_sides(plan);
@@ -29,7 +30,7 @@ pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
         let place_of = |scan: &TableScan, column: ColumnIndex| {
             output.iter().position(|known| known.is_some_and(|at| std::ptr::eq(at.scan, scan) && at.column == column))
         };
-        // A column of the foreign key is as good as the one that it references.
+        // A column of the foreign key serves as well as the column that it references.
         let pairs = key.columns.iter().zip(&key.referenced);
         let of_key: Option<Vec<usize>> =
             pairs.map(|(own, referenced)| place_of(one, *referenced).or_else(|| place_of(many, *own))).collect();
@@ -53,7 +54,7 @@ struct Side<'a> {
     key: ForeignKey,
 }
 
-/// The tables of a plan that others of its tables reference, which are joined to them by that.
+/// Finds the tables of a plan that are referenced by another table of the plan and joined to it by that foreign key.
 fn one_sides(plan: &LogicalPlan) -> Vec<Side<'_>> {
     let mut equalities = Vec::new();
     // The closure cannot fail.
@@ -81,7 +82,7 @@ fn one_sides(plan: &LogicalPlan) -> Vec<Side<'_>> {
     sides
 }
 
-/// The pairs of stored columns that are equal in all rows of a node, by what it says itself.
+/// Collects the pairs of stored columns that are equal in all rows of a node, by the node's own conditions.
 fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, Origin<'a>)>) {
     let mut conditions: Vec<&'a Expr> = Vec::new();
     match node {
@@ -110,7 +111,7 @@ fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, 
     }
 }
 
-/// Whether rows of both sides come out together.
+/// Whether a join returns the columns of both sides.
 fn is_of_rows(join: JoinType) -> bool {
     matches!(join, JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full)
 }

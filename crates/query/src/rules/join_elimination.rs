@@ -1,9 +1,9 @@
-//! Joins that a foreign key makes needless are not run.
+//! Elimination of joins that a foreign key makes redundant.
 //!
-//! A table with a foreign key is joined to the table that it references, by that key, and nothing but the key is read of
-//! the latter: each row has just one partner, whose columns are its own. So the join goes, and what stays is that the
-//! columns of the foreign key are not null. Views that join all their tables are read so at the price of those that a
-//! query asks for.
+//! The rule applies when a table is joined by its foreign key to the referenced table, and only the key of that table
+//! is read. Each row has exactly one partner, and the partner's key columns are the row's own. The join is replaced by
+//! a condition that the columns of the foreign key are not null. A query on a view that joins many tables then pays
+//! only for the tables whose columns it reads.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use taut_types::ColumnIndex;
 
 use super::lineage::{column_of, foreign_key_of, origin};
 
-/// The rule, to be run when scans read no columns but those that are used; see the module.
+/// Rule that eliminates joins, as the module describes. It must run when scans read only the columns that are used.
 #[derive(Debug, Default)]
 pub struct JoinElimination;
 
@@ -30,7 +30,7 @@ impl OptimizerRule for JoinElimination {
         None
     }
 
-    /// Where one join goes, the key of the next may be read for nothing but its own join: until none goes.
+    /// Repeats until no join is eliminated: without one join, the key of the next may be read only by its own join.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let mut result = Transformed::no(plan);
         loop {
@@ -43,17 +43,17 @@ impl OptimizerRule for JoinElimination {
             if !step.transformed {
                 return Ok(Transformed { data: step.data, ..result });
             }
-            // Columns of the foreign key stand for those of the other table, and may be null in its schema.
+            // Columns of the foreign key replace those of the other table, and may be nullable in its schema.
             let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(with_schema(node)?)))?;
             result = Transformed::yes(OptimizeProjections::new().rewrite(plan.data, config)?.data);
         }
     }
 }
 
-/// A node with the schema that its inputs give it.
+/// A node with the schema that its inputs imply.
 fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(union) = &node else { return node.recompute_schema() };
-    // The engine keeps the schema of a union, in which a column is nullable where that of any input is.
+    // The engine does not recompute the schema of a union. A column is nullable if it is nullable in any input.
     let is_nullable = |place: usize| {
         let mut fields = union.inputs.iter().map(|input| input.schema().fields().get(place));
         fields.any(|field| field.is_none_or(|field| field.is_nullable()))
@@ -67,7 +67,8 @@ fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Union(Union { inputs: union.inputs.clone(), schema: Arc::new(schema) }))
 }
 
-/// A plan with the rows and columns of a join, that does not read one of its sides; `None` where that has to be read.
+/// Builds a plan with the rows and columns of a join that does not read one of its sides. Returns `None` if both sides
+/// must be read.
 fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
     if join.filter.is_some() || join.null_equality != NullEquality::NullEqualsNothing || join.on.is_empty() {
         return Ok(None);
@@ -103,20 +104,20 @@ fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
     }
 }
 
-/// What becomes of a row whose foreign key is null.
+/// Effect of the join on a row whose foreign key is null.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// It has no partner and goes.
+    /// The row has no partner and is dropped.
     Rows,
-    /// It is joined to nulls, as its own columns are.
+    /// The row is joined to nulls, which are also its own key values.
     Nulls,
 }
 
-/// A side of a join of which nothing is read but the key that the other side references.
+/// A side of a join from which only the key is read that the other side references.
 struct Referenced {
-    /// Pairs of a column of that side, and the column of the other that is equal to it.
+    /// Pairs of a column of this side and the equal column of the other side.
     columns: Vec<(Column, Column)>,
-    /// The conditions on its rows, on columns of the other side.
+    /// Conditions on the rows of this side, in terms of columns of the other side.
     conditions: Vec<Expr>,
 }
 
@@ -137,7 +138,7 @@ impl Referenced {
         let is_of_key = |(own, referenced): &(ColumnIndex, ColumnIndex)| {
             key.columns.iter().zip(&key.referenced).any(|pair| pair == (own, referenced))
         };
-        // What else is read of it would have to be looked up.
+        // Any other column of this side would have to be looked up.
         let is_read = |column: &Column| columns.iter().any(|(known, _)| known == column);
         if !equal.iter().all(is_of_key) || !to.schema().columns().iter().all(is_read) {
             return None;
@@ -151,8 +152,8 @@ impl Referenced {
         Some(Self { columns, conditions })
     }
 
-    /// Whether an outer join has the foreign key's own values and nulls where it has those of the key: a key of several
-    /// columns may be null in some.
+    /// Whether the key columns of an outer join's result always equal the foreign key's own values. A foreign key of
+    /// several columns may be null in only some of them.
     fn is_outer_neutral(&self, kept: &LogicalPlan) -> bool {
         self.conditions.is_empty() && (self.columns.len() == 1 || self.nullable(kept).next().is_none())
     }
@@ -164,7 +165,7 @@ impl Referenced {
         self.columns.iter().map(|(_, own)| own).filter(move |own| is_nullable(own))
     }
 
-    /// The rows of the side that is kept, with the columns of the join.
+    /// Builds the rows of the side that is kept, with the columns of the join.
     fn replacing(&self, join: &Join, kept: &Arc<LogicalPlan>, ends: Ends) -> Result<LogicalPlan> {
         let mut conditions = self.conditions.clone();
         if ends == Ends::Rows {
@@ -184,7 +185,7 @@ impl Referenced {
     }
 }
 
-/// The table that a plan reads, where it does nothing else than name its columns.
+/// Returns the scan of a plan that only renames columns. `None` for other plans.
 fn scan_of(plan: &LogicalPlan) -> Option<&TableScan> {
     match plan {
         LogicalPlan::TableScan(scan) => scan.fetch.is_none().then_some(scan),
@@ -194,7 +195,8 @@ fn scan_of(plan: &LogicalPlan) -> Option<&TableScan> {
     }
 }
 
-/// An expression with other columns, if there is one for each of its own and it has no query inside.
+/// Replaces the columns of an expression. Returns `None` if a column has no replacement or the expression has a
+/// subquery.
 fn with_columns(expression: &Expr, other: &dyn Fn(&str) -> Option<Expr>) -> Option<Expr> {
     let mut is_whole = true;
     let changed = expression.clone().transform(|node| {

@@ -1,10 +1,11 @@
 //! Orders inner joins by the catalog's statistics.
 //!
-//! DataFusion joins tables in the order in which they are written. This rule takes every maximal region of inner
-//! joins as a graph of relations and conditions, and finds the cheapest tree by dynamic programming over connected
-//! sets of relations (bushy trees included), up to [`RELATIONS_MAX`] of them; larger regions stay as they are. What equals
-//! the same is joined too, where that is cheaper. A semi-join above a region, whose keys come from one relation and which leaves few of its rows, moves down to it
-//! first. A region with a relation that has no statistics is left alone.
+//! DataFusion joins tables in the order in which they are written. This rule takes every maximal region of inner joins
+//! as a graph of relations and conditions. It finds the cheapest tree, bushy trees included, by dynamic programming
+//! over connected sets of at most [`RELATIONS_MAX`] relations. Larger regions are not changed. Expressions that equal a
+//! common one are also joined directly if that is cheaper. A semi-join above a region first moves down to one relation,
+//! if its keys come from that relation and it keeps few of its rows. A region with a relation without statistics is not
+//! changed.
 
 use std::sync::Arc;
 
@@ -16,14 +17,14 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::estimate::{Relation, Size, relation, semi_share};
 
-/// Up to this many relations the search visits every split of every set: 3^10 = 59,049 steps.
+/// Maximum relations of a region that is ordered. The search visits every split of every set: 3^10 = 59,049 steps.
 const RELATIONS_MAX: usize = 10;
-/// A semi-join that keeps at most this share of a relation's rows moves down to it.
+/// Maximum share of a relation's rows that a semi-join keeps if it moves down to the relation.
 const SEMI_SHARE_MAX: f64 = 0.2;
-/// What a row costs that goes into a hash table, next to one that looks a partner up or comes out.
+/// Cost of a row that is inserted into a hash table, relative to a row that probes it or is returned.
 const BUILD_COST: f64 = 2.0;
 
-/// The rule; see the module.
+/// Rule that orders inner joins, as the module describes.
 #[derive(Debug, Default)]
 pub struct JoinOrder;
 
@@ -33,7 +34,7 @@ impl OptimizerRule for JoinOrder {
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
-        // The rule walks the plan itself: a region must be seen from its top, once.
+        // The rule traverses the plan itself: it must see each region once, from its root.
         None
     }
 
@@ -56,7 +57,7 @@ impl OptimizerRule for JoinOrder {
     }
 }
 
-/// Orders the regions inside a plan that has just been put together.
+/// Orders the regions within a plan that was just constructed.
 fn order_below(plan: LogicalPlan) -> Result<LogicalPlan> {
     let ordered = plan.transform_down(|node| {
         if !is_region(&node) {
@@ -80,7 +81,7 @@ fn is_region(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// A region taken apart.
+/// Relations and conditions of a region.
 #[derive(Default)]
 struct Region {
     leaves: Vec<LogicalPlan>,
@@ -92,9 +93,9 @@ struct Region {
 type Class = Vec<Expr>;
 
 impl Region {
-    /// Sorts out what is an equality of two relations: a join that was written with commas below a subquery has such among
-    /// its conditions. An equality of expressions over several relations is a condition like any other: it holds once all of
-    /// them are joined, whatever the order.
+    /// Separates equalities of two relations from other conditions. A join that was written with commas below a
+    /// subquery has such equalities among its conditions. An equality with an expression over several relations is an
+    /// ordinary condition: it is applied once all of them are joined, whatever the order.
     fn find_equalities(&mut self) {
         let Self { leaves, equalities, conditions } = self;
         let one_of = |expression: &Expr| relations_of(expression, leaves).filter(|set| set.count_ones() == 1);
@@ -125,9 +126,10 @@ fn collect(plan: &LogicalPlan, region: &mut Region) {
     }
 }
 
-/// Equalities as classes. A join of two sets of relations needs one equality of each class that has expressions on both of
-/// its sides, since those on one side are equal already. That holds where no relation has two of them, and of expressions
-/// that give the same value each time; any other equality is a class of its own.
+/// Groups equalities into classes. Expressions of a class on the same side of a join are already equal. A join of two
+/// sets of relations therefore needs only one equality of each class that has expressions on both sides. This requires
+/// that no relation has two expressions of the class and that each expression returns the same value each time. Every
+/// other equality is a class of its own.
 fn classes(region: &Region) -> Vec<Class> {
     let is_volatile = |(left, right): &&(Expr, Expr)| left.is_volatile() || right.is_volatile();
     let (alone, stable): (Vec<_>, Vec<_>) = region.equalities.iter().partition(is_volatile);
@@ -167,7 +169,7 @@ fn classes(region: &Region) -> Vec<Class> {
 /// A set of relations, one bit each.
 type Set = u32;
 
-/// Which relations an expression reads; `None` when a column is in none of them or it reads none at all.
+/// Relations that an expression reads. `None` if it reads a column of none of them, or no column at all.
 fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<Set> {
     let mut set = 0;
     for column in expression.column_refs() {
@@ -177,7 +179,7 @@ fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<Set> {
     (set != 0).then_some(set)
 }
 
-/// The best tree found for a set of relations.
+/// Cheapest tree found for a set of relations.
 #[derive(Clone, Copy)]
 struct Tree {
     size: Size,
@@ -186,7 +188,7 @@ struct Tree {
     halves: Option<(Set, Set)>,
 }
 
-/// The region with its joins in the cheapest order, or `None` where there is nothing to gain or know.
+/// Orders the joins of a region. Returns `None` if there is nothing to order or statistics are missing.
 fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut region = Region::default();
     collect(plan, &mut region);
@@ -209,14 +211,14 @@ fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(ordered))?)))
 }
 
-/// Which relations each condition joins.
+/// Relations of a region, and the relations that each condition joins.
 struct Graph<'a> {
     relations: Vec<Relation>,
     classes: Vec<Vec<Side<'a>>>,
     conditions: Vec<Set>,
 }
 
-/// An expression that equals others: the relations that it reads, and how many distinct values it has.
+/// An expression of a class: the relations that it reads and its number of distinct values.
 struct Side<'a> {
     expression: &'a Expr,
     relations: Set,
@@ -237,8 +239,8 @@ impl<'a> Graph<'a> {
         Some(Self { relations, classes, conditions })
     }
 
-    /// The equalities by which two disjoint sets are joined: one of each class that has expressions of both, those with the
-    /// fewest distinct values.
+    /// Equalities that join two disjoint sets: one of each class that has expressions of both, those with the fewest
+    /// distinct values.
     fn between(&self, left: Set, right: Set) -> impl Iterator<Item = (&Side<'a>, &Side<'a>)> {
         let fewest = |class: &'_ [Side<'a>], whole: Set| {
             let inside = class.iter().enumerate().filter(|(_, side)| side.relations & !whole == 0);
@@ -248,7 +250,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The cheapest tree of every connected set, by size of the set; `None` when the relations are not all connected.
+/// Finds the cheapest tree of every connected set, indexed by set. Returns `None` if the relations are not all
+/// connected.
 fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
     let count = graph.relations.len();
     let all: Set = (1 << count) - 1;
@@ -261,7 +264,7 @@ fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
             continue;
         }
         let mut best: Option<Tree> = None;
-        // Every split once: the half with the lowest relation is `part`.
+        // Visits every split once: `part` is the half with the lowest relation.
         let lowest = set & set.wrapping_neg();
         let mut part = (set - 1) & set;
         while part != 0 {
@@ -297,7 +300,7 @@ fn join_trees((part, left): (Set, Tree), (rest, right): (Set, Tree), graph: &Gra
     Tree { size, cost, halves: Some(halves) }
 }
 
-/// The plan of a set's tree; conditions go to the lowest join that has all their columns.
+/// Builds the plan of a set's tree. Each condition is attached to the lowest join that has all its columns.
 fn build(
     set: Set,
     trees: &[Option<Tree>],
@@ -330,8 +333,9 @@ fn build(
     )?))
 }
 
-/// `(a JOIN b JOIN c) SEMI JOIN s ON a.k = s.k` as `(a SEMI JOIN s ON a.k = s.k) JOIN b JOIN c`, which holds because
-/// an inner join keeps or drops a row of `a` by its values alone. `None` where that is not possible or gains little.
+/// Rewrites `(a JOIN b JOIN c) SEMI JOIN s ON a.k = s.k` as `(a SEMI JOIN s ON a.k = s.k) JOIN b JOIN c`. Both are
+/// equal because an inner join keeps or drops a row of `a` by its values alone. Returns `None` if that is not possible
+/// or has little benefit.
 fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
     let (inner, columns) = match join.left.as_ref() {
         LogicalPlan::Projection(projection) if projection.expr.iter().all(|e| matches!(e, Expr::Column(_))) => {
@@ -367,7 +371,7 @@ fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
     }))
 }
 
-/// The region with one leaf replaced by a plan of the same schema.
+/// Replaces one leaf of a region by a plan of the same schema.
 fn replace_leaf(plan: &LogicalPlan, leaf: &LogicalPlan, replacement: &LogicalPlan) -> Result<LogicalPlan> {
     if plan == leaf {
         return Ok(replacement.clone());

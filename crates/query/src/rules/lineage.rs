@@ -1,4 +1,4 @@
-//! Which stored column an output column of a plan is.
+//! Origin of output columns: the stored column that an output column of a plan returns.
 
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::Column;
@@ -8,25 +8,25 @@ use taut_types::{ColumnIndex, LogicalType};
 
 use crate::table::TautTable;
 
-/// A column of a table, at one of the places where a plan reads that table.
+/// A column of a table in one scan of a plan. A plan may scan the same table several times.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// Where the plan reads it.
+    /// Scan that reads the column.
     pub scan: &'a TableScan,
-    /// The column in the stored table.
+    /// Index of the column in the stored table.
     pub column: ColumnIndex,
 }
 
 impl Origin<'_> {
-    /// Whether both are read at the same place: columns of one output row are then values of one row of the table, or
+    /// Whether both columns come from the same scan. In one output row they are then values of one row of the table, or
     /// all null below an outer join.
     pub fn is_beside(&self, other: &Self) -> bool {
         std::ptr::eq(self.scan, other.scan)
     }
 }
 
-/// The stored column whose values, unchanged, an output column of a plan has; nulls may be among them that an outer join
-/// adds. `None` for what is computed, and for what is not stored.
+/// Stored column whose unchanged values an output column of a plan has, possibly with nulls that an outer join adds.
+/// `None` for columns that are computed or not stored.
 pub fn origin<'a>(plan: &'a LogicalPlan, column: &Column) -> Option<Origin<'a>> {
     let place = plan.schema().maybe_index_of_column(column)?;
     let at = |input: &'a LogicalPlan, place: usize| origin(input, &Column::from(input.schema().qualified_field(place)));
@@ -54,13 +54,13 @@ pub fn origin<'a>(plan: &'a LogicalPlan, column: &Column) -> Option<Origin<'a>> 
     }
 }
 
-/// The foreign key that makes a row of one table have just one partner in the other with these columns equal, unless one
-/// of its own is null. Other columns may be equal beside those of the key.
+/// Finds the foreign key by which each row of `from` has exactly one partner in `to` with these columns equal. A row
+/// with a null in the key has no partner. Other columns may be equal besides those of the key.
 pub fn foreign_key_of(from: &TableScan, to: &TableScan, equal: &[(ColumnIndex, ColumnIndex)]) -> Option<ForeignKey> {
     let parent = with_table(to, |table| table.obeys_keys().then(|| table.stored().id))??;
     with_table(from, |table| {
         let stored = table.stored();
-        // Floating-point numbers that are equal need not be the same.
+        // Equal floating-point numbers need not be identical.
         let is_exact = |column: &ColumnIndex| {
             !matches!(stored.schema.column(*column).logical_type, LogicalType::Real | LogicalType::Double)
         };
@@ -73,12 +73,12 @@ pub fn foreign_key_of(from: &TableScan, to: &TableScan, equal: &[(ColumnIndex, C
     })?
 }
 
-/// The column of a name in a table that a plan reads.
+/// Index of the column with this name in the table that a scan reads.
 pub fn column_of(scan: &TableScan, name: &str) -> Option<ColumnIndex> {
     with_table(scan, |table| table.stored().schema.index_of(name))?
 }
 
-/// How many rows a table has where a plan reads it.
+/// Number of rows of the table that a scan reads.
 pub fn rows_of(scan: &TableScan) -> Option<u64> {
     with_table(scan, TautTable::rows)
 }

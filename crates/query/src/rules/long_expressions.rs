@@ -1,14 +1,14 @@
-//! Long chains of operators, whose types are found in steps.
+//! Fast type inference for long chains of operators.
 //!
-//! To find the type of `a + b + c + ...` the engine finds that of everything in front of the last operator, and it does so for
-//! each operator: the time grows with the square of the length. The type of a cast is known without a look at its operand. So
-//! every few levels the value is cast to the type that it has:
+//! To find the type of `a + b + c + ...`, the engine finds the type of everything before the last operator. It does so
+//! again for each operator, so the time grows with the square of the length. The type of a cast is known without its
+//! operand. Therefore this rule casts the value every few levels to the type that it has:
 //!
 //! ```text
 //!   (((a + b) + c) + d) + e        (CAST((a + b) + c AS int) + d) + e
 //! ```
 //!
-//! The physical plan has no such casts any more.
+//! The physical plan no longer has these casts.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -23,7 +23,7 @@ use datafusion::optimizer::AnalyzerRule;
 /// Levels between two casts.
 const STEP: usize = 32;
 
-/// The rule; it comes before all that ask for types.
+/// Rule that adds the casts. It runs before all rules that need types.
 #[derive(Debug, Default)]
 pub struct LongExpressions;
 
@@ -53,8 +53,8 @@ impl AnalyzerRule for LongExpressions {
     }
 }
 
-/// Whether more operators than are between two casts follow each other from an expression on, each the first or the last
-/// operand of the one before.
+/// Whether at least [`STEP`] operators follow each other below an expression, each the first or the last operand of the
+/// one before.
 fn is_long_chain(expression: &Expr) -> bool {
     has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
 }
@@ -71,7 +71,8 @@ fn has_levels(expression: &Expr, side: fn(&BinaryExpr) -> &Expr) -> bool {
     true
 }
 
-/// Whether an operator makes a value of others. Conditions are taken apart by other rules, and have the same type always.
+/// Whether an expression is an operator that computes a value. Conditions do not count: other rules split them, and
+/// their type is always the same.
 fn computes(expression: &Expr) -> bool {
     let operator = match expression {
         Expr::Negative(_) => return true,
@@ -90,7 +91,7 @@ fn computes(expression: &Expr) -> bool {
         )
 }
 
-/// What is known of an expression when those above it are visited.
+/// State of a subexpression, used when its parent is visited.
 #[derive(Clone, Copy, Default)]
 struct Below {
     /// Levels down to the next cast.
@@ -99,7 +100,7 @@ struct Below {
     is_open: bool,
 }
 
-/// An expression with a cast every few levels.
+/// Adds a cast every few levels of an expression.
 fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut visited: Vec<Below> = Vec::new();
     let cast = expression.transform_up(|part| {

@@ -1,6 +1,6 @@
-//! Planning rules: estimates from the catalog's statistics, the join order they give, joins that foreign keys make
-//! needless, `NOT IN` without nulls, how types meet, and which aggregations scans compute. All rules end when their
-//! statement is cancelled.
+//! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
+//! that foreign keys make redundant. They also rewrite subqueries and `NOT IN` without nulls, coerce types, and let
+//! scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod cancellable;

@@ -1,11 +1,12 @@
-//! `NOT IN (query)` as a plain anti-join, where neither side has a null.
+//! `NOT IN (query)` as a plain anti-join if neither side has a null.
 //!
-//! With a null in the query, no row is `NOT IN` it, and with a null before it, a row is only `NOT IN` an empty one. A join that
-//! heeds nulls builds its hash table of all rows of the outer query, and returns them from one thread at the end. Columns are
-//! rarely declared `NOT NULL`, but the catalog counts their nulls: where there are none now, a plain anti-join has the same
-//! rows, and builds its table of the smaller side.
+//! If the query returns a null, no row is `NOT IN` it. A row whose left operand is null is `NOT IN` only an empty
+//! result. A null-aware join builds its hash table from all rows of the outer query, and returns them from one thread
+//! at the end. Columns are rarely declared `NOT NULL`, but the catalog counts their nulls. If there are none now, a
+//! plain anti-join returns the same rows and builds its table from the smaller side.
 //!
-//! This holds for the snapshot that the plan reads. So it is a rule on physical plans, which are made for each run.
+//! This holds for the snapshot that the plan reads. Therefore it is a rule on physical plans, which are made for each
+//! execution.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::scan::scan_source;
 
-/// The rule; see the module. It comes before the engine chooses which side of a join its hash table is built of.
+/// Rule that replaces null-aware anti-joins, as the module describes. It runs before the engine chooses the build side
+/// of hash joins.
 #[derive(Debug, Default)]
 pub struct NotIn;
 
@@ -53,10 +55,10 @@ impl PhysicalOptimizerRule for NotIn {
     }
 }
 
-/// Whether an expression over the rows of a plan is null for none of them. `false` where that is not known.
+/// Whether an expression is null for no row of a plan. Returns false if that is not known.
 fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) -> bool {
     if let Some(cast) = expression.downcast_ref::<CastExpr>() {
-        // What cannot be cast is an error then, not null.
+        // A failed cast is an error then, not null.
         return !cast.cast_options().safe && is_full(plan, cast.expr());
     }
     let Some(column) = expression.downcast_ref::<Column>() else { return false };
@@ -83,7 +85,7 @@ fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) ->
     false
 }
 
-/// As [`is_full`], of a column of a join, of which the rows of one side are not filled up with nulls.
+/// Like [`is_full`], for a column of a join. Only joins that add no nulls to that side qualify.
 fn is_full_in_join(join: &HashJoinExec, column: usize) -> bool {
     let place = join.projection.as_ref().map_or(Some(column), |places| places.get(column).copied());
     let (Some(place), left) = (place, join.left().schema().fields().len()) else { return false };

@@ -1,9 +1,9 @@
-//! Subqueries where the engine has none, or takes null for false.
+//! Rewrites of subqueries that the engine does not support, or where it takes null for false.
 //!
-//! - `x IN (query)` under `OR` and `NOT` is a join for the engine that marks the rows which have a partner. Where there is
-//!   none, SQL says null if `x` is null or the query has a null, and then `NOT` of it is null as well.
-//! - `EXISTS` and `IN` among values become counts.
-//! - A subquery without a row is null, whatever its column says of nulls.
+//! - The engine runs `x IN (query)` under `OR` and `NOT` as a join that marks the rows that have a partner. For a row
+//!   without one, SQL returns null if `x` is null or the query has a null, and `NOT` of it is then null as well.
+//! - `EXISTS` and `IN` in value expressions become counts.
+//! - A scalar subquery without a row is null, even if its column is not nullable.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-/// The rule; it comes behind the engine's own coercion of types.
+/// Rule that rewrites subqueries. It runs after the engine's own type coercion.
 #[derive(Debug, Default)]
 pub struct Subqueries;
 
@@ -44,14 +44,14 @@ impl AnalyzerRule for Subqueries {
             mapped.map_data(LogicalPlan::recompute_schema)
         })?;
         match changed.transformed {
-            // Nodes above say by themselves what may be null.
+            // Nodes above have nullability of their own, which must be recomputed.
             true => Ok(changed.data.transform_up_with_subqueries(|node| recomputed(node).map(Transformed::yes))?.data),
             false => Ok(changed.data),
         }
     }
 }
 
-/// A node with the schema that its inputs lead to. The engine leaves that of a union as it was.
+/// A node with the schema that its inputs imply. The engine does not recompute that of a union.
 fn recomputed(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
     let is_nullable = |place: usize| inputs.iter().any(|input| input.schema().field(place).is_nullable());
@@ -73,7 +73,7 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
     Ok(has)
 }
 
-/// A condition of rows, of which null and false are the same.
+/// Rewrites a condition on rows, where null and false are the same.
 fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let parts = split_conjunction_owned(expression).into_iter().map(|part| {
         let (inner, is_not) = match &part {
@@ -82,7 +82,7 @@ fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         };
         let is_join = match inner {
             Expr::Exists(_) => true,
-            // One that is not correlated knows nulls.
+            // The engine's join handles nulls if the subquery is not correlated.
             Expr::InSubquery(inner) => inner.negated == is_not || inner.subquery.outer_ref_columns.is_empty(),
             _ => false,
         };
@@ -92,7 +92,7 @@ fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
-/// A part of a condition that is not one of several that must all hold.
+/// Rewrites a conjunct that is not itself a subquery join, or an operand of its `AND` and `OR`.
 fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Or | Operator::And), right }) => {
@@ -113,7 +113,8 @@ fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// A value, which the engine computes without joins. What it cannot do so either stays, and is refused by name.
+/// Rewrites an expression whose value is used, which the engine computes without joins. Subqueries that cannot be
+/// rewritten stay, and the engine refuses them by name.
 fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let changed = expression.transform_up(|part| match part {
         Expr::Exists(Exists { subquery, negated }) if is_plain(&subquery) => {
@@ -145,7 +146,7 @@ fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(changed.data)
 }
 
-/// Whether a count of a subquery's rows is one of rows alone: with columns from outside, it must not be cut or grouped.
+/// Whether the rows of a subquery can be counted. A subquery with outer columns must have no limit and no grouping.
 fn is_plain(subquery: &Subquery) -> bool {
     let is_of_rows = |node: &LogicalPlan| {
         matches!(
@@ -160,7 +161,7 @@ fn is_plain(subquery: &Subquery) -> bool {
     subquery.outer_ref_columns.is_empty() || !subquery.subquery.exists(|node| Ok(!is_of_rows(node))).unwrap_or(true)
 }
 
-/// `IN` as SQL has it: true where a row is found, else null where one may be missing that nobody knows, else false.
+/// `IN` with SQL's three-valued logic: true if a row is found, else null if a null prevents a decision, else false.
 fn three_valued(
     part: InSubquery,
     is_found: Expr,
@@ -185,14 +186,14 @@ fn three_valued(
     Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
 }
 
-/// The rows of a subquery, under a name of their own that no column from outside has. With columns from outside they keep
-/// theirs: the engine does not look for these behind another name.
+/// Rows of a subquery under an alias that no outer column has. A subquery with outer columns keeps its names, because
+/// the engine does not resolve them below an alias.
 fn rows_of(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
 }
 
-/// Whether a column from outside has the name of one of a subquery that keeps its names.
+/// Whether an outer column has the name of a column in a subquery that keeps its names.
 fn is_taken(expression: &Expr, subquery: &Subquery) -> bool {
     fn shows(plan: &LogicalPlan, column: &Column) -> bool {
         let is_named_anew = matches!(plan, LogicalPlan::SubqueryAlias(_));
@@ -202,12 +203,13 @@ fn is_taken(expression: &Expr, subquery: &Subquery) -> bool {
     !subquery.outer_ref_columns.is_empty() && expression.column_refs().iter().any(is_of)
 }
 
-/// The column of a subquery.
+/// The only column of a subquery.
 fn output(rows: &LogicalPlanBuilder) -> Expr {
     Expr::Column(rows.schema().columns().swap_remove(0))
 }
 
-/// Whether a subquery has rows: once for all, or for each row outside by a join.
+/// Condition that a subquery has rows. It is computed once if there are no outer columns, else by a join for each outer
+/// row.
 fn any(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
     if subquery.outer_ref_columns.is_empty() {
         return counted(rows, subquery, &[]);
@@ -216,7 +218,7 @@ fn any(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
     Ok(Expr::Exists(Exists { subquery, negated: false }))
 }
 
-/// Whether there are rows, of a subquery with its and further columns from outside.
+/// Condition that a subquery has rows, as a count. `outer` are outer columns in addition to the subquery's own.
 fn counted(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
     let outer_ref_columns: Vec<Expr> = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
     let rows = if outer_ref_columns.is_empty() { rows.limit(0, Some(1))? } else { rows };
@@ -225,7 +227,7 @@ fn counted(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Res
     Ok(Expr::ScalarSubquery(count).gt(lit(0_i64)))
 }
 
-/// A subquery that is null where it has no row: to the engine its column is what says whether there are nulls.
+/// Makes a scalar subquery null if it has no row. The engine derives its nullability from the column alone.
 fn scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     let plan = &subquery.subquery;
     let is_sure = plan.schema().field(0).is_nullable() || has_one_row(plan);
@@ -239,7 +241,7 @@ fn scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: Arc::new(joined), ..subquery })))
 }
 
-/// Whether a plan has a row in any case.
+/// Whether a plan always has a row.
 fn has_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => has_one_row(&projection.input),

@@ -1,8 +1,8 @@
-//! Batches of a scan on their way out: rows of segment after segment together, where they are few.
+//! Output batches of a scan: rows of several segments are combined if a segment has few.
 //!
-//! Handing a batch on, to another thread as often as not, and then to another library, costs more than decoding some
-//! thousand numbers. Numbers that are stored by themselves are decoded to where the last segment's end, up to as many rows
-//! as a batch may have. Other rows are copied together, as long as that is cheaper than handing them on.
+//! Passing a batch on, often to another thread and then to another library, costs more than decoding some thousand
+//! numbers. Numbers of columns that are stored alone are decoded to the end of the current batch, up to the maximum
+//! rows of a batch. Other rows are copied together as long as that is cheaper than passing them on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use datafusion::common::Result;
 use taut_block::{ArrayBuilder, SEGMENT_ROWS};
 use taut_types::LogicalType;
 
-/// Rows up to which batches are copied together.
+/// Maximum rows of a batch that is copied together.
 const COPIED_ROWS: usize = 8192;
 
-/// Batches on their way out, in order.
+/// Output batches, in order.
 pub(super) struct Gathered {
     schema: SchemaRef,
-    /// The types of the columns, where rows can be appended.
+    /// Types of the columns if rows can be appended.
     types: Option<Vec<LogicalType>>,
     arrays: Vec<ArrayBuilder>,
-    /// Rows of these.
+    /// Rows in `arrays`.
     rows: usize,
-    /// Rows that they have room for.
+    /// Capacity of `arrays` in rows.
     room: usize,
-    /// The most rows that they may have now: the first ones are soon handed on, so that whoever waits for them has them.
+    /// Current maximum capacity in rows. The first batches are small, so that the consumer gets them early.
     rows_max: usize,
     batch_rows: usize,
-    /// `None` without columns, where rows are only counted.
+    /// Copies small batches together. `None` without columns, where rows are only counted.
     coalescer: Option<BatchCoalescer>,
     /// Batches of more rows are not copied.
     copied_max: usize,
@@ -38,8 +38,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Of columns of these types, where all of them are stored; else of batches only. No batch has more than `batch_rows`
-    /// rows, but for one that has when it comes.
+    /// Builds batches from columns of these types, or only from whole batches if `types` is `None`. No batch has more
+    /// than `batch_rows` rows, unless one that is pushed has.
     pub fn new(schema: &SchemaRef, types: Option<Vec<LogicalType>>, batch_rows: usize) -> Self {
         let can_append = |types: &Vec<LogicalType>| {
             !types.is_empty() && types.iter().all(|logical| ArrayBuilder::new(*logical, 0).is_some())
@@ -62,10 +62,10 @@ impl Gathered {
         }
     }
 
-    /// Has so many rows appended by `read`, which says whether it did; so many more may follow, about.
+    /// Calls `read` to append `rows` rows. Returns false if it appended none. `more` estimates the rows still to come.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// If `read` fails.
     pub fn append(
         &mut self,
         rows: usize,
@@ -73,12 +73,12 @@ impl Gathered {
         read: impl FnOnce(&mut [ArrayBuilder]) -> Result<bool>,
     ) -> Result<bool> {
         if self.rows + rows > self.room {
-            // Arrays that grew would be copied.
+            // Growing arrays would copy them.
             self.finish_arrays()?;
         }
         let Some(types) = &self.types else { return Ok(false) };
         if rows > self.room {
-            // Of few sizes: memory that comes back with a result then fits the next one.
+            // Capacities have few sizes, so that memory freed with a result fits the next one.
             let room = rows.saturating_add(more).checked_next_power_of_two().unwrap_or(usize::MAX);
             self.room = rows.max(room.min(self.rows_max));
             self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, self.room)).collect();
@@ -91,7 +91,7 @@ impl Gathered {
         Ok(true)
     }
 
-    /// Takes a batch.
+    /// Adds a batch.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         self.finish_arrays()?;
         let Some(coalescer) = &mut self.coalescer else {
@@ -99,7 +99,7 @@ impl Gathered {
             return Ok(());
         };
         if batch.num_rows() > self.copied_max {
-            // Else it would be cut up to fill what waits, and so would all batches behind it.
+            // Otherwise it would be split to fill the buffered batch, and so would all batches after it.
             coalescer.finish_buffered_batch()?;
         }
         coalescer.push_batch(batch)?;
@@ -107,13 +107,13 @@ impl Gathered {
         Ok(())
     }
 
-    /// Hands on what waits for more rows.
+    /// Completes the batches that are not full.
     pub fn finish(&mut self) -> Result<()> {
         self.finish_arrays()?;
         self.finish_copied()
     }
 
-    /// A batch that is ready.
+    /// Returns the next completed batch.
     pub fn next(&mut self) -> Option<RecordBatch> {
         self.ready.pop_front()
     }

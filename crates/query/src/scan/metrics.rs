@@ -1,4 +1,4 @@
-//! What a scan did, as `EXPLAIN ANALYZE` shows it.
+//! Metrics of a scan, as `EXPLAIN ANALYZE` shows them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -12,26 +12,26 @@ use parking_lot::Mutex;
 use taut_block::{AccessPaths, ScanReport};
 use taut_store::{DeltaPage, ReadCounters, Table};
 
-/// What a counter shows of a report.
+/// Value of a counter in a report.
 type Shown = fn(&ScanReport) -> u64;
 
-/// The counters of one partition.
+/// Metrics of one partition.
 pub struct ScanMetrics {
     pub baseline: BaselineMetrics,
     pub counters: Arc<ReadCounters>,
     pub blocks: Count,
-    /// Blocks in which no row can pass, by their statistics.
+    /// Blocks that statistics rule out.
     pub blocks_skipped_by_statistics: Count,
-    /// Blocks of partitions in which no row can pass.
+    /// Blocks in partitions that are ruled out.
     pub blocks_skipped_by_partition: Count,
     /// Rows of pages, if the table has any.
     delta_rows: Option<Count>,
     report: ScanReport,
     published: ScanReport,
     shown: [(Count, Shown); 15],
-    /// The ways by which rows were found, per block.
+    /// Access paths of each block.
     paths: Arc<BlockPaths>,
-    /// The partitions of the table that were met, if it has any.
+    /// Partitions of the table that were read or ruled out, if the table is partitioned.
     partitions: Option<Arc<PartitionsMet>>,
     disk_bytes: Count,
     cache_bytes: Count,
@@ -39,7 +39,7 @@ pub struct ScanMetrics {
 }
 
 impl ScanMetrics {
-    /// Counters at zero, of a partition of the scan of a table.
+    /// Registers the metrics of one partition of a table scan, starting at zero.
     pub fn new(metrics: &ExecutionPlanMetricsSet, table: &Table, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         let shown: [(&'static str, Shown); 15] = [
@@ -85,7 +85,7 @@ impl ScanMetrics {
         }
     }
 
-    /// The report that blocks add to.
+    /// Report that blocks add to.
     pub fn report(&mut self) -> &mut ScanReport {
         &mut self.report
     }
@@ -97,14 +97,14 @@ impl ScanMetrics {
         }
     }
 
-    /// Counts a partition of the table, in which rows may pass or none can.
+    /// Counts a partition of the table as read or as ruled out.
     pub fn count_partition(&self, partition: u32, is_read: bool) {
         if let Some(partitions) = &self.partitions {
             *partitions.met.lock().entry(partition).or_default() |= is_read;
         }
     }
 
-    /// Shows what was counted since the last time, of a segment of a block.
+    /// Adds to the metrics what was counted since the last call, for a segment of a block.
     pub fn publish(&mut self, block: usize) {
         let paths = std::mem::take(&mut self.report.paths);
         if !paths.is_empty() {
@@ -121,14 +121,14 @@ impl ScanMetrics {
     }
 }
 
-/// By which ways rows were found in each block that was looked into: `0-11 csb, 12-14 zone_map+scan`. Blocks are
-/// counted in the order of the table.
+/// Access paths of the blocks that were read: `0-11 csb, 12-14 zone_map+scan`. Blocks are numbered in the order of the
+/// table.
 #[derive(Debug, Default)]
 struct BlockPaths {
     blocks: Mutex<BTreeMap<usize, AccessPaths>>,
 }
 
-/// Blocks that are listed; what comes behind is counted.
+/// Maximum ranges of blocks that are listed. Further ranges are counted.
 const LISTED_MAX: usize = 12;
 
 impl Display for BlockPaths {
@@ -176,10 +176,10 @@ impl CustomMetricValue for BlockPaths {
     }
 }
 
-/// How many partitions of the table were read, and how many were ruled out: `2 read, 6 pruned`.
+/// Number of partitions of the table that were read and that were ruled out: `2 read, 6 pruned`.
 #[derive(Debug, Default)]
 struct PartitionsMet {
-    /// By number, whether it was read.
+    /// For each partition number, whether it was read.
     met: Mutex<BTreeMap<u32, bool>>,
 }
 

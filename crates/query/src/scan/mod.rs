@@ -1,13 +1,13 @@
-//! Scanning a table: what is asked of it, who does which part, and what is reported.
+//! Table scans: planning, access to blocks and delta pages, and metrics.
 //!
 //! ```text
 //! TautTable ── scan ──> DataSourceExec(ScanSource)        filters, dynamic filters, order, limit, projection
 //!                          │ open(partition)
 //!                          ▼
-//!                       WorkQueue ──> ScanStream          one segment or page at a time, whoever is free takes the next;
-//!                                        │                   several where indexes rule out most of them
+//!                       WorkQueue ──> ScanStream          takes one segment or page at a time, or several
+//!                                        │                   if indexes rule out most of them
 //!                                        │ filter, project
-//!                                        ├─> taut_block::Block   decides how; says what it chose
+//!                                        ├─> taut_block::Block   chooses the access path and reports it
 //!                                        └─> PageReader          rows in no block: the same predicate on Arrow
 //! ```
 

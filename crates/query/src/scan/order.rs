@@ -1,4 +1,4 @@
-//! Which parts of a table are sorted, and so which partitions can be read in order.
+//! Sort runs of a table, and the partitions that can be read in order.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use datafusion::physical_expr::expressions::Column;
 use taut_store::Table;
 use taut_types::SortColumn;
 
-/// Sequences up to which a merge takes less than a sort.
+/// Number of sort runs up to which a merge is faster than a sort.
 const MERGED_RUNS_MAX: usize = 64;
 
-/// The blocks of a table as sequences that each continue its sort order.
+/// The blocks of a table as sort runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedBlocks {
-    /// Places in the table's blocks, one range a sequence.
+    /// Ordinals of the blocks of each run in the table.
     pub runs: Vec<Range<usize>>,
 }
 
 impl SortedBlocks {
-    /// The sorted sequences of a table, or `None` where it keeps no order.
+    /// The sort runs of a table. `None` if the table has no sort order.
     pub fn of(table: &Table) -> Option<Self> {
         if table.design.sort_by.is_empty() {
             return None;
@@ -28,8 +28,8 @@ impl SortedBlocks {
         Some(Self { runs: table.runs.iter().copied().zip(ends).map(|(start, end)| start..end).collect() })
     }
 
-    /// Splits into at most `count` partitions that can be read in order and merged, or `None` where one partition
-    /// would have to hold several sequences, or there are too many to be merged.
+    /// Splits the blocks into partitions that can be read in order and merged. Returns `None` if a partition would have
+    /// to hold several runs, or if there are too many runs to merge.
     pub fn partitions(&self, count: usize) -> Option<Vec<Range<usize>>> {
         match self.runs.as_slice() {
             [] => Some(vec![0..0; count]),
@@ -38,7 +38,7 @@ impl SortedBlocks {
                 let start = |place: usize| (run.start + place * share).min(run.end);
                 Some((0..count).map(|place| start(place)..start(place + 1)).collect())
             }
-            // A merge holds a batch and an open segment of each.
+            // A merge holds a batch and an open segment of each run.
             runs if count > 1 && runs.len() <= MERGED_RUNS_MAX.max(8 * count) => {
                 let mut partitions = runs.to_vec();
                 partitions.resize(partitions.len().max(count), 0..0);
@@ -49,7 +49,7 @@ impl SortedBlocks {
     }
 }
 
-/// Whether rows in the order of a design are in a requested order: the request must be a prefix of it.
+/// Whether the sort order of a design satisfies a requested order: the request must be a prefix of it.
 pub fn satisfies(sort_by: &[SortColumn], requested: &[PhysicalSortExpr], table_columns: &[usize]) -> bool {
     requested.len() <= sort_by.len()
         && requested.iter().zip(sort_by).all(|(wanted, kept)| {

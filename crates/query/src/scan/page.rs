@@ -1,8 +1,8 @@
-//! The rows of a page of a delta: which of them pass a predicate, and their columns.
+//! Reads a delta page: the rows that pass a predicate, and their columns.
 //!
-//! A page is filtered by the same predicate as blocks, on keys, so that a condition means the same here and there. First
-//! deleted rows go, then column tests are evaluated, which fail on no row, then row tests one after the other on the rows
-//! that are left: they may fail on others.
+//! A page is filtered by the same predicate as blocks, on comparable datums, so that a condition has the same meaning
+//! in both. First, deleted rows are removed. Then column predicates are evaluated, which fail on no row. Row predicates
+//! come last, one after the other on the rows that are left, because they may fail on other rows.
 
 mod passing;
 
@@ -20,14 +20,14 @@ use taut_types::{ColumnIndex, Predicate, RowTest};
 
 use self::passing::passing;
 
-/// Rows of a page that are copied in the time in which one is looked up.
+/// Number of rows of a page that can be copied in the time of one lookup.
 const COPIED_ROWS_PER_ROW: usize = 16;
 
-/// A page that is being read.
+/// Reader of one delta page.
 pub struct PageReader<'a> {
     table: &'a Table,
     page: &'a DeltaPage,
-    /// The columns that were asked for, by their places: an open page copies them.
+    /// Requested columns by index. Opening a column copies it from the page.
     columns: BTreeMap<usize, ArrayRef>,
 }
 
@@ -37,15 +37,15 @@ impl<'a> PageReader<'a> {
         Self { table, page, columns: BTreeMap::new() }
     }
 
-    /// The page.
+    /// The page that is read.
     pub fn page(&self) -> &'a DeltaPage {
         self.page
     }
 
-    /// The rows that are not deleted and pass a predicate.
+    /// Rows that are not deleted and pass a predicate.
     ///
     /// # Errors
-    /// When a row test fails on a row that is not deleted and that all tests before it let pass.
+    /// If a row predicate fails on a row that is not deleted and passes all predicates before it.
     pub fn filter(&mut self, predicate: &Predicate) -> Result<Selection> {
         let mut left = self.live();
         if !predicate.column_tests.is_empty() && left.has_true() {
@@ -68,10 +68,10 @@ impl<'a> PageReader<'a> {
         Ok(selection)
     }
 
-    /// Some columns of the `rows.start`-th to `rows.end`-th selected rows.
+    /// Some columns of the selected rows with ordinals in `rows`.
     ///
     /// # Errors
-    /// When the selection is not one of this page, which is a bug.
+    /// If the selection is not of this page, which is a bug.
     pub fn project(
         &mut self,
         selection: &Selection,
@@ -95,7 +95,7 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    /// The rows that are not deleted.
+    /// Rows that are not deleted, as bits.
     fn live(&self) -> BooleanBuffer {
         let rows = self.page.rows();
         let mut live = BooleanBufferBuilder::new(rows);
@@ -117,7 +117,7 @@ impl<'a> PageReader<'a> {
         Ok(if left.len() == rows { selection.clone() } else { Selection::Positions(left) })
     }
 
-    /// Asks for columns that were not asked for yet.
+    /// Copies columns from the page that are not open yet.
     fn open(&mut self, columns: impl Iterator<Item = ColumnIndex>) {
         let mut wanted: Vec<usize> = columns.map(ColumnIndex::index).collect();
         wanted.sort_unstable();
@@ -129,7 +129,7 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    /// A column that is open.
+    /// An open column.
     fn column(&self, column: ColumnIndex) -> ArrayRef {
         match self.columns.get(&column.index()) {
             Some(array) => Arc::clone(array),
@@ -138,7 +138,7 @@ impl<'a> PageReader<'a> {
     }
 }
 
-/// The rows whose bits are set.
+/// Selection of the rows whose bits are set.
 fn selected(bits: &BooleanBuffer) -> Selection {
     let count = bits.count_set_bits();
     if count == bits.len() {
@@ -147,7 +147,7 @@ fn selected(bits: &BooleanBuffer) -> Selection {
     Selection::Positions(bits.set_indices_u32().collect())
 }
 
-/// The first of some selected rows, where they follow each other.
+/// Position of the first of some selected rows if their positions are consecutive, else `None`.
 fn consecutive(selection: &Selection, rows: &Range<usize>) -> Option<usize> {
     if rows.is_empty() {
         return Some(0);

@@ -1,18 +1,18 @@
-//! From DataFusion's expressions to the tests that storage evaluates.
+//! Translation of DataFusion's expressions to predicates that storage evaluates.
 //!
-//! A conjunct on one column that is a comparison, range, list, prefix or null test becomes a [`ColumnTest`], which
-//! blocks answer on encoded data. Anything else becomes a [`RowTest`] that evaluates the expression itself on decoded
-//! columns. Both are exact. Where an expression merely implies bounds or a list of values of a column (a disjunction, the
-//! arms of a partitioned join filter, the structs of a join on several columns), these are added as a further test, so that
-//! indexes, zone maps and partitions can use them.
+//! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnTest`], which
+//! blocks evaluate on encoded data. Any other conjunct becomes a [`RowTest`] that evaluates the expression itself on
+//! decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column: a disjunction,
+//! the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists become an
+//! additional column predicate for indexes, zone maps and partitions.
 //!
-//! The filter of a join is a hint: the join looks at the rows again. Where its keys are integers, scans test a bitmap of them in
-//! place of its hash table. The engine compares floating point bit by bit in it, where the
-//! two zeros are one number in SQL, so what such a hint says of floating point is taken as far as it becomes column tests. What
-//! a sort hands down is in its own order, of bits too.
+//! The dynamic filter of a join is a hint: the join checks the rows again. If its keys are integers, scans check a
+//! bitmap of the keys instead of its hash table. The engine's filter compares floating point bit by bit, but in SQL the
+//! two zeros are one number. Therefore a hint on floating point is used only as far as it becomes column predicates.
+//! The filter of a sort is in the sort's own order, also of bits.
 //!
-//! `c IS NULL OR ...`, which is what a sort that puts nulls first lets through for its first rows, is a row test that says
-//! what it amounts to where `c` has no nulls.
+//! A sort with nulls first pushes down `c IS NULL OR ...`. It becomes a row predicate, with a column predicate that
+//! stands for it in rows where `c` is not null.
 
 mod implied;
 
@@ -41,12 +41,13 @@ use taut_types::{
 use self::implied::{both_of, implied_tests, unless_null};
 use crate::operators::{BuildKeys, JoinKeys, KeySet};
 
-/// The predicate that holds where all of these expressions over the columns of a table are true.
+/// Translates expressions over the columns of a table to the predicate that holds if all of them are true.
 ///
-/// Dynamic filters are taken as they are at this moment; those of hash joins as bitmaps of their keys, where there are such.
+/// Dynamic filters are translated in their current state. Those of hash joins become bitmaps of their keys, if there
+/// are any.
 ///
 /// # Errors
-/// When an expression names a column that the table does not have, which is a bug of the planner.
+/// If an expression names a column that the table does not have, which is a bug of the planner.
 pub fn translate(
     expressions: &[Arc<dyn PhysicalExpr>],
     schema: &Schema,
@@ -61,11 +62,11 @@ pub fn translate(
     Ok(translation.finish())
 }
 
-/// Where a condition comes from.
+/// Source of a condition.
 enum Origin {
     /// The statement, or an operator that compares with a row that it has.
     Statement,
-    /// A join, which looks at the rows again, with the keys of its build side as far as they are known.
+    /// A join, which checks the rows again, with the keys of its build side if they are known.
     Join(Option<Arc<BuildKeys>>),
 }
 
@@ -78,8 +79,8 @@ struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    /// The predicate. Bitmaps of keys come before other tests on rows: they take little time and cannot fail, those that let
-    /// fewer integers through first.
+    /// Returns the predicate. Bitmaps of keys come before other row predicates, because they are fast and cannot fail.
+    /// The bitmaps with the lowest density come first.
     fn finish(self) -> Predicate {
         let Self { mut predicate, mut key_tests, .. } = self;
         key_tests.sort_by(|one, other| one.keys.density().total_cmp(&other.keys.density()));
@@ -129,8 +130,8 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// Adds the keys of a join, where an expression looks columns up in the join's hash table, or in one for each of its
-    /// partitions. Whether they say all that the expression does.
+    /// Adds the bitmaps of a join's keys, if an expression looks columns up in the join's hash table or in one per
+    /// partition. Returns whether they are equivalent to the expression.
     fn add_keys(&mut self, expression: &Arc<dyn PhysicalExpr>, keys: &Arc<BuildKeys>) -> Result<bool> {
         let mut columns = None;
         expression.apply(|node| {
@@ -157,11 +158,10 @@ impl Translation<'_> {
     }
 }
 
-/// A bitmap with at least this share of the integers between its bounds is not tested: it rules out few rows that the bounds
-/// do not.
+/// Minimum density of bitmaps that are not checked: they rule out few rows that the bounds do not.
 const FULL: f64 = 0.95;
 
-/// Whether a column has one of the keys of a join's build side.
+/// Row predicate: a column has one of the keys of a join's build side.
 #[derive(Debug)]
 struct KeyTest {
     columns: [ColumnIndex; 1],
@@ -182,8 +182,8 @@ impl RowTest for KeyTest {
     }
 }
 
-/// Whether a dynamic filter comes from a join: it has a list of keys, a look into the table of all keys, or one of these for each
-/// partition. Sorts and aggregates compare with a row that they have.
+/// Whether a dynamic filter comes from a join. Such a filter has a list of keys, a lookup in the table of all keys, or
+/// one of these per partition. The filters of sorts and aggregates compare with a row that these have.
 fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     filter.exists(|node| {
         Ok(node.downcast_ref::<InListExpr>().is_some()
@@ -192,7 +192,7 @@ fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     })
 }
 
-/// Whether somewhere in an expression an operator or a list has floating point before it, alone or as a field of a struct.
+/// Whether an operator or a list in an expression has a floating-point left operand, alone or as a field of a struct.
 fn compares_floating_point(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<bool> {
     fn is_floating(data_type: &DataType) -> bool {
         match data_type {
@@ -211,8 +211,8 @@ fn compares_floating_point(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef
     })
 }
 
-/// Adds a test to a conjunction. Bounds and lists of one column become one test: the two of `BETWEEN` are then one range for
-/// an index, and the column is read once.
+/// Adds a predicate to a conjunction. Bounds and lists of one column become one predicate: the bounds of `BETWEEN` are
+/// then one range for an index, and the column is read once.
 pub fn add_test(tests: &mut Vec<ColumnTest>, test: ColumnTest) {
     for other in tests.iter_mut().filter(|other| other.column == test.column && !other.negated && !test.negated) {
         if let Some(both) = both_of(&other.test, &test.test) {
@@ -223,7 +223,7 @@ pub fn add_test(tests: &mut Vec<ColumnTest>, test: ColumnTest) {
     tests.push(test);
 }
 
-/// The test that is equivalent to an expression on one column, where there is one.
+/// Column predicate that is equivalent to an expression, if there is one.
 fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnTest> {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
         if let (Some(compared), Some(literal)) = (compared(binary.left(), schema), literal_of(binary.right())) {
@@ -260,8 +260,8 @@ fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
     expression.downcast_ref::<Column>().map(|column| column.index().into())
 }
 
-/// A column, and the type with whose values it is compared: its own, or one of wider integers, in which its numbers are the
-/// same. The planner leaves such a cast where a literal is past all numbers of the column, and in a join of both types.
+/// A column, and the type that it is compared as: its own, or a wider integer type with the same numbers. The planner
+/// keeps such a cast if a literal is beyond the numbers of the column, or in a join of both types.
 fn compared(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
     let Some(cast) = expression.downcast_ref::<CastExpr>() else {
         let column = column_of(expression)?;
@@ -281,12 +281,13 @@ fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
     expression.downcast_ref::<Literal>().map(Literal::value)
 }
 
-/// A test that no value passes: what a comparison with null amounts to.
+/// A predicate that no value passes, for comparisons with null.
 fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
     ColumnTest::one_of(column, logical_type, [])
 }
 
-/// A literal as a key of a type; the inner `None` is null, the outer one says that the types differ.
+/// Converts a literal to a comparable datum of a type. The inner `None` is null. The outer `None` is a literal of
+/// another type.
 pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Key>> {
     if let ScalarValue::Dictionary(_, inner) = value {
         return key_of(inner, logical_type);
@@ -297,7 +298,7 @@ pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<K
     Some(key_at(&as_keys(&value.to_array().ok()?, logical_type)?, logical_type, 0))
 }
 
-/// An array with values of a type as the one of which keys are read; `None` where it has others.
+/// Casts an array of a type to the representation that datums are read from. `None` if the array has another type.
 fn as_keys(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
     let wanted = logical_type.arrow();
     let same = LogicalType::from_arrow(array.data_type()) == Some(logical_type);
@@ -308,7 +309,8 @@ fn as_keys(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
     }
 }
 
-/// `column operator literal` as a test, where the literal has the column's type.
+/// Converts `column operator literal` to a column predicate. Returns `None` if the operator is no comparison, or if the
+/// literal does not have the column's type.
 pub fn comparison(
     column: ColumnIndex,
     operator: Operator,
@@ -318,7 +320,7 @@ pub fn comparison(
     comparison_as((column, schema.column(column).logical_type), operator, literal)
 }
 
-/// As [`comparison`], of a column with a literal of this type.
+/// Like [`comparison`], with a literal of this type.
 fn comparison_as(
     (column, logical_type): (ColumnIndex, LogicalType),
     operator: Operator,
@@ -342,7 +344,7 @@ fn comparison_as(
 fn number_test(operator: Operator, equal: RangeInclusive<i128>) -> Test {
     let (first, last) = equal.into_inner();
     let (low, high) = match operator {
-        // No key is i128::MIN or i128::MAX: the widest type has 38 digits.
+        // No datum is i128::MIN or i128::MAX: the widest type has 38 digits.
         Operator::Lt => (i128::MIN, first.saturating_sub(1)),
         Operator::LtEq => (i128::MIN, last),
         Operator::Gt => (last.saturating_add(1), i128::MAX),
@@ -363,7 +365,8 @@ fn bytes_test(operator: Operator, bytes: Box<[u8]>) -> Test {
     Test::BytesRange { low, high }
 }
 
-/// `column IN (literals)`, or `NOT IN`, as a test, where all literals have the column's type.
+/// Converts `column IN (literals)` or `NOT IN` to a column predicate. Returns `None` if a literal does not have the
+/// column's type.
 pub fn list_test<'a>(
     column: ColumnIndex,
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
@@ -373,7 +376,7 @@ pub fn list_test<'a>(
     list_test_as((column, schema.column(column).logical_type), literals, negated)
 }
 
-/// As [`list_test`], of a column with literals of this type.
+/// Like [`list_test`], with literals of this type.
 fn list_test_as<'a>(
     (column, logical_type): (ColumnIndex, LogicalType),
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
@@ -381,13 +384,13 @@ fn list_test_as<'a>(
 ) -> Option<ColumnTest> {
     let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
     if negated && keys.contains(&None) {
-        // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true for the others alone.
+        // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true only for the other values.
         return Some(never(column, logical_type));
     }
     Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys.into_iter().flatten()) })
 }
 
-/// `LIKE 'prefix%'` as a range, `LIKE 'word'` as an equality; other patterns are left to the expression.
+/// Converts `LIKE 'prefix%'` to a range and `LIKE 'word'` to an equality. Returns `None` for other patterns.
 fn like_test(like: &LikeExpr, schema: &Schema) -> Option<ColumnTest> {
     let column = column_of(like.expr())?;
     if like.case_insensitive() || schema.column(column).logical_type != LogicalType::Varchar {
@@ -411,7 +414,7 @@ fn like_test(like: &LikeExpr, schema: &Schema) -> Option<ColumnTest> {
     Some(ColumnTest { column, test, negated: like.negated() })
 }
 
-/// The least string above all that begin with a prefix; none above those of 0xff alone.
+/// Least string that is greater than all strings with a prefix. `None` if the prefix has only bytes 0xff.
 fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut successor = prefix[..=last].to_vec();
@@ -419,11 +422,11 @@ fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
     Some(successor.into())
 }
 
-/// An expression as a test on decoded columns.
+/// Row predicate that evaluates an expression on decoded columns.
 #[derive(Debug)]
 struct ExpressionTest {
     columns: Vec<ColumnIndex>,
-    /// Over a batch of exactly `columns`.
+    /// Expression over a batch of exactly `columns`.
     expression: Arc<dyn PhysicalExpr>,
     schema: SchemaRef,
     unless_null: Option<UnlessNull>,
@@ -444,7 +447,7 @@ impl RowTest for ExpressionTest {
 
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        // The values of a dictionary may hold a null even where the column is declared without any.
+        // The values of a dictionary may include null even if the column is declared without nulls.
         let fields = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()));
         let batch = RecordBatch::try_new_with_options(schema, columns.to_vec(), &options)?;
@@ -463,7 +466,8 @@ impl RowTest for ExpressionTest {
     }
 }
 
-/// An expression over the columns of a table as one over a batch of those that it names, with these and their fields.
+/// Rewrites an expression over the columns of a table to one over a batch of only the columns that it uses. Returns it
+/// with the indexes of these columns and their schema.
 pub fn over_own_columns(
     expression: &Arc<dyn PhysicalExpr>,
     arrow: &SchemaRef,
@@ -478,10 +482,10 @@ pub fn over_own_columns(
     Ok((expression, places, schema))
 }
 
-/// An expression with every column replaced; dynamic filters keep their connection to who fills them.
+/// Replaces every column of an expression. Dynamic filters stay connected to their producers.
 ///
 /// # Errors
-/// When there is no replacement for a column.
+/// If there is no replacement for a column.
 pub fn map_columns(
     expression: &Arc<dyn PhysicalExpr>,
     replacement: impl Fn(&Column) -> Option<Column>,

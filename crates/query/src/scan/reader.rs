@@ -1,4 +1,4 @@
-//! What a scan reads a morsel by, and the batches that come out of it.
+//! Readers of morsels, and the batches that a scan returns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,24 +15,25 @@ use super::page::PageReader;
 use super::source::ScanSource;
 use super::stream::block_error;
 
-/// What comes out of a scan.
+/// Output columns of a scan.
 #[derive(Debug)]
 pub struct Output {
     schema: SchemaRef,
-    /// The columns that are stored, in order.
+    /// Stored columns among the output columns, in order.
     stored: Vec<ColumnIndex>,
-    /// For each column that comes out, whether it is the ids of rows.
+    /// For each output column, whether it is the row id.
     are_ids: Vec<bool>,
     has_ids: bool,
 }
 
 impl Output {
-    /// That of a scan.
+    /// Output of a scan.
     pub fn of(source: &ScanSource) -> Self {
         Self::new(&source.columns, source.table().stored().schema.len(), Arc::clone(&source.output))
     }
 
-    /// Columns by their places in a table that has so many; the place behind them is that of the ids of rows.
+    /// Output columns by index in a table with `table_columns` columns. The index after the last one is that of the row
+    /// ids.
     pub fn new(places: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
         let are_ids: Vec<bool> = places.iter().map(|place| *place == table_columns).collect();
         let stored = places.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
@@ -41,36 +42,36 @@ impl Output {
         Self { schema, stored, are_ids, has_ids }
     }
 
-    /// The types of the columns, where all are stored ones.
+    /// Types of the columns. `None` if row ids are among them.
     pub(super) fn types(&self, table: &Schema) -> Option<Vec<LogicalType>> {
         let types = self.stored.iter().map(|column| table.column(*column).logical_type);
         (!self.has_ids).then(|| types.collect())
     }
 
-    /// The places of the columns in the table, where all are stored ones.
+    /// Indexes of the columns in the table. `None` if row ids are among them.
     pub fn places(&self) -> Option<Vec<usize>> {
         (!self.has_ids).then(|| self.stored.iter().map(|column| column.index()).collect())
     }
 
-    /// The same in Arrow.
+    /// Arrow schema of the output.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 }
 
-/// A morsel that is being read.
+/// Reader of one morsel.
 pub enum Reader<'a> {
-    /// A segment of a block, with its number.
+    /// A segment of a block, with its index.
     Segment(&'a OpenBlock, usize, SegmentReader<'a>),
-    /// A page.
+    /// A delta page.
     Page(PageReader<'a>),
 }
 
 impl Reader<'_> {
-    /// The rows that pass, and are not deleted.
+    /// Rows that pass the predicate and are not deleted.
     ///
     /// # Errors
-    /// When a section cannot be read, or a condition fails on a row.
+    /// If a section cannot be read, or a predicate fails on a row.
     pub fn filter(
         &mut self,
         predicate: &Predicate,
@@ -86,11 +87,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Appends some of the rows of a selection to an array for each column. `false` where [`Reader::batch`] is no worse;
-    /// nothing is appended then.
+    /// Appends the selected rows with ordinals in `rows` to one array per column. Returns false and appends nothing if
+    /// [`Reader::batch`] is at least as fast.
     ///
     /// # Errors
-    /// When a section cannot be read.
+    /// If a section cannot be read.
     pub(super) fn append(
         &mut self,
         selection: &Selection,
@@ -104,10 +105,10 @@ impl Reader<'_> {
         appended.map_err(|error| block_error(block, error))
     }
 
-    /// Some of the rows of a selection.
+    /// Returns the selected rows with ordinals in `rows`.
     ///
     /// # Errors
-    /// When a section cannot be read, or a row that is asked for its id can have none.
+    /// If a section cannot be read, or a row cannot have the id that is requested.
     pub fn batch(
         &mut self,
         selection: &Selection,
@@ -143,7 +144,7 @@ impl Reader<'_> {
         Ok(arrays.flatten().collect())
     }
 
-    /// The first parts of the ids of rows.
+    /// Container and segment of the row ids.
     fn place(&self) -> Result<(UnitId, u16)> {
         match self {
             Self::Segment(block, segment, _) => {

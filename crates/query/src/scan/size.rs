@@ -1,4 +1,4 @@
-//! How much the scans of a plan read.
+//! Sizes of the scans of a plan.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use taut_block::SEGMENT_ROWS;
 use super::source::ScanSource;
 use super::work::rows_of_all;
 
-/// Rows of all tables that a plan scans, each as often as it does, deleted ones too.
+/// Rows of all scans of a plan, deleted rows included. A table that is scanned twice counts twice.
 pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     let own = plan.downcast_ref::<DataSourceExec>().and_then(|exec| exec.data_source().downcast_ref::<ScanSource>());
     let own = own.map_or(0, |scan| rows_of_all(scan.table.stored()));
     plan.children().into_iter().map(rows_of).sum::<u64>() + own
 }
 
-/// Bytes of a batch of a plan that only hands on what a scan reads, about.
+/// Approximate bytes of a batch of a plan that only returns what a scan reads.
 const BATCH_BYTES: f64 = 16_777_216.0;
-/// The most rows of one.
+/// Maximum rows of such a batch.
 const BATCH_ROWS_MAX: usize = 8 * SEGMENT_ROWS;
 
-/// Rows of a batch that suit a plan which only hands on what a scan reads: some segments, as long as rows are not wide.
-/// `None` for other plans, whose operators work on batches that fit the caches.
+/// Suitable rows per batch of a plan that only returns what a scan reads: several segments, unless rows are wide.
+/// `None` for other plans, whose operators need batches that fit the caches.
 pub fn batch_rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(exec) = plan.downcast_ref::<DataSourceExec>() {
         let scan = exec.data_source().downcast_ref::<ScanSource>()?;

@@ -1,4 +1,4 @@
-//! A scan as DataFusion plans it: what is read, what is pushed down, and what is promised about the result.
+//! The scan that DataFusion plans: its columns, pushed filters, limit and order, and the properties of its output.
 
 use std::any::Any;
 use std::fmt::{self, Formatter};
@@ -33,43 +33,43 @@ use crate::table::TautTable;
 #[derive(Clone, Debug)]
 pub struct ScanSource {
     pub(super) table: Arc<TautTable>,
-    /// The table's columns that come out, in order; `output` names them. The place behind the last one is that of the
-    /// ids of rows.
+    /// Indexes of the output columns in the table, in order. `output` has their names. The index after the last column
+    /// is that of the row ids.
     pub(super) columns: Arc<[usize]>,
     pub(super) output: SchemaRef,
-    /// Conditions over the table's columns, dynamic ones among them. Rows that fail any never come out.
+    /// Conditions over the table's columns, dynamic filters included. The scan returns only rows that pass all of them.
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Rows after which a partition may stop.
+    /// Number of rows after which a partition may stop.
     pub(super) limit: Option<usize>,
     pub(super) work: Work,
     pub(super) metrics: ExecutionPlanMetricsSet,
     partitions: usize,
-    /// Share of rows that the conditions known at planning let through, about; `None` without conditions.
+    /// Estimated share of rows that pass the conditions known at planning. `None` without conditions.
     share: Option<f64>,
     ordering: Option<LexOrdering>,
 }
 
-/// Who reads what.
+/// Distribution of the work among partitions.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// Any partition takes the next segment or page, until none is left.
     Shared,
-    /// So it does, but of pages only: blocks are read by someone else.
+    /// Any partition takes the next page. Another operator reads the blocks.
     Pages,
-    /// Each partition reads its blocks in order; there are no pages.
+    /// Each partition reads its blocks in order. There are no pages.
     Ordered(Arc<[Range<usize>]>),
 }
 
-/// What an operator reads of a table; `None` for other operators.
+/// Returns the table scan that an operator is. `None` for other operators.
 pub fn scan_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&ScanSource> {
     plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<ScanSource>()
 }
 
 impl ScanSource {
-    /// A scan of some columns of a table, for rows that pass all filters.
+    /// Builds a scan of some columns of a table that returns the rows that pass all filters.
     ///
     /// # Errors
-    /// When a column does not exist.
+    /// If a column does not exist.
     pub fn try_new(
         table: Arc<TautTable>,
         columns: Vec<usize>,
@@ -93,50 +93,50 @@ impl ScanSource {
         })
     }
 
-    /// The same scan, whose columns have other names.
+    /// Returns the same scan with other column names.
     pub fn with_output(self, output: &SchemaRef) -> Self {
         Self { output: Arc::clone(output), ..self }
     }
 
-    /// The table that is read.
+    /// The table that the scan reads.
     pub fn table(&self) -> &Arc<TautTable> {
         &self.table
     }
 
-    /// Whether rows may be left out that do not meet conditions.
+    /// Whether the scan filters rows.
     pub fn has_conditions(&self) -> bool {
         !self.filters.is_empty()
     }
 
-    /// Tests that all rows pass which are asked for, as far as is known before it runs; none where any row may be.
+    /// Column predicates that all returned rows pass, as far as they are known at planning. Empty if none are known.
     pub fn tests_at_planning(&self) -> Vec<ColumnTest> {
         let known: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
         let predicate = translate(&known, &self.table.stored().schema, &self.table.arrow(), None);
         predicate.map(|predicate| predicate.column_tests).unwrap_or_default()
     }
 
-    /// Whether any partition may read any segment, and all of them are read.
+    /// Whether any partition may read any segment, and all segments are read.
     pub(super) fn is_unordered(&self) -> bool {
         matches!(self.work, Work::Shared) && self.limit.is_none() && self.ordering.is_none()
     }
 
-    /// The same scan of the table's pages alone.
+    /// Returns the same scan of only the table's pages.
     pub(super) fn of_pages(&self) -> Self {
         Self { work: Work::Pages, ..self.clone() }
     }
 
-    /// Whether ids of rows come out.
+    /// Whether the output has row ids.
     pub(super) fn has_row_ids(&self) -> bool {
         self.columns.iter().any(|column| self.table.is_row_id(*column))
     }
 
-    /// A column of the output as a column of the table; `None` for the ids of rows, which no condition can be on.
+    /// Converts an output column to a column of the table. Returns `None` for the row ids, which no condition can use.
     pub fn table_column(&self, column: &Column) -> Option<Column> {
         let place = self.columns.get(column.index()).copied().filter(|place| !self.table.is_row_id(*place))?;
         Some(Column::new(self.table.arrow().field(place).name(), place))
     }
 
-    /// Whether an expression over the output reads stored columns only.
+    /// Whether an expression over the output reads only stored columns.
     fn reads_stored(&self, expression: &Arc<dyn PhysicalExpr>) -> bool {
         collect_columns(expression).iter().all(|column| self.table_column(column).is_some())
     }
@@ -190,7 +190,7 @@ impl DataSource for ScanSource {
         let shared = args.sibling_state.and_then(|state| state.downcast::<WorkQueue>().ok());
         let queue = match (&self.work, shared) {
             (Work::Shared | Work::Pages, Some(queue)) => queue,
-            // Opened alone: the first partition does all the work.
+            // Opened without shared state: the first partition does all the work.
             (Work::Shared, None) if args.partition == 0 => Arc::new(WorkQueue::all(table)),
             (Work::Pages, None) if args.partition == 0 => Arc::new(WorkQueue::pages(table)),
             (Work::Shared | Work::Pages, None) => Arc::new(WorkQueue::empty()),
@@ -256,7 +256,7 @@ impl DataSource for ScanSource {
         self.metrics.clone()
     }
 
-    /// Takes in a projection that only picks, renames and reorders columns.
+    /// Absorbs a projection that only selects, renames and reorders columns.
     fn try_swapping_with_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn DataSource>>> {
         let (mut columns, mut fields) = (Vec::new(), Vec::new());
         for item in projection.iter() {
@@ -287,8 +287,8 @@ impl DataSource for ScanSource {
             let mapped = map_columns(filter, |column| self.table_column(column))?;
             source.filters.push(mapped);
         }
-        // Of a dynamic filter nobody knows yet what it leaves. It is taken all the same: a sort above the scan would else look
-        // at the rows itself, and bit by bit where floating point is concerned (see `predicate.rs`).
+        // The selectivity of a dynamic filter is not known yet. It is accepted all the same: otherwise a sort above the
+        // scan would filter the rows itself, and would compare floating point bit by bit (see `predicate.rs`).
         let taken = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
         if taken.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
             const SHARE_OF_FILTER: f64 = 0.2;
@@ -329,7 +329,7 @@ impl DataSource for ScanSource {
     }
 }
 
-/// Whether an expression holds a filter that its producer still fills or tightens.
+/// Whether an expression contains a filter that its producer still fills or tightens.
 fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
     expression.exists(|node| Ok(node.downcast_ref::<DynamicFilterPhysicalExpr>().is_some())).unwrap_or(true)
 }

@@ -1,4 +1,4 @@
-//! The rows of one partition of a scan.
+//! Stream of the rows of one partition of a scan.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,39 +27,39 @@ use crate::operators::{Interrupt, JoinKeys};
 use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
-/// How long a partition reads before others have a turn: some segments, of which most take some microseconds each. It is in
-/// the context of a query.
+/// Time slice: how long a partition reads before it yields to other tasks. Most segments take some microseconds, so a
+/// slice covers several. It is part of the context of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(Duration);
 
 impl Turn {
-    /// Where other operators wait for their turn, such as the other side of a join.
+    /// Time slice if other operators wait to run, such as the other side of a join.
     pub const AMONG_OPERATORS: Self = Self(Duration::from_micros(200));
-    /// Of a plan that hands on what a scan reads, whose partitions do not wait for each other. Turns are not for nothing: the
-    /// runtime wakes an idle worker for the rest of this partition, which takes a processor from others and finds that there is
-    /// nothing to do.
+    /// Time slice of a plan that only returns what a scan reads, whose partitions do not wait for each other. Yielding
+    /// has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a processor from
+    /// others and finds nothing to do.
     pub const ALONE: Self = Self(Duration::from_millis(2));
 
-    /// That of a query.
+    /// Time slice of a query.
     pub(super) fn of(config: &SessionConfig) -> Self {
         config.get_extension::<Self>().map_or(Self::AMONG_OPERATORS, |turn| *turn)
     }
 
-    /// Whether it is over, begun then.
+    /// Whether a slice that began at `began` is over.
     pub(super) fn is_over(self, began: Instant) -> bool {
         began.elapsed() >= self.0
     }
 }
 
-/// The conditions of a scan as they are now: dynamic filters tighten while it runs.
+/// Current conditions of a scan. Dynamic filters tighten while it runs.
 pub(super) struct Conditions<'a> {
     source: &'a ScanSource,
     join_keys: Option<Arc<JoinKeys>>,
     tracking: Option<DynamicFilterTracking>,
     pub predicate: Predicate,
-    /// For each partition of the table, whether rows in it may pass; `None` where it has no partitions.
+    /// For each partition of the table, whether rows in it may pass. `None` if the table is not partitioned.
     admitted: Option<Vec<bool>>,
-    /// What the tests of this predicate did so far.
+    /// Selectivity of the predicates so far.
     pub history: TestHistory,
 }
 
@@ -88,12 +88,12 @@ impl<'a> Conditions<'a> {
         Ok(())
     }
 
-    /// Whether rows of a partition may pass.
+    /// Whether rows of a table partition may pass.
     fn admits(&self, partition: u32) -> bool {
         self.admitted.as_ref().and_then(|admitted| admitted.get(partition as usize)).copied().unwrap_or(true)
     }
 
-    /// Brings the predicate up to date.
+    /// Translates the predicate again if a dynamic filter has changed.
     pub fn refresh(&mut self) -> Result<()> {
         let watcher = self.tracking.as_mut().and_then(DynamicFilterTracking::watcher);
         if watcher.is_some_and(|watcher| watcher.changed()) {
@@ -103,12 +103,12 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// The keys of the hash joins of a query.
+/// Keys of the hash joins of a query.
 pub(super) fn join_keys(config: &SessionConfig) -> Option<Arc<JoinKeys>> {
     config.get_extension::<Interrupt>().map(|statement| Arc::clone(statement.join_keys()))
 }
 
-/// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
+/// Opens the stream of one partition. It reads nothing, dynamic filters included, before it is polled.
 pub fn open(
     source: &ScanSource,
     queue: Arc<WorkQueue>,
@@ -136,8 +136,8 @@ pub fn open(
         let mut gathered = Gathered::new(&source.output, output.types(&table.schema), batch_rows);
         let mut yielded = Instant::now();
         loop {
-            // Morsels may come one after the other with nothing to hand on: whoever cancels has a chance in between, and
-            // so have batches of other partitions.
+            // Many morsels in a row may have no matching row. Yielding in between lets cancellation and the batches of
+            // other partitions proceed.
             if turn.is_over(yielded) {
                 tokio::task::yield_now().await;
                 yielded = Instant::now();
@@ -202,8 +202,8 @@ pub fn open(
     Box::pin(RecordBatchStreamAdapter::new(schema, stream))
 }
 
-/// Opens a block in which rows may pass; `None` for one in which none can. That of a partition in which none can is not
-/// looked at.
+/// Opens a block in which rows may pass. Returns `None` if no row can pass. Blocks of a partition that is ruled out are
+/// not read.
 pub(super) fn open_block(
     conditions: &Conditions<'_>,
     place: SegmentPlace,
@@ -237,7 +237,7 @@ pub(super) fn open_block(
     Ok(may_match.then_some(block))
 }
 
-/// An error of a block, with the place in its file.
+/// Converts an error of a block, with the location in its file.
 pub fn block_error(block: &OpenBlock, error: BlockError) -> DataFusionError {
     match error {
         BlockError::Test(error) => DataFusionError::from(error),

@@ -1,4 +1,4 @@
-//! Tables with rows in no block and with deleted rows answer as those do whose blocks have the same rows.
+//! Tables with delta rows and deleted rows return the same results as tables that have the same rows in blocks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::table::TautTable;
 
 /// Rows of the first block: two segments.
 const FIRST: i64 = 70_000;
-/// Where the second block ends, all of whose rows are deleted.
+/// End of the second block. All of its rows are deleted.
 const BLOCKS: i64 = 73_000;
-/// Where the rows end: some in a page of their own, some in one that grows.
+/// End of the rows in pages: some in a page of their own, some in one that grows.
 const ROWS: i64 = 75_300;
 
 fn schema() -> Schema {
@@ -59,12 +59,12 @@ fn is_deleted(id: i64) -> bool {
     id % 5 == 0 || (FIRST..BLOCKS).contains(&id)
 }
 
-/// Makes a table of blocks with these rows.
+/// Creates a table with one block for each batch of rows.
 pub fn create(store: &Store, name: &str, blocks: &[RecordBatch]) {
     create_in_layouts(store, name, blocks, &["column"]);
 }
 
-/// The same in these layouts by turns; the table has the first.
+/// Like [`create`], with blocks in these layouts in rotation. The table has the first.
 fn create_in_layouts(store: &Store, name: &str, blocks: &[RecordBatch], layouts: &[&str]) {
     let schema = Arc::new(schema());
     let designs = layouts.iter().map(|layout| {
@@ -86,12 +86,12 @@ fn create_in_layouts(store: &Store, name: &str, blocks: &[RecordBatch], layouts:
     store.commit::<_, CommitError>(create).unwrap();
 }
 
-/// A table.
+/// The stored table with this name.
 pub fn stored(store: &Store, name: &str) -> Arc<Table> {
     Arc::clone(store.snapshot().table(name).unwrap())
 }
 
-/// A session with the tables, `t` with the ids of its rows.
+/// A session with all tables, and with row ids in table `t`.
 pub fn session(store: &Arc<Store>) -> SessionContext {
     let context = Engine::new(2, 1 << 30, SpillDirectory::new(None)).unwrap().context();
     let public = MemorySchemaProvider::new();
@@ -115,7 +115,8 @@ async fn ask(context: &SessionContext, query: &str) -> Vec<RecordBatch> {
     frame.collect().await.unwrap_or_else(|error| panic!("{query}: {error}"))
 }
 
-/// Table `t` with deleted rows, and with rows in pages or without any; and `m`, whose blocks have the rows that are left.
+/// Database with table `t`, which has deleted rows and optionally rows in pages, and table `m`, which has the remaining
+/// rows in blocks.
 pub async fn database(has_pages: bool) -> Arc<Store> {
     let store = Arc::new(Store::in_memory().unwrap());
     create(&store, "t", &[rows(0..FIRST), rows(FIRST..BLOCKS)]);
@@ -163,7 +164,7 @@ const QUERIES: &[&str] = &[
     "SELECT count(*), sum(id) FROM t WHERE x IS NULL AND s LIKE 's1%'",
     "SELECT count(*), sum(id) FROM t WHERE s NOT IN ('s1', 's2') AND k <> 3",
     "SELECT count(*), sum(id) FROM t WHERE s IN ('s1', 's2') OR k = 3",
-    // Of the rows that are deleted, or that the first condition rules out, it would fail.
+    // It would fail on rows that are deleted or that the first condition rules out.
     "SELECT count(*), sum(id) FROM t WHERE 100 / (id % 5) > 30",
     "SELECT count(*), sum(id) FROM t WHERE k > 2 AND 100 / k > 20",
     "SELECT count(*), sum(t.id) FROM t JOIN (SELECT id AS other FROM t WHERE id % 1000 = 1) u ON t.id = u.other",
@@ -216,7 +217,7 @@ async fn rows_have_names_of_their_own() {
     assert_eq!(grouped.iter().map(RecordBatch::num_rows).sum::<usize>(), 8);
 }
 
-/// Numbers of columns are appended, of rows and pages copied; text is always.
+/// Numbers in columnar blocks are appended, those in row layouts and pages are copied. Text is always copied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_segments_are_joined_in_order() {
     const BLOCK: i64 = 140_000;
@@ -249,7 +250,7 @@ async fn rows_of_segments_are_joined_in_order() {
             assert_eq!(joined.columns(), expected.project(&names).unwrap().columns(), "{columns} where {condition}");
             assert!(found.iter().all(|batch| (1..=batch_rows).contains(&batch.num_rows())));
             if batch_rows > 8_192 && columns == "id, k, x" {
-                // Of the three segments of each block of columns.
+                // Batches of the three segments of each columnar block.
                 assert!(found.iter().filter(|batch| batch.num_rows() > 0).count() <= 12, "{condition}");
             }
         }

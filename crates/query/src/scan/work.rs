@@ -1,4 +1,4 @@
-//! What is left of a scan: segments of blocks, and pages of rows that are in no block yet.
+//! Remaining work of a scan: segments of blocks, and pages of rows that are in no block yet.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,25 +13,26 @@ use taut_types::ColumnTest;
 use super::stream::block_error;
 use crate::progress::ScanProgress;
 
-/// What a partition reads at a time.
+/// Unit of work of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Morsel {
     /// A segment of a block.
     Segment(SegmentPlace),
-    /// A page of the table's delta, by its place.
+    /// A page of the table's delta, by ordinal.
     Page(usize),
 }
 
-/// Where a segment is.
+/// Address of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentPlace {
-    /// Place among the table's blocks.
+    /// Ordinal of the block in the table.
     pub block: usize,
     pub segment: usize,
 }
 
-/// The morsels that are left, in order. Partitions that share a queue take from it until it is empty, so that none
-/// waits while another has much work: one that holds several has asked indexes about them, and hardly a row is in them.
+/// Remaining morsels, in order. Partitions that share a queue take from it until it is empty, so that none is idle
+/// while another has much work. A partition that holds several segments has already checked indexes for them, and they
+/// have few matching rows.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,
@@ -39,27 +40,28 @@ pub struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// The segments of some of a table's blocks.
+    /// Queue of the segments of some of a table's blocks.
     pub fn new(table: &Table, blocks: Range<usize>) -> Self {
         Self::of(segments(table, blocks).collect())
     }
 
-    /// The segments of all of a table's blocks.
+    /// Queue of the segments of all of a table's blocks.
     pub fn blocks(table: &Table) -> Self {
         Self::new(table, 0..table.blocks.len())
     }
 
-    /// The pages of a table.
+    /// Queue of the delta pages of a table.
     pub fn pages(table: &Table) -> Self {
         Self::of(pages(table).collect())
     }
 
-    /// All of a table. Pages come last: they are small, so that partitions end at about the same time.
+    /// Queue of all segments and pages of a table. Pages come last: they are small, so that partitions end at about the
+    /// same time.
     pub fn all(table: &Table) -> Self {
         Self::of(segments(table, 0..table.blocks.len()).chain(pages(table)).collect())
     }
 
-    /// Nothing.
+    /// An empty queue.
     pub fn empty() -> Self {
         Self::of(Vec::new())
     }
@@ -68,7 +70,7 @@ impl WorkQueue {
         Self { morsels, next: AtomicUsize::new(0) }
     }
 
-    /// How many morsels are left.
+    /// Number of remaining morsels.
     fn left(&self) -> usize {
         self.morsels.len().saturating_sub(self.next.load(Ordering::Relaxed))
     }
@@ -77,7 +79,7 @@ impl WorkQueue {
         self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
     }
 
-    /// Takes what comes next as long as it is segments of a block, at most so many.
+    /// Takes the next morsels as long as they are segments of `block`, at most `most`.
     fn take_of_block(&self, block: usize, most: usize) -> &[Morsel] {
         let is_of_block = |morsel: &&Morsel| matches!(morsel, Morsel::Segment(place) if place.block == block);
         let taken = |next: usize| {
@@ -90,20 +92,20 @@ impl WorkQueue {
     }
 }
 
-/// Of how many segments indexes are asked at once, before it is known whether they rule out most.
+/// Number of segments for which indexes are first checked together.
 const TOGETHER_AT_FIRST: usize = 2;
 
-/// What one partition takes from a queue.
+/// Morsels that one partition takes from a queue.
 pub(super) struct Morsels {
     queue: Arc<WorkQueue>,
     table: Arc<Table>,
     progress: Option<Arc<ScanProgress>>,
-    /// Segments that were taken together and that indexes leave.
+    /// Segments that were taken together and not ruled out by indexes.
     left: VecDeque<SegmentPlace>,
-    /// Whether the one that was taken last is one of them.
+    /// Whether the segment that was taken last is one of them.
     is_asked: bool,
-    /// Of how many segments at once indexes are asked: of few at first, since others cannot have what is taken, and of more
-    /// as long as most are ruled out.
+    /// Number of segments for which indexes are checked together. It is small at first, because other partitions cannot
+    /// take these segments, and grows as long as most are ruled out.
     together: usize,
 }
 
@@ -123,16 +125,17 @@ impl Morsels {
         Some(morsel)
     }
 
-    /// How many morsels are left to this partition, if it gets all that others do not have.
+    /// Number of morsels for this partition if it takes all that remain.
     pub fn left(&self) -> usize {
         self.queue.left() + self.left.len()
     }
 
-    /// Whether the indexes of a block tell that no row passes some tests in the segment that was taken last. They are asked
-    /// about segments that come next too, which are taken for it, and of which those that are left come before all others.
+    /// Whether the indexes of a block rule out the segment that was taken last for some predicates. The indexes are
+    /// checked for the following segments too, which are taken for this. Those that are not ruled out come before all
+    /// others.
     ///
     /// # Errors
-    /// When an index cannot be read.
+    /// If an index cannot be read.
     pub fn is_ruled_out(
         &mut self,
         open: &OpenBlock,
@@ -183,8 +186,8 @@ fn pages(table: &Table) -> impl Iterator<Item = Morsel> {
     (0..table.delta.pages().len()).map(Morsel::Page)
 }
 
-/// Rows of a morsel, deleted ones too. Those of a segment are as if its block had as many in each: they are added up
-/// before the block is opened.
+/// Rows of a morsel, deleted rows included. For a segment the rows of its block are divided evenly, because they are
+/// counted before the block is opened.
 fn rows_of(table: &Table, morsel: Morsel) -> u64 {
     match morsel {
         Morsel::Segment(SegmentPlace { block, segment }) => {

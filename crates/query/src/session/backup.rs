@@ -19,10 +19,11 @@ use crate::error::{QueryError, Result};
 const ZONE: &str = "+00:00";
 
 impl QuerySession {
-    /// Backs up the database to a directory. It holds all commits so far, and nothing of transactions in progress.
+    /// Backs up the database to a directory. The backup has all commits so far, and nothing of transactions in
+    /// progress.
     ///
     /// # Errors
-    /// In a transaction, or if the directory cannot be used. The backups that there were stay whole.
+    /// If a transaction is in progress, or the directory cannot be used. Earlier backups stay intact.
     pub async fn backup(&self, directory: &Path, options: BackupOptions) -> Result<BackupReport> {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
@@ -58,7 +59,7 @@ impl QuerySession {
     }
 }
 
-/// Cancels the backup when the statement is dropped.
+/// Drop guard: cancels the backup if the statement is dropped.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {

@@ -1,4 +1,4 @@
-//! Constraints of tables: declared, changed, and compared with many rows by queries.
+//! Constraints of tables: declaration, changes, and checks of many rows by queries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::operators::make_interruptible;
 use crate::statement::{ConstraintChange, Declared, DeclaredRule};
 use crate::table::TautTable;
 
-/// The rows that a query looks at, those that they are compared with, and the table that is referenced.
+/// Names of relations in queries: rows to check, rows to compare them with, and the referenced table.
 const ROWS: &str = "taut rows";
 const OTHERS: &str = "taut others";
 const PARENT: &str = "taut parent";
 
 impl QuerySession {
-    /// Creates a table with what is declared of it.
+    /// Creates a table with its constraints and defaults.
     pub(super) fn define_table(
         &self,
         name: &str,
@@ -51,7 +51,7 @@ impl QuerySession {
         })
     }
 
-    /// Changes the constraints of a table, whose rows obey new ones already.
+    /// Changes the constraints of a table, after checking that its rows obey the new ones.
     pub(super) async fn alter_constraints(&self, name: &str, changes: &[ConstraintChange]) -> Result<Outcome> {
         let table = self.table(name)?;
         let without_nulls = |change: &ConstraintChange| match change {
@@ -61,7 +61,7 @@ impl QuerySession {
             }
             _ => false,
         };
-        // Nulls of deleted rows would be in the way.
+        // Removes deleted rows first, because their nulls would prevent NOT NULL.
         if changes.iter().any(without_nulls) && !table.delta.is_empty() && !self.is_in_transaction() {
             self.vacuum(true, &[name.to_owned()]).await?;
         }
@@ -90,7 +90,7 @@ impl QuerySession {
                 if design != *table.design {
                     edit.set_design(table.id, design)?;
                 }
-                // A key comes with columns without nulls, and goes before they may hold some.
+                // Columns become NOT NULL before a key is added, and nullable only after a key is dropped.
                 let set = |edit: &mut CatalogEdit, wanted: bool| {
                     let mut columns = nullable.iter().filter(|(_, nullable)| *nullable == wanted);
                     columns.try_for_each(|(column, nullable)| edit.set_nullable(table.id, *column, *nullable))
@@ -115,7 +115,7 @@ impl QuerySession {
         }
     }
 
-    /// Whether all rows of a table obey the constraints that it does not have yet.
+    /// Checks that all rows of a table obey the constraints that it does not have yet.
     async fn check_all(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, constraints: &Constraints) -> Result<()> {
         let rows = (ROWS, Arc::clone(table));
         for check in constraints.checks.iter().filter(|check| !table.constraints.checks.contains(check)) {
@@ -139,7 +139,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Whether the keys of rows in new blocks are those of no other row.
+    /// Checks that no other row has a key of the rows in new blocks.
     pub(super) async fn check_unique_blocks(
         &self,
         transaction: &Transaction,
@@ -170,7 +170,7 @@ impl QuerySession {
         }
     }
 
-    /// Whether the keys of rows in new blocks are in the table that a foreign key references.
+    /// Checks that the referenced table has the keys of the rows in new blocks.
     pub(super) async fn check_referenced_blocks(
         &self,
         transaction: &Transaction,
@@ -225,7 +225,7 @@ impl QuerySession {
         }
     }
 
-    /// The first row of a query over some versions of tables.
+    /// Returns the first row of a query over the given versions of tables.
     async fn first(
         &self,
         snapshot: &Arc<Catalog>,
@@ -250,7 +250,7 @@ impl QuerySession {
     }
 }
 
-/// Sets the constraints of a table, and tells the tables that it references.
+/// Sets the constraints of a table, and updates `referenced_by` of the tables that it references.
 fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constraints) -> Result<(), CommitError> {
     let before = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
     let parents = |constraints: &Constraints| -> Vec<TableId> {
@@ -271,7 +271,7 @@ fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constrai
             true => of_parent.referenced_by.insert(table),
             false => of_parent.referenced_by.remove(&table),
         };
-        // Told anew even where it knows: its rows must not change meanwhile.
+        // Set even if nothing changes: the rows of the referenced table must not change concurrently.
         edit.set_constraints(parent, of_parent)
     };
     for parent in old.iter().filter(|parent| !new.contains(parent)) {
@@ -283,7 +283,7 @@ fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constrai
     Ok(())
 }
 
-/// Takes the foreign keys away by which tables that are dropped together reference each other.
+/// Removes the foreign keys among tables that are dropped together.
 pub(super) fn forget_references(edit: &mut CatalogEdit, dropped: &[TableId]) -> Result<(), CommitError> {
     for table in dropped {
         let Some(known) = edit.catalog().table_of(*table) else { continue };

@@ -1,4 +1,5 @@
-//! Statements that change or describe what there is: `DROP`, `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW TABLES`.
+//! Statements that change or describe the schema: `DROP`, `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW
+//! TABLES`.
 
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ impl QuerySession {
         let design = Arc::new(design);
         let names_partitions = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
         let partitioning = match design.partition_by {
-            // Whoever names them has the boundaries of a range chosen anew.
+            // A statement that sets `partition_by` has the boundaries of a range chosen again.
             Some(by) if names_partitions => chosen_partitioning(&table, by).await?,
             _ => partitioning_of(&table).filter(|known| design.partition_by == Some(known.design())),
         };
@@ -92,14 +93,14 @@ impl QuerySession {
                 format!("SELECT * FROM ({sql}) AS {}({})", quote(&name.to_owned()), names.join(", "))
             }
         };
-        // A view that cannot be planned today is refused.
+        // Refuses a view that cannot be planned now.
         for statement in crate::statement::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
                     let state = self.state(None);
                     let plan = state.statement_to_plan(statement.as_ref().clone()).await?;
                     withdraw_reads(&state);
-                    // Nobody could give its parameters values.
+                    // Refuses parameters: no caller could give them values.
                     drop(Parameters::default().bind(plan)?);
                 }
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
@@ -143,7 +144,7 @@ impl QuerySession {
     }
 }
 
-/// Rows of text that are known at once.
+/// Result of a statement: rows of text.
 pub(super) fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
     let fields: Vec<_> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
     let schema: SchemaRef = Arc::new(ArrowSchema::new(fields));

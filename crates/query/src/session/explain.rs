@@ -1,7 +1,7 @@
 //! `EXPLAIN` of statements that change rows.
 //!
-//! The rows that such a statement changes, and their new values, come from a query
-//! (docs/adr/0018-changes-of-rows-are-queries.md), whose plan is shown. With `ANALYZE` they are changed, as in PostgreSQL.
+//! The rows that such a statement changes, and their new values, come from a query. `EXPLAIN` shows the plan of this
+//! query: see docs/adr/0018-changes-of-rows-are-queries.md. With `ANALYZE` the rows are changed, as in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::reads::withdraw_reads;
 use crate::statement::MutationKind;
 
 impl QuerySession {
-    /// Shows how a mutation would be run.
+    /// Returns the plan of a mutation without running it.
     pub(super) async fn explain_mutation(
         &self,
         mutate: &Mutate<'_>,
@@ -44,7 +44,7 @@ impl QuerySession {
         Ok(Outcome::Rows(collected(physical, &state).await?))
     }
 
-    /// Runs a mutation and shows how that was.
+    /// Runs a mutation and returns its plan with metrics.
     pub(super) async fn analyze(
         &self,
         changes: &Changes,
@@ -65,7 +65,7 @@ impl QuerySession {
                 Arc::new(InsertExec::of_planned(store, table, rows, planned.is_in_order))
             }
         };
-        // By this future and no task of its own, which might go on after a cancellation.
+        // Runs in this future: a task of its own might go on after a cancellation.
         let mut written = execute_stream(Arc::clone(&plan), planned.state.task_ctx())?;
         while written.try_next().await?.is_some() {}
         planned.delete_rows(table).await?;

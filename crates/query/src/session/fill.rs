@@ -27,11 +27,11 @@ use crate::rewrite::rebuild_indexes;
 use crate::rules::implicit_sort;
 use crate::statement::{FileFormat, Parameters, TableSource};
 
-/// The option of `CREATE TABLE ... AS` that sorts the rows of a join as foreign keys imply.
+/// Option of `CREATE TABLE ... AS` that sorts the rows of a join by columns that foreign keys imply.
 const IMPLICIT_SORT: &str = "implicit_sort";
 
 impl QuerySession {
-    /// Loads files into a table, which is created from the first file's columns where it does not exist.
+    /// Loads files into a table. Creates the table with the columns of the first file if it does not exist.
     ///
     /// # Errors
     /// As [`QuerySession::run`].
@@ -47,7 +47,7 @@ impl QuerySession {
         self.end_load(loaded)
     }
 
-    /// Makes ready for a load that is no statement, but does what one would.
+    /// Prepares for a load through the API, which follows the same rules as a statement.
     fn begin_load(&self, statement: &str) -> Result<()> {
         self.begin_statement()?;
         self.check_may_write(statement)
@@ -76,9 +76,10 @@ impl QuerySession {
         self.fill_new_table(name, frame.into_unoptimized_plan(), design_options).await
     }
 
-    /// Loads batches into a table, which is created from their schema where it does not exist. Each iterator runs on a
-    /// thread of its own; their rows follow each other. Columns of a table that exists are found by name, as those of
-    /// Parquet files.
+    /// Loads batches into a table. Creates the table from their schema if it does not exist.
+    ///
+    /// Each iterator runs on its own thread. The rows of one iterator follow those of the one before. Columns match
+    /// those of an existing table by name, as for Parquet files.
     ///
     /// # Errors
     /// As [`QuerySession::run`].
@@ -132,7 +133,7 @@ impl QuerySession {
         }
     }
 
-    /// Creates a table of a plan's columns and fills it with its rows. All columns are nullable.
+    /// Creates a table with the columns of a plan and fills it with its rows. All columns are nullable.
     pub(super) async fn fill_new_table(
         &self,
         name: &str,
@@ -174,8 +175,8 @@ impl QuerySession {
         Ok(rows)
     }
 
-    /// Gives a table that was loaded in a transaction of its own what loads leave over. The rows are in, whatever comes of
-    /// this; see the end of a load.
+    /// Completes the partitions and indexes of a table after a load in a transaction of its own. The rows are
+    /// committed, so errors here do not matter; see `InsertExec::execute`.
     pub(super) async fn complete(&self, table: &Table) {
         if self.is_in_transaction() {
             return;
@@ -206,15 +207,15 @@ impl QuerySession {
     }
 }
 
-/// The columns of a plan as those of a table, all nullable.
+/// Schema of a table for the rows of a plan. All columns are nullable.
 fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
     let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
     let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });
     Ok(Schema::new(nullable.collect())?)
 }
 
-/// Puts the columns that the foreign keys of a join imply into option `sort_by`, in the place of option `implicit_sort`; what
-/// to say about that.
+/// Replaces option `implicit_sort` by the columns that the foreign keys of a join imply, in option `sort_by`. Returns a
+/// notice for the user.
 fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -> Result<Option<String>> {
     let Some(asked) = options.iter().position(|(name, _)| name.eq_ignore_ascii_case(IMPLICIT_SORT)) else {
         return Ok(None);
@@ -227,7 +228,7 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
         };
     }
     let schema = schema_of(rows)?;
-    // The last one counts.
+    // If the option is repeated, the last one counts.
     let said = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
     let explicit =
         TableDesign::from_options(said.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
@@ -253,7 +254,7 @@ fn options_of_existing(name: &str) -> QueryError {
     QueryError::unsupported(what, "ALTER TABLE ... SET changes the design of a table")
 }
 
-/// The table's columns that a file holds, in the file's order.
+/// Columns of the table that a file holds, in the order of the file.
 fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
     if names.is_empty() {
         return Ok(table.schema.as_ref().clone());
@@ -265,8 +266,8 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
     Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
 }
 
-/// Rows of a source as rows of a table. CSV holds columns by place; Parquet, JSON and batches by name, where a name that
-/// differs in case alone will do. A column that the source does not have has its default.
+/// Maps the rows of a source to the columns of a table. CSV columns match by ordinal, others by name, if necessary
+/// without regard to case. A column that the source lacks gets its default.
 fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: LogicalPlan) -> Result<LogicalPlan> {
     let found: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
     let place_of = |name: &str| {

@@ -72,7 +72,7 @@ impl QuerySession {
                 None => return Err(QueryError::NotFound { kind: "index", name: name.clone() }),
             }
         }
-        // The design forgets an index when no block has it, so that the statement can be repeated if it is interrupted.
+        // The design keeps an index until no block has it, so that an interrupted statement can be repeated.
         for table in &tables {
             let _turn = self.take_turn(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
@@ -82,12 +82,12 @@ impl QuerySession {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
                 design.indexes.retain(|index| !names.contains(&index.name));
-                // A key that was found by one of them gets one of its own.
+                // A key that used one of the dropped indexes gets an index of its own.
                 index_keys(&mut design, &table.constraints, edit.catalog())?;
                 edit.set_design(id, design)
             })
         })?;
-        // Blocks that came meanwhile have it, and others lack those of keys.
+        // Blocks that were added meanwhile have the dropped indexes, and other blocks lack the new indexes of keys.
         for table in &tables {
             let _turn = self.take_turn(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
@@ -95,7 +95,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))
     }
 
-    /// Gives the blocks of a table the indexes of its design as it is now, but for some.
+    /// Gives the blocks of a table the indexes of its current design, except for those in `without`.
     pub(super) async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
         let snapshot = self.snapshot();
         let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
@@ -105,7 +105,7 @@ impl QuerySession {
         rebuild_indexes(&self.changes(), table, &indexes, self.threads, progress).await
     }
 
-    /// The index of a name, with its table.
+    /// Returns the index of this name, with its table.
     fn index(&self, name: &str) -> Option<(Arc<Table>, IndexDesign)> {
         let snapshot = self.snapshot();
         snapshot.tables().find_map(|table| {
@@ -114,7 +114,7 @@ impl QuerySession {
         })
     }
 
-    /// A free name for an index without one, such as PostgreSQL gives.
+    /// Generates a free name for an index without one, as PostgreSQL does.
     fn index_name(&self, new: &NewIndex) -> String {
         let name = format!("{}_{}_idx", new.table, new.columns.join("_"));
         let numbered = (1..).map(|number| format!("{name}{number}"));

@@ -1,4 +1,5 @@
-//! `INSERT INTO t VALUES (...)` of values that need no computing: around the planner, which takes longer than the insert.
+//! `INSERT INTO t VALUES (...)` without a planner, for values that need no computation. Planning takes longer than the
+//! insert.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use crate::kept::exact;
 use crate::load::{InsertExec, check_constraints};
 use crate::statement::{Listed, Parameters, Value, literal, local_name, normalize, parameter};
 
-/// More rows than these may be worth blocks.
+/// Maximum number of rows that go to the delta. More rows may be worth blocks.
 const ROWS_MAX: usize = 256;
-/// Tables of which is remembered how values are inserted.
+/// Maximum number of cached insert targets.
 const TARGETS_MAX: usize = 64;
 
 impl QuerySession {
-    /// Inserts the rows of a statement that lists values, which are those of the columns as they are; returns how many.
-    /// `None` for all others, which are planned, and which then also say what is wrong with them.
+    /// Inserts the rows of a statement that lists values, if these fit the columns as they are. Returns the number of
+    /// rows. `None` for all other statements, which must be planned; planning then reports any errors.
     pub(super) async fn insert_values(
         &self,
         statement: &EngineStatement,
@@ -45,7 +46,7 @@ impl QuerySession {
             listed(statement).and_then(|(name, listed)| Some((snapshot.table(&local_name(name).ok()?)?, listed)));
         let Some((table, listed)) = found else { return Ok(None) };
         let target = self.insert_targets.of(table)?;
-        // Values that no parameter stands for are an error.
+        // More values than parameters are an error, which planning reports.
         let given = listed.values(table, &target, values).filter(|given| given.parameters == values.len());
         let Some(given) = given else { return Ok(None) };
         self.check_may_write("INSERT")?;
@@ -84,39 +85,39 @@ impl QuerySession {
     }
 }
 
-/// Tables into which values were inserted.
+/// Cache of insert targets, by table.
 #[derive(Debug, Default)]
 pub(super) struct InsertTargets(Mutex<HashMap<TableId, Arc<InsertTarget>>>);
 
-/// What makes rows of a table out of listed values, as long as it has these columns and constraints.
+/// Converts listed values to rows of a table. Valid for these columns and constraints only.
 #[derive(Debug)]
 pub(super) struct InsertTarget {
     schema: Arc<Schema>,
     constraints: Arc<Constraints>,
     types: Vec<DataType>,
-    /// For each column what it has where a statement does not name it; `None` where the planner knows better.
+    /// Values of the columns that a statement does not name; `None` for a default that only the planner can handle.
     defaults: Vec<Option<Column>>,
-    /// The columns of the table, all of which may be null.
+    /// Schema of the table with all columns nullable.
     nullable: SchemaRef,
     conform: Conform,
 }
 
-/// The values of a column.
+/// Values of a column.
 #[derive(Clone, Debug)]
 enum Column {
-    /// One for each row.
+    /// One value for each row.
     Values(Vec<ScalarValue>),
-    /// The same for all rows.
+    /// The same value for all rows.
     Value(ScalarValue),
-    /// A default that is computed.
+    /// A default that must be computed.
     Computed(Expr),
 }
 
 impl InsertTargets {
-    /// For a table; made anew where it has changed.
+    /// Returns the target of a table. Creates it if the table is new or has changed.
     ///
     /// # Errors
-    /// When a check of the table cannot be planned any more.
+    /// If a check constraint can no longer be planned.
     pub fn of(&self, table: &Table) -> Result<Arc<InsertTarget>> {
         if let Some(known) = self.0.lock().get(&table.id)
             && Arc::ptr_eq(&known.schema, &table.schema)
@@ -159,15 +160,15 @@ impl InsertTarget {
     }
 }
 
-/// The values of each column of a table.
+/// Values of each column of a table.
 pub(super) struct Given {
     columns: Vec<Column>,
     rows: usize,
-    /// How many parameters there are.
+    /// Number of parameters that the values refer to.
     pub parameters: usize,
 }
 
-/// The table of an insert that lists values, and these.
+/// Table and listed values of a plain `INSERT ... VALUES`; `None` for other statements.
 fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
@@ -191,12 +192,13 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
 }
 
 impl Listed<'_> {
-    /// Whether these are rows that need no plan.
+    /// Whether the rows are few enough to be inserted without a plan.
     pub(super) fn is_few(&self) -> bool {
         (1..=ROWS_MAX).contains(&self.rows.len())
     }
 
-    /// The values of each column of a table, where all are known and exactly of its type.
+    /// Values of each column of a table. `None` unless all of them are known and can be stored without a cast by the
+    /// planner.
     pub(super) fn values(&self, table: &Table, target: &InsertTarget, values: &[Value]) -> Option<Given> {
         let Listed { columns: named, rows } = self;
         if !table.design.encodings.is_empty() {
@@ -234,7 +236,8 @@ impl Listed<'_> {
     }
 }
 
-/// A value as a column stores it, where that needs no cast but to the nearest floating-point number.
+/// Converts a value to the type of a column. `None` if that takes more than rounding to the nearest floating-point
+/// number.
 fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     exact(value, wanted).or_else(|| {
         let digits = match value {
@@ -259,10 +262,10 @@ fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
 }
 
 impl Given {
-    /// The rows of a table.
+    /// Builds the rows for a table.
     ///
     /// # Errors
-    /// When one does not meet what the table demands, such as where a null must not be.
+    /// If a row does not meet the constraints of the table, such as NOT NULL.
     pub fn rows(self, target: &InsertTarget, settings: &Arc<ConfigOptions>) -> Result<RecordBatch> {
         let rows = self.rows;
         let mut defaults = None;

@@ -1,14 +1,14 @@
-//! Keys and foreign keys, which are looked at when a statement has written its rows.
+//! Checks keys and foreign keys after a statement has written its rows.
 //!
 //! ```text
 //! rows written ── lock their keys until the transaction ends
-//!              ── look them up in the database as it would be if the transaction committed now
-//!              ── rows of others that are about to go: wait for the end of those, look again
+//!              ── look them up in the database as if the transaction committed now
+//!              ── rows that other transactions are about to delete: wait for the end of those, look up again
 //! ```
 //!
-//! As everybody locks a key before it is looked up, of two who write it at once one sees the row of the other. Keys of few
-//! rows are looked up through indexes; those of rows that were loaded as blocks are compared by queries, with all keys of
-//! the table locked.
+//! Every transaction locks a key before it looks it up. If two transactions write a key at once, one of them therefore
+//! sees the row of the other. Keys of a few rows are looked up through indexes. Keys of rows that were loaded as blocks
+//! are compared by queries, with all keys of the table locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::conform::Conform;
 use crate::error::{QueryError, Result, Violation};
 use crate::live::read_rows;
 
-/// Keys that are looked up at once.
+/// Maximum number of keys in one lookup.
 const KEYS_AT_ONCE: usize = 4_096;
 
 impl QuerySession {
-    /// Looks at the keys of what a statement wrote, and does what foreign keys ask for.
+    /// Checks the keys of the rows that a statement wrote, and runs the actions of foreign keys.
     ///
     /// # Errors
-    /// When a key is there twice, or a foreign key leads to none; the statement is then to be undone.
+    /// If a key is not unique, or a foreign key references no row. The statement must then be undone.
     pub(super) async fn check_keys(&self, changes: &Changes) -> Result<()> {
         let Some(transaction) = changes.transaction() else { return Ok(()) };
         loop {
@@ -77,7 +77,7 @@ impl QuerySession {
         }
     }
 
-    /// Does what foreign keys ask for where the rows go that they reference.
+    /// Runs the actions of foreign keys whose referenced rows are deleted or updated.
     async fn release(
         &self,
         changes: &Changes,
@@ -115,7 +115,7 @@ impl QuerySession {
         for keys in chunks(keys) {
             transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
             loop {
-                // A key that another row has by now is still there.
+                // A key that another row now has still exists.
                 let mut found = numbers(find_now(transaction, table.id, &key.referenced, &keys)?);
                 let rows = find_now(transaction, child.id, &key.columns, &keys)?;
                 found = rows.iter().map(|(number, _)| *number).filter(|number| !found.contains(number)).collect();
@@ -135,7 +135,7 @@ impl QuerySession {
                     }
                     .into());
                 }
-                // The same rows as this transaction knows them.
+                // The same rows as this transaction sees them.
                 let snapshot = transaction.snapshot();
                 let own = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
                 let known = find(own, &key.columns, &keys)?;
@@ -163,7 +163,7 @@ impl QuerySession {
     }
 }
 
-/// Keys of a table that rows of another reference.
+/// Keys of deleted or updated rows, and a foreign key of another table that may reference them.
 #[derive(Clone, Copy)]
 struct Released<'a> {
     table: &'a Arc<Table>,
@@ -172,7 +172,7 @@ struct Released<'a> {
     is_replaced: bool,
 }
 
-/// Inserts the rows again whose referenced rows go, with nulls in place of the key.
+/// Inserts new versions of referencing rows, with nulls in the columns of the foreign key.
 fn set_null(
     changes: &Changes,
     transaction: &Arc<Transaction>,
@@ -200,7 +200,7 @@ fn set_null(
     Ok(())
 }
 
-/// Whether each key of some new rows belongs to one row.
+/// Checks that each key of some new rows belongs to only one row.
 async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey, rows: &RecordBatch) -> Result<()> {
     for keys in chunks(&columns_of(rows, &key.columns)) {
         transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
@@ -230,7 +230,7 @@ async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey,
     Ok(())
 }
 
-/// Whether the table that a foreign key references has the key of each of some new rows.
+/// Checks that the referenced table has the key of each of some new rows.
 async fn check_referenced(
     transaction: &Transaction,
     table: &Table,
@@ -263,7 +263,7 @@ pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey,
     .into()
 }
 
-/// Waits until nobody else has any of some rows to himself; tells whether somebody had.
+/// Waits for a transaction that has locked one of some rows. Returns whether there was one.
 async fn wait_for(transaction: &Transaction, table: TableId, rows: &[RowId]) -> Result<bool> {
     for row in rows {
         if transaction.wait_for_row(table, *row).await? {
@@ -277,7 +277,8 @@ fn columns_of(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
     columns.iter().map(|column| Arc::clone(rows.column(column.index()))).collect()
 }
 
-/// The rows of a table that will have keys if the transaction commits now, with the numbers of these.
+/// Finds the rows of a table that will have some keys if the transaction commits now. Returns them with the ordinals of
+/// their keys.
 fn find_now(
     transaction: &Transaction,
     table: TableId,
@@ -288,7 +289,7 @@ fn find_now(
     Ok(transaction.find(table, &columns, keys)?)
 }
 
-/// The rows of a version of a table that have keys, with the numbers of these.
+/// Finds the rows with some keys in one version of a table. Returns them with the ordinals of their keys.
 fn find(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>> {
     let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     Ok(KeySearch::new(table, &columns).find(keys)?)
@@ -302,7 +303,7 @@ fn hashes(keys: &[ArrayRef]) -> Vec<u64> {
     key_hashes(keys).into_iter().flatten().collect()
 }
 
-/// Keys in pieces.
+/// Divides keys into chunks of at most [`KEYS_AT_ONCE`].
 fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
     let rows = keys.first().map_or(0, |column| column.len());
     (0..rows).step_by(KEYS_AT_ONCE).map(move |first| {
@@ -311,7 +312,7 @@ fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
     })
 }
 
-/// A key for a message: `(a, b) = (1, x)`.
+/// Formats a key for a message: `(a, b) = (1, x)`.
 pub(super) fn shown(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], number: u32) -> Result<String> {
     let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
     let row = UInt32Array::from(vec![number]);

@@ -1,7 +1,7 @@
-//! Joins that do not fit in memory.
+//! Falls back to merge joins if hash joins do not fit in memory.
 //!
-//! A hash join keeps the rows of one side in memory and cannot spill. Where they do not fit it fails before it has
-//! returned a row, and the statement is planned again with merge joins, whose sorts do spill.
+//! A hash join holds the rows of one side in memory and cannot spill. If they do not fit, it fails before it has
+//! returned a row. The statement is then planned again with merge joins, whose sorts can spill.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use futures::StreamExt;
 
 use crate::error::{QueryError, Result};
 
-/// Milliseconds that memory is waited for.
+/// Maximum wait for memory, in milliseconds.
 const WAITS_MAX: usize = 200;
 
-/// The state, with merge joins in place of hash joins.
+/// Returns the state with a preference for merge joins over hash joins.
 pub(super) fn preferring_merge_joins(mut state: SessionState) -> SessionState {
     state.config_mut().options_mut().optimizer.prefer_hash_join = false;
     state
 }
 
-/// Whether a statement failed because there was no memory left for it.
+/// Whether a statement failed for lack of memory.
 pub(super) fn is_out_of_memory(error: &QueryError) -> bool {
     matches!(error, QueryError::Engine(error) if is_exhausted(error))
 }
@@ -32,8 +32,8 @@ fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
-/// Waits a moment until operators that have ended have given back their memory: those of other tasks end after the one that
-/// failed. Statements that run beside this one go on holding theirs.
+/// Waits briefly for operators that have ended to release their memory. Operators in other tasks end after the one that
+/// failed. Concurrent statements keep their memory.
 pub(super) async fn memory_is_back(runtime: &RuntimeEnv) {
     for _ in 0..WAITS_MAX {
         if runtime.memory_pool.reserved() == 0 {
@@ -43,7 +43,7 @@ pub(super) async fn memory_is_back(runtime: &RuntimeEnv) {
     }
 }
 
-/// The rows of a plan, or of what `again` plans where memory is exhausted before the first row.
+/// Returns the rows of a plan, or of the one that `again` starts if memory runs out before the first row.
 pub(super) fn or_again<F>(
     mut rows: SendableRecordBatchStream,
     again: impl FnOnce() -> F + Send + 'static,
@@ -55,7 +55,7 @@ where
     let stream = try_stream! {
         let mut first = rows.next().await;
         if matches!(&first, Some(Err(error)) if is_exhausted(error)) {
-            // What the operators hold is given back before others ask for it.
+            // Releases the memory of these operators before others ask for it.
             drop(rows);
             rows = again().await.map_err(|error| match error {
                 QueryError::Engine(error) => error,

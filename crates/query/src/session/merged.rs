@@ -1,18 +1,18 @@
-//! The rows of all partitions of a plan as one stream.
+//! Merges the rows of all partitions of a plan into one stream.
 //!
 //! ```text
 //!   partition 1 --task--> [ | | | ] --+
-//!   partition 2 --task--> [       ] --+--> whoever asks for rows: takes what is ready,
+//!   partition 2 --task--> [       ] --+--> reader: takes what is ready,
 //!   partition 0 -----------------------+    else computes partition 0 itself
 //! ```
 //!
-//! There are as many partitions as processors. Were all of them computed by tasks, the thread that asks would take a
-//! processor from one of them each time that it is woken for a batch, which for short queries is most of their time.
+//! There are as many partitions as processors. If tasks computed all of them, the reading thread would take a processor
+//! from one of them each time it is woken for a batch. For short queries that is most of their time.
 //!
-//! This is for plans whose partitions give a batch, or a chance to cancel, in a short time, and do not wait for each other:
-//! those that hand on what a scan reads, where all partitions take segments from one queue. A partition of a join could
-//! compute for minutes while nobody looks whether the query was cancelled, and one that is not asked for, because others
-//! have rows ready, would have what it is sent pile up.
+//! This is only for plans that pass on the rows of a scan, where all partitions take segments from one queue. Their
+//! partitions return a batch, or a chance to cancel, within a short time, and do not wait for each other. A partition
+//! of a join could compute for minutes without a check for cancellation. And if a partition is not polled because
+//! others have rows ready, the rows sent to it would pile up.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-/// Batches that may wait to be taken, for each partition: so that none stops while the thread that takes them computes.
+/// Maximum number of batches that wait to be read, per partition. No partition has to stop while the reader computes.
 const WAITING_MAX: usize = 2;
 
-/// Starts a plan that hands on what a scan reads. Dropping the stream ends it.
+/// Starts a plan that passes on the rows of a scan. Dropping the stream ends the plan.
 ///
 /// # Errors
-/// When a partition cannot be started.
+/// If a partition cannot be started.
 pub(super) fn execute_merged(
     plan: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
@@ -51,7 +51,7 @@ pub(super) fn execute_merged(
         others.spawn(async move {
             while let Some(batch) = stream.next().await {
                 let is_last = batch.is_err();
-                // Nobody takes it where the stream was dropped.
+                // The receiver is gone if the stream was dropped.
                 if sender.send(batch).await.is_err() || is_last {
                     return;
                 }
@@ -76,7 +76,7 @@ pub(super) fn execute_merged(
             };
             match next {
                 Some(batch) => yield batch?,
-                // What it holds is given back.
+                // Releases the resources of the partition.
                 None => own = None,
             }
         }
@@ -180,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn rows_of_a_partition_that_panicked_are_not_taken_for_all() {
         for place in 0..3 {
-            // Nobody waits for the others then.
+            // The other partitions are not waited for.
             let mut ends = [End::Never; 3];
             ends[place] = End::Panic;
             let ended = tokio::spawn(async move { run(&ends).await }).await;

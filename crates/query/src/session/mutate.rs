@@ -36,33 +36,33 @@ use crate::statement::{
 };
 use crate::table::TautTable;
 
-/// How often a statement is run again by itself that another transaction was faster than.
+/// Maximum number of attempts to run a statement that meets write conflicts.
 const ATTEMPTS_MAX: usize = 1_000;
 
-/// A mutation, and what comes with it.
+/// A mutation with its parameters and plan cache entry.
 pub(super) struct Mutate<'a> {
     pub mutation: &'a Mutation,
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
     pub plan: Slot<KeptChange>,
-    /// How its run is to be shown in place of what it gives.
+    /// Options of `EXPLAIN ANALYZE`, which returns the plan in place of the result.
     pub analyze: Option<&'a ExplainStatementOptions>,
 }
 
-/// A mutation that can be run.
+/// A planned mutation.
 pub(super) struct PlannedMutation {
     changes: Changes,
     pub state: SessionState,
-    /// Its new rows; where rows are only deleted, these.
+    /// Plan of the new rows; for a `DELETE`, of the deleted rows.
     pub rows: Arc<dyn ExecutionPlan>,
-    /// Whether they come in the order of the table.
+    /// Whether `rows` are in the sort order of the table.
     pub is_in_order: bool,
-    /// Which rows go, once all of `rows` were read.
+    /// Rows that the mutation removes. Complete once `rows` has been read to its end.
     changed: ChangedRows,
 }
 
 impl PlannedMutation {
-    /// Deletes the rows that go, and tells how many have no other in their place.
+    /// Deletes the removed rows. Returns how many of them are not replaced by new versions.
     pub async fn delete_rows(&self, table: &Arc<Table>) -> Result<u64> {
         let Changed { replaced, deleted } = std::mem::take(&mut *self.changed.lock());
         if let Some(transaction) = self.changes.transaction() {
@@ -77,18 +77,18 @@ impl PlannedMutation {
     }
 }
 
-/// The query of a mutation, and what else is known of it before it is planned.
+/// Query of a mutation, with facts that are known before it is planned.
 pub(super) struct Asked<'a> {
     pub query: MutationQuery,
-    /// Those that `ON CONFLICT` means.
+    /// Keys that `ON CONFLICT` refers to.
     keys: Vec<&'a UniqueKey>,
-    /// The columns that may get other values; `None` for all.
+    /// Columns whose values may change; `None` for all.
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
 }
 
 impl QuerySession {
-    /// Runs a mutation, in the transaction in progress or one of its own. One of its own, and one that sees what was
-    /// committed before each of its statements, is run again where another changed the same rows meanwhile.
+    /// Runs a mutation, in the transaction in progress or in one of its own. After a write conflict it is retried if it
+    /// has a transaction of its own, or if the isolation level is READ COMMITTED.
     pub(super) async fn mutate(&self, mutate: &Mutate<'_>) -> Result<Outcome> {
         self.check_may_write(mutate.mutation.kind.verb())?;
         let mut attempts = 0;
@@ -97,7 +97,7 @@ impl QuerySession {
             match self.try_to_mutate(mutate).await {
                 done if attempts == ATTEMPTS_MAX => return done,
                 Err(error) if is_conflict(&error) && self.runs_again()? => {}
-                // Nothing that it holds is left.
+                // The failed transaction no longer holds any locks.
                 Err(QueryError::Deadlock) if self.transaction().is_none() => {}
                 Err(QueryError::Constraint(violation)) if mutate.mutation.conflict().is_some() => {
                     self.resolve(mutate.mutation, *violation)?;
@@ -107,7 +107,7 @@ impl QuerySession {
         }
     }
 
-    /// Prepares a statement that changes rows, if it can be planned.
+    /// Stores a prepared statement that changes rows, after checking that it can be planned.
     pub(super) async fn prepare(&self, name: &str, statement: &Statement) -> Result<Outcome> {
         if let Statement::Mutation { mutation, names, .. } = statement {
             let changes = self.changes();
@@ -121,7 +121,8 @@ impl QuerySession {
         Ok(Outcome::Done(Done::of("PREPARE")))
     }
 
-    /// Whether a statement that lost against another transaction may be run again, on what there is now.
+    /// Whether a statement may be retried after a write conflict. Refreshes the snapshot of a READ COMMITTED
+    /// transaction.
     fn runs_again(&self) -> Result<bool> {
         match self.transaction() {
             None => Ok(true),
@@ -133,15 +134,15 @@ impl QuerySession {
         }
     }
 
-    /// Whether an `INSERT ... ON CONFLICT` that met a key all the same is to be run again, since the row was not there when
-    /// it began.
+    /// Handles a violated key of an `INSERT ... ON CONFLICT`. Returns `Ok` if the statement must be retried, because
+    /// the other row was not visible when it began.
     fn resolve(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
         let table = self.table(&mutation.table)?;
         let keys = conflict_keys(mutation, &table)?;
         match violation {
             Violation::NotUnique { is_concurrent: true, .. } if self.runs_again()? => Ok(()),
             Violation::NotUnique { is_concurrent: true, table, .. } => Err(CommitError::RowsChanged { table }.into()),
-            // Rows of the statement itself.
+            // Two rows of the statement itself have the key.
             Violation::NotUnique { constraint, .. } if keys.iter().any(|key| key.name == constraint) => {
                 Err(QueryError::Cardinality { verb: mutation.kind.verb() })
             }
@@ -184,7 +185,7 @@ impl QuerySession {
         check_parameters(&statement, mutation, parameters)?;
         let plan = match mutate.analyze {
             None => bound_part(&state, statement, parameters).await?,
-            // The planner says which options there are.
+            // Planned with its `EXPLAIN`, so that the planner checks the options.
             Some(options) => match bound_part(&state, explained(statement, options), parameters).await? {
                 LogicalPlan::Analyze(analyze) => Arc::unwrap_or_clone(analyze.input),
                 plan => plan,
@@ -250,8 +251,8 @@ impl QuerySession {
         }
     }
 
-    /// Changes the rows of a mutation that was run before and looks its rows up; tells how many, and gives what it returns
-    /// of them. `None` for all others, which are planned.
+    /// Runs a mutation from its cached plan, which looks up the rows to change. Returns their number and the result of
+    /// `RETURNING`. `None` for all other mutations, which must be planned.
     async fn change_kept(
         &self,
         changes: &Changes,
@@ -300,7 +301,7 @@ impl QuerySession {
         Ok(Some((count, returned)))
     }
 
-    /// What is kept of a mutation, which is made when it runs the second time.
+    /// Returns the cached plan of a mutation. It is created when the mutation runs for the second time.
     async fn kept_change(
         &self,
         changes: &Changes,
@@ -315,7 +316,7 @@ impl QuerySession {
             }
             MutationKind::Merge => false,
         };
-        // Rows of a table that asks for encodings go to blocks, which say whether they admit them.
+        // Rows of a table whose design demands encodings go to blocks, which check whether they fit the encodings.
         let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
             return Ok(None);
         };
@@ -324,7 +325,7 @@ impl QuerySession {
             Found::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
             Found::Plan(kept) if kept.is_for(values) => return Ok(Some(kept)),
             Found::Nothing => return Ok(None),
-            // A null does not say of which type others will be.
+            // A null does not determine the type of later values.
             Found::Plan(_) | Found::Wanted if values.contains(&Value::Null) => return Ok(None),
             Found::Plan(_) | Found::Wanted => {}
         }
@@ -332,7 +333,7 @@ impl QuerySession {
         Ok(kept.filter(|kept| kept.is_for(values)))
     }
 
-    /// Plans a mutation to keep it; `None` where it cannot be kept.
+    /// Plans a mutation for the plan cache; `None` if the plan cannot be cached.
     async fn keep_change(
         &self,
         changes: &Changes,
@@ -385,7 +386,7 @@ impl QuerySession {
         Ok(kept)
     }
 
-    /// What `RETURNING` asks for, of the rows that were written.
+    /// Runs the query of a `RETURNING` over the written rows.
     async fn returned(
         &self,
         changes: &Changes,
@@ -395,20 +396,20 @@ impl QuerySession {
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
         let state = self.written_state(changes, written);
         let plan = bound_part(&state, engine_query(query), parameters).await?;
-        // All of them now: an error must come before the rows are committed.
+        // Computes all rows now: an error must occur before the rows are committed.
         collected(create_physical_plan(&state, &plan).await?, &state).await
     }
 
-    /// The state in which `RETURNING` is planned and run.
+    /// State in which the query of a `RETURNING` is planned and run.
     fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
-        // What foreign keys ask for is done at the end of the statement.
+        // The actions of foreign keys run only at the end of the statement.
         catalog.keys_hold = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
         catalog.state(self.context.state())
     }
 
-    /// The state in which the query of a mutation of a table is planned and run.
+    /// State in which the query of a mutation is planned and run.
     pub(super) fn target_state(
         &self,
         changes: &Changes,
@@ -427,7 +428,7 @@ impl QuerySession {
         state
     }
 
-    /// Removes all rows of tables.
+    /// Removes all rows of some tables.
     pub(super) async fn truncate(&self, names: &[String]) -> Result<Outcome> {
         self.check_may_write("TRUNCATE TABLE")?;
         let truncated = self.in_transaction(async |changes: Changes| {
@@ -460,13 +461,13 @@ impl QuerySession {
     }
 }
 
-/// The table of a mutation.
+/// Returns the table that a mutation changes.
 pub(super) fn target<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
     let table = snapshot.table(&mutation.table);
     table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })
 }
 
-/// The columns of a table as a mutation sees them.
+/// Columns of a table, in the form that the query of a mutation needs.
 fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr>) -> Vec<TargetColumn<'a>> {
     let column = |place: usize| {
         let column = table.schema.column(ColumnIndex::from(place));
@@ -476,17 +477,17 @@ fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr
     (0..table.schema.len()).map(column).collect()
 }
 
-/// The defaults of a table as syntax.
+/// Defaults of a table, parsed into syntax.
 fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
     let default = |(column, sql): (&ColumnIndex, &String)| {
-        // As other inserts have it: cast to the type of the column, for which SQL may have no name.
+        // Cast to the type of the column, as in other inserts. SQL may have no name for the type.
         let arrow = table.schema.column(*column).logical_type.arrow();
         Ok((*column, default_syntax(&format!("arrow_cast(({sql}), '{arrow:?}')"))?))
     };
     table.constraints.defaults.iter().map(default).collect()
 }
 
-/// The keys of a table that `ON CONFLICT` means.
+/// Keys of a table that `ON CONFLICT` refers to.
 fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a UniqueKey>> {
     let keys = &table.constraints.keys;
     let Some(conflict) = mutation.conflict() else { return Ok(Vec::new()) };
@@ -508,7 +509,7 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
     Ok(vec![found.ok_or_else(|| QueryError::Conflict { what: what(), allowed })?])
 }
 
-/// The names of the columns of keys.
+/// Names of the columns of some keys.
 fn named(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
     let name = |column: &ColumnIndex| table.schema.column(*column).name.clone();
     keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
@@ -518,18 +519,18 @@ pub(super) fn engine_query(query: Box<Query>) -> EngineStatement {
     EngineStatement::Statement(Box::new(Ast::Query(query)))
 }
 
-/// The `EXPLAIN` of a query.
+/// Wraps a query in an `EXPLAIN`.
 pub(super) fn explained(query: EngineStatement, options: &ExplainStatementOptions) -> EngineStatement {
     EngineStatement::Explain(ExplainStatement { options: options.clone(), statement: Box::new(query) })
 }
 
-/// Whether a mutation with this query has these parameters.
+/// Checks that the parameters fit a mutation with this query.
 pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, parameters: &Parameters) -> Result<()> {
     let returning = mutation.returning_query().map(engine_query);
     parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())
 }
 
-/// A query of a mutation, or its `EXPLAIN`, planned, with values for those parameters of the mutation that it has.
+/// Plans a query of a mutation, or its `EXPLAIN`, and binds those parameters of the mutation that it uses.
 pub(super) async fn bound_part(
     state: &SessionState,
     statement: EngineStatement,
@@ -541,8 +542,8 @@ pub(super) async fn bound_part(
     }
 }
 
-/// What an insert of one row does where a row has its key, if that is all that it can meet; and how many parameters its
-/// row has.
+/// Mutation that an `INSERT ... ON CONFLICT` of one row runs if a row has its key, and the number of parameters in the
+/// row to insert. `None` for other statements.
 fn on_conflict(
     mutation: &Mutation,
     table: &Table,
@@ -556,7 +557,7 @@ fn on_conflict(
     Ok(update.map(|update| (update, given.parameters)))
 }
 
-/// The query of a mutation of a table.
+/// Returns the query of a mutation, with facts that are known before it is planned.
 pub(super) fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
     let defaults = defaults_of(table)?;
     let columns = target_columns(table, &defaults);

@@ -1,4 +1,4 @@
-//! Statements that the engine plans: queries, from a plan that is kept where there is one, and the rest.
+//! Statements that DataFusion plans: queries, from a cached plan if there is one, and all others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,23 +34,23 @@ use crate::reads::{create_physical_plan, withdraw_reads};
 use crate::scan;
 use crate::statement::{self, Attachment, Names, Parameters, Statement, Value};
 
-/// Settings of the engine's own spill files, in whose place there are those of `spill.rs`.
+/// Settings of DataFusion's own spill files, which Taut replaces by those of `spill.rs`.
 const SPILL_SETTINGS: [&str; 3] = [
     "datafusion.runtime.temp_directory",
     "datafusion.runtime.max_temp_directory_size",
     "datafusion.runtime.max_spill_merge_fan_in",
 ];
 
-/// Batches that are computed before they are asked for.
+/// Batches that are computed ahead of the reader.
 const BATCHES_AHEAD: usize = 2;
 
-/// How a session plans.
+/// State of a session that its plans depend on.
 pub(super) struct Planning {
-    /// A number that no other session of this process has.
+    /// Number of the session, unique in this process.
     session: u64,
-    /// Counts the changes of settings.
+    /// Number of changes of settings so far.
     settings: AtomicU64,
-    /// The settings and functions with which kept plans are run; none after a change of settings.
+    /// Settings and functions for running cached plans. `None` after a change of settings.
     state: Mutex<Option<Arc<SessionState>>>,
 }
 
@@ -76,7 +76,7 @@ impl Planning {
     }
 }
 
-/// A statement for the engine.
+/// A statement that DataFusion plans.
 pub(super) struct Run<'a> {
     pub statement: &'a Arc<EngineStatement>,
     pub names: Option<&'a Arc<Names>>,
@@ -85,10 +85,10 @@ pub(super) struct Run<'a> {
 }
 
 impl QuerySession {
-    /// The statements of a text, separated by semicolons.
+    /// Parses the statements of a text, separated by semicolons, or returns them from a cache.
     ///
     /// # Errors
-    /// At the first that is no statement or is not supported; nothing is returned then.
+    /// If a statement is invalid or not supported. Stops at the first one and returns no statements.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
         if let Some(known) = self.texts.get(sql) {
             return Ok(vec![known]);
@@ -98,7 +98,7 @@ impl QuerySession {
         Ok(statements)
     }
 
-    /// Whether a plan is kept for a statement, whose names are then all known.
+    /// Whether a statement has a valid cached plan. All its names are then known.
     pub fn has_plan(&self, statement: &Statement) -> bool {
         let snapshot = self.snapshot();
         let basis = self.planning.basis(&snapshot);
@@ -111,11 +111,11 @@ impl QuerySession {
         }
     }
 
-    /// The rows of a statement whose kept plan says how to look them up, if they are few. `None` for all others, which
+    /// Looks up the rows of a statement from its cached plan, if they are few. `None` for all other statements, which
     /// [`QuerySession::run`] runs.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// If a block cannot be read.
     pub fn look_up(
         &self,
         statement: &Statement,
@@ -227,7 +227,7 @@ impl QuerySession {
         }
     }
 
-    /// Runs a prepared statement with literals.
+    /// Runs a prepared statement with literals as arguments.
     pub(super) async fn execute(
         &self,
         name: &str,
@@ -244,7 +244,8 @@ impl QuerySession {
             return Err(QueryError::NotFound { kind: "prepared statement", name: name.to_owned() });
         };
         if let Some(insert) = inserted_without_types(prepared.statement) {
-            // Its values have types of their own, as in an INSERT with parameters, and are not cast to those of columns before.
+            // The values keep their own types, as in an INSERT with parameters. They are not first cast to the types of
+            // columns.
             let run =
                 Run { statement: &Arc::new(insert), names: None, is_long: prepared.is_long, plan: Slot::default() };
             return self.run_engine(&run, values).await;
@@ -252,7 +253,8 @@ impl QuerySession {
         let planned = |snapshot| async {
             let (state, plan) = self.plan_on(snapshot, &prepared).await?;
             match plan {
-                // One that has parameters which it does not use is not kept: it wants values for them.
+                // A statement that does not use all of its parameters is not cached, because it needs values for them
+                // too.
                 LogicalPlan::Statement(PlannedStatement::Prepare(prepare))
                     if prepare.input.get_parameter_names()?.len() == prepare.fields.len() =>
                 {
@@ -268,8 +270,8 @@ impl QuerySession {
         self.run_engine(&run, &Parameters::default()).await
     }
 
-    /// Runs a query from the plan that is kept of it, which is made of what `planned` gives when it is wanted. `None`
-    /// where there is no such plan, or it is not for these values.
+    /// Runs a query from its cached plan. If a plan is to be cached, makes it from the result of `planned`. `None` if
+    /// the query has no cached plan, or the plan cannot take these values.
     async fn run_kept<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
         &self,
         slot: &Slot,
@@ -290,7 +292,7 @@ impl QuerySession {
                     return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
                 }
                 slot.keep(basis, kept.as_ref());
-                // It is run from what is kept, or planned again.
+                // This plan is not run: the query runs from the cached plan, or is planned again.
                 withdraw_reads(&state);
                 match kept {
                     Some(kept) => kept,
@@ -316,7 +318,7 @@ impl QuerySession {
         }
         let physical = make_interruptible(physical, &interrupt)?;
         if interrupt.has_hash_join() {
-            // Its scans look there for the keys of joins.
+            // Scans find the keys of joins in this extension.
             Arc::make_mut(&mut state).config_mut().set_extension(Arc::new(interrupt.clone()));
         }
         let callback = self.progress.lock().clone();
@@ -342,14 +344,15 @@ impl QuerySession {
         let mut state = self.state_on(Arc::clone(&snapshot), run.names);
         let mut plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
         if plan.is_err() && run.names.is_some() {
-            // With all columns the message can say which there are.
+            // With all columns visible, the message can list the existing ones.
             state = self.state_on(snapshot, None);
             plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
         }
         Ok((state, plan?))
     }
 
-    /// Runs a query or what writes its rows. The file of a `COPY ... TO` is replaced when the statement has succeeded.
+    /// Runs a query, or a statement that writes its rows. The file of a `COPY ... TO` is replaced after the statement
+    /// has succeeded.
     pub(super) async fn run_plan(&self, state: SessionState, mut plan: LogicalPlan) -> Result<Outcome> {
         let Some(file) = StagedFile::redirect(&mut plan)? else { return self.run_redirected(state, plan).await };
         let outcome = match plan {
@@ -391,7 +394,7 @@ impl QuerySession {
         let (operation, table) = match &plan {
             LogicalPlan::Dml(dml) => {
                 let name = dml.table_name.table();
-                // What is registered, and files, are there to be read.
+                // Registered batches and files can only be read.
                 let Some(table) = self.snapshot().table(name).cloned() else {
                     return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
                 };
@@ -420,7 +423,7 @@ impl QuerySession {
 }
 
 impl<'a> Run<'a> {
-    /// A statement, if it is for the engine.
+    /// Returns the statement if DataFusion plans it.
     fn of(statement: &'a Statement) -> Option<Self> {
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
@@ -431,7 +434,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Values by place. Those by name are for plans that are made for them.
+/// Returns positional parameters. Cached plans do not take named ones.
 pub(super) fn positional(parameters: &Parameters) -> Option<&[Value]> {
     match parameters {
         Parameters::Positional(values) => Some(values),
@@ -439,7 +442,7 @@ pub(super) fn positional(parameters: &Parameters) -> Option<&[Value]> {
     }
 }
 
-/// Starts a query, whose scans tell how far they are.
+/// Starts a query whose scans report their progress.
 fn start_query(
     state: &SessionState,
     physical: Arc<dyn ExecutionPlan>,
@@ -456,14 +459,14 @@ fn start_query(
     if config.options().execution.batch_size == ExecutionOptions::default().batch_size
         && let Some(rows) = handed_on
     {
-        // Who sets another size has it.
+        // A batch size that the user set is kept.
         let rows = rows.max(config.batch_size());
         config = config.with_batch_size(rows);
     }
     if handed_on.is_some() {
         config.set_extension(Arc::new(scan::Turn::ALONE));
     }
-    // Functions are looked up by name in plans that come from elsewhere, and only there.
+    // Functions are looked up by name only in plans that come from elsewhere.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let context = TaskContext::new(None, session, config, none.0, none.1, none.2, none.3, runtime);
@@ -474,15 +477,15 @@ fn start_query(
     }
 }
 
-/// A stream that a task computes, so that whoever reads it can do something else when a batch takes long. Dropping it
-/// ends the task where that next awaits something.
+/// Computes a stream in a task, so that the reader can do something else while a batch takes long. Dropping the stream
+/// ends the task at its next await.
 fn on_workers(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let mut computed = RecordBatchReceiverStream::builder(rows.schema(), BATCHES_AHEAD);
     let sender = computed.tx();
     computed.spawn(async move {
         while let Some(batch) = rows.next().await {
             let is_last = batch.is_err();
-            // Nobody receives it where the stream was dropped.
+            // The receiver is gone if the stream was dropped.
             if sender.send(batch).await.is_err() || is_last {
                 break;
             }
@@ -492,7 +495,7 @@ fn on_workers(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream 
     computed.build()
 }
 
-/// The `INSERT` that a `PREPARE` without types is of.
+/// The `INSERT` in a `PREPARE` without declared types; `None` for other statements.
 fn inserted_without_types(prepared: &EngineStatement) -> Option<EngineStatement> {
     let EngineStatement::Statement(prepare) = prepared else { return None };
     match prepare.as_ref() {

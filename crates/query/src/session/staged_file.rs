@@ -1,7 +1,7 @@
 //! The file that `COPY ... TO` writes.
 //!
 //! Rows go to a new file, in a hidden directory beside the target. The file is renamed to the target only when it is
-//! complete, so a statement that fails or is cancelled leaves the file that was there as it was.
+//! complete, so a statement that fails or is cancelled does not change an existing file.
 //!
 //! ```text
 //!   sales.csv                       the target
@@ -23,7 +23,7 @@ use url::Url;
 
 use crate::error::{QueryError, Result};
 
-/// How the name of a hidden directory starts.
+/// Prefix of the names of hidden directories.
 const PREFIX: &str = ".taut-copy-";
 
 /// A file that is written beside its target. Dropping it removes it, unless it was published.
@@ -34,8 +34,8 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Points a `COPY ... TO`, also one below `EXPLAIN ANALYZE`, to a staged file. Returns `None` for plans that write
-    /// no single regular file: other statements, directories, devices and URLs.
+    /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file. Returns `None` for plans that do
+    /// not write a single regular file: other statements, directories, devices and URLs.
     ///
     /// # Errors
     /// If a symbolic link cannot be resolved.
@@ -53,7 +53,7 @@ impl StagedFile {
             _ => return Ok(None),
         };
         let Some(staged) = Self::beside(&copy.output_url)? else { return Ok(None) };
-        // As a URL, so that no character of the path means anything else.
+        // A URL, so that no character of the path has a special meaning.
         let url =
             std::path::absolute(&staged.staged).map_err(|error| staged.failed("find the absolute path", &error))?;
         let Ok(url) = Url::from_file_path(url) else { return Ok(None) };
@@ -70,7 +70,7 @@ impl StagedFile {
             return Ok(None);
         }
         let target = match fs::symlink_metadata(target) {
-            // The link stays, and its file is replaced.
+            // The link stays; the file that it points to is replaced.
             Ok(metadata) if metadata.is_symlink() => {
                 fs::canonicalize(target).map_err(|error| file_error(Path::new(target), "resolve link", &error))?
             }
@@ -89,7 +89,7 @@ impl StagedFile {
     /// Gives the complete file its name and the permissions of the file that it replaces.
     ///
     /// # Errors
-    /// If the file cannot be synced or renamed. The target is then as it was.
+    /// If the file cannot be synced or renamed. The target has then not changed.
     pub fn publish(self) -> Result<()> {
         if let Ok(replaced) = fs::metadata(&self.target) {
             let outcome = fs::set_permissions(&self.staged, replaced.permissions());
@@ -112,7 +112,8 @@ struct StagingDirectory {
 }
 
 impl StagingDirectory {
-    /// Creates one. The first time that this process creates one in `parent`, it removes those that killed processes left.
+    /// Creates a directory in `parent`. The first call for a parent also removes directories that killed processes
+    /// left.
     fn create_in(parent: &Path) -> io::Result<Self> {
         static CREATED: AtomicU64 = AtomicU64::new(0);
         static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -128,7 +129,7 @@ impl StagingDirectory {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 created => created?,
             }
-            // Another process may find it before it is locked, and take it for abandoned.
+            // Before the directory is locked, another process may remove it as abandoned.
             match lock(&path) {
                 Locked::ByUs(lock) if path.is_dir() => return Ok(Self { path, _lock: Some(lock) }),
                 Locked::Unsupported => return Ok(Self { path, _lock: None }),
@@ -137,7 +138,7 @@ impl StagingDirectory {
         }
     }
 
-    /// Removes the directories of processes that were killed. One that cannot be removed is left.
+    /// Removes the directories of killed processes. Ignores directories that cannot be removed.
     fn remove_abandoned(parent: &Path) {
         let Ok(entries) = fs::read_dir(parent) else { return };
         for entry in entries.flatten() {
@@ -154,7 +155,7 @@ impl StagingDirectory {
 
 impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        // What remains is removed by the next statement.
+        // A later statement removes what remains.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -170,20 +171,20 @@ fn create_private(path: &Path) -> io::Result<()> {
     fs::create_dir(path)
 }
 
-/// Whether a name is one that [`StagingDirectory::create_in`] gives: the prefix, a process id and a number.
+/// Whether a name has the form that [`StagingDirectory::create_in`] uses: the prefix, a process id and a number.
 fn is_staging_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbers = name.strip_prefix(PREFIX).and_then(|numbers| numbers.split_once('-'));
     numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
 }
 
-/// Who holds the lock of a directory.
+/// Result of locking a directory.
 enum Locked {
-    /// This process, until the file is dropped.
+    /// This process holds the lock, until the file is dropped.
     ByUs(File),
-    /// Another process, or one that has removed the directory.
+    /// Another process holds the lock, or has removed the directory.
     ByOther,
-    /// Nobody: the system cannot lock directories.
+    /// The system cannot lock directories.
     Unsupported,
 }
 

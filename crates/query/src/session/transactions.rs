@@ -1,4 +1,4 @@
-//! The transaction of a session: what `BEGIN` to `COMMIT` do, and in what state statements find it.
+//! Transaction of a session: the statements from `BEGIN` to `COMMIT`, and the state in which other statements run.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use crate::mover::Turn;
 use crate::reads::StatementReads;
 use crate::statement::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSource, is_insert};
 
-/// What a session does with transactions.
+/// Transaction state and settings of a session.
 #[derive(Debug)]
 pub(super) struct Transactions {
     current: Option<Current>,
-    /// For transactions that do not say.
+    /// Isolation level of transactions that do not specify one.
     isolation: IsolationLevel,
     read_only: bool,
     pub synchronous: Synchronous,
 }
 
-/// A transaction that was begun by a statement.
+/// A transaction that a statement has begun.
 #[derive(Clone, Debug)]
 struct Current {
     transaction: Arc<Transaction>,
     isolation: IsolationLevel,
     read_only: bool,
-    /// Whether a statement has run in it: what it sees is settled by the first.
+    /// Whether a statement has run in the transaction. The first statement fixes the snapshot.
     has_run: bool,
-    /// Whether a statement has failed, after which it can only be rolled back.
+    /// Whether a statement has failed. The transaction can then only be rolled back.
     has_failed: bool,
-    /// Tables whose blocks it replaces, which the mover leaves alone until it ends.
+    /// Maintenance locks of tables whose blocks the transaction replaces, held until it ends.
     turns: Vec<(TableId, Arc<Turn>)>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Transactions {
 }
 
 impl QuerySession {
-    /// Runs a statement about transactions; `None` for all others.
+    /// Runs a statement that controls transactions; `None` for all other statements.
     pub(super) fn control(&self, statement: &Statement) -> Result<Option<Outcome>> {
         let state = &mut *self.transactions.lock();
         let mut done = match statement {
@@ -116,7 +116,7 @@ impl QuerySession {
         Ok(Some(Outcome::Done(done)))
     }
 
-    /// Makes ready for a statement: one that is part of a failed transaction is refused, and what it sees is settled.
+    /// Prepares for a statement: refuses it in a failed transaction, and sets the snapshot that it sees.
     pub(super) fn begin_statement(&self) -> Result<()> {
         let state = &mut *self.transactions.lock();
         let Some(current) = &mut state.current else { return Ok(()) };
@@ -130,7 +130,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Whether a statement that is a transaction of its own is to be begun as one before it is planned: what it reads
+    /// Whether a statement without a transaction must begin one before it is planned, because the rows that it reads
     /// must not have changed when it commits.
     pub(super) fn wants_transaction(&self, statement: &Statement) -> bool {
         let state = self.transactions.lock();
@@ -148,7 +148,7 @@ impl QuerySession {
         writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable
     }
 
-    /// Says that the tables were read by which a constraint refused a statement: a savepoint may outlive that.
+    /// Adds the tables of a violated constraint to the read set: the transaction may go on from a savepoint.
     pub(super) fn was_refused(&self, violation: &Violation) {
         let Some((transaction, _)) = self.transaction() else { return };
         let snapshot = transaction.snapshot();
@@ -157,14 +157,14 @@ impl QuerySession {
         }
     }
 
-    /// Says that a statement failed.
+    /// Marks the transaction in progress as failed.
     pub(super) fn statement_failed(&self) {
         if let Some(current) = &mut self.transactions.lock().current {
             current.has_failed = true;
         }
     }
 
-    /// What a statement reads, where the transaction in progress wants to know.
+    /// Recorder for the read set of a statement; `None` if the transaction in progress does not need one.
     pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
         self.transaction().and_then(|(transaction, _)| StatementReads::of(&transaction))
     }
@@ -174,15 +174,17 @@ impl QuerySession {
         self.transactions.lock().current.is_some()
     }
 
-    /// The transaction in progress, and its isolation level.
+    /// The transaction in progress and its isolation level.
     pub(super) fn transaction(&self) -> Option<(Arc<Transaction>, IsolationLevel)> {
         let state = self.transactions.lock();
         state.current.as_ref().map(|current| (Arc::clone(&current.transaction), current.isolation))
     }
 
-    /// Whether the rows that a statement sees obey keys and foreign keys. Who changes rows has them compared with the newest
-    /// ones, not with those of a snapshot from before: beside these there may be a row that references what came later,
-    /// or one with the key of a row that is gone by now.
+    /// Whether the rows that a statement sees obey keys and foreign keys.
+    ///
+    /// Changed rows are checked against the newest rows, not against those of an older snapshot. A transaction with an
+    /// older snapshot may therefore see a row that references a row it does not see. It may also see a row with the key
+    /// of another that has been deleted since.
     pub(super) fn keys_hold(&self) -> bool {
         let state = self.transactions.lock();
         state.current.as_ref().is_none_or(|current| {
@@ -190,8 +192,8 @@ impl QuerySession {
         })
     }
 
-    /// Runs a statement that changes rows: in the transaction in progress, or in one of its own, which then commits. What
-    /// it did is undone where it fails.
+    /// Runs a statement that changes rows, in the transaction in progress or in one of its own, which then commits.
+    /// Undoes its changes if it fails.
     pub(super) async fn in_transaction<T>(&self, run: impl AsyncFnOnce(Changes) -> Result<T>) -> Result<T> {
         let (transaction, is_own) = match self.transaction() {
             Some((transaction, _)) => (transaction, false),
@@ -218,13 +220,13 @@ impl QuerySession {
         }
     }
 
-    /// Whether the transaction in progress keeps the mover from a table.
+    /// Whether the transaction in progress holds the maintenance lock of a table.
     pub(super) fn has_turn(&self, table: TableId) -> bool {
         let state = self.transactions.lock();
         state.current.as_ref().is_some_and(|current| current.turns.iter().any(|(kept, _)| *kept == table))
     }
 
-    /// Keeps a turn until the end of the transaction in progress; where there is none it is handed back.
+    /// Holds a maintenance lock until the transaction in progress ends. Returns the lock if there is no transaction.
     pub(super) fn keep_turn(&self, table: TableId, turn: Turn) -> Option<Turn> {
         match &mut self.transactions.lock().current {
             Some(current) => {
@@ -235,12 +237,13 @@ impl QuerySession {
         }
     }
 
-    /// Takes the transaction in progress away, and so rolls it back.
+    /// Drops the transaction in progress, which rolls it back.
     pub(super) fn abandon(&self) {
         self.transactions.lock().current = None;
     }
 
-    /// Where the changes of a statement go that does not begin a transaction of its own.
+    /// Where a statement without a transaction of its own writes its changes: the transaction in progress, or immediate
+    /// commits.
     pub(super) fn changes(&self) -> Changes {
         match self.transaction() {
             Some((transaction, _)) => Changes::of(Arc::clone(&self.store), transaction),
@@ -248,7 +251,7 @@ impl QuerySession {
         }
     }
 
-    /// The database as a statement sees it now.
+    /// Snapshot that a statement sees now.
     pub(super) fn snapshot(&self) -> Arc<Catalog> {
         match self.transaction() {
             Some((transaction, _)) => transaction.snapshot(),
@@ -256,7 +259,8 @@ impl QuerySession {
         }
     }
 
-    /// Refuses a statement in a read-only transaction, which every one is of a database that is open read-only.
+    /// Refuses a statement in a read-only transaction. All transactions of a database that is open read-only are
+    /// read-only.
     pub(super) fn check_may_write(&self, statement: &str) -> Result<()> {
         match self.is_read_only() {
             true => Err(QueryError::Transaction {
@@ -284,7 +288,7 @@ impl QuerySession {
         }
     }
 
-    /// Answers `SHOW` of a setting that says whether transactions are read-only.
+    /// Runs `SHOW` for a setting that makes transactions read-only.
     pub(super) fn show_read_only(&self, setting: &'static str) -> Result<Outcome> {
         let is_on = match setting {
             DEFAULT_TRANSACTION_READ_ONLY => self.store.is_read_only() || self.transactions.lock().read_only,
@@ -294,7 +298,7 @@ impl QuerySession {
     }
 }
 
-/// Undoes what a statement did that fails, or that nobody waits for any more.
+/// Drop guard: undoes the changes of a statement that fails, or whose future is dropped early.
 struct Undo<'a> {
     transaction: &'a Transaction,
     mark: Option<Mark>,
@@ -329,8 +333,8 @@ fn in_progress<'a>(current: &'a mut Option<Current>, what: &str) -> Result<&'a m
     })
 }
 
-/// Whether a statement that is a transaction of its own, or sees what was committed before it began, can simply be run
-/// again after this error.
+/// Whether an error is a write conflict. A statement can be retried if it has a transaction of its own, or sees all
+/// rows committed before it began.
 pub(super) fn is_conflict(error: &QueryError) -> bool {
     matches!(error, QueryError::Commit(CommitError::RowsChanged { .. }))
 }

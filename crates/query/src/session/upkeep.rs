@@ -1,4 +1,4 @@
-//! Upkeep by statements, and by commits that are faster than the mover. See `mover.rs`.
+//! Maintenance by statements, and by commits when the mover has fallen behind. See `mover.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,21 @@ use crate::mover::policy::{Piece, Work, next, renewal};
 use crate::mover::{MoverOptions, Thoroughness, Turn, Worker, is_conflict};
 use crate::statement::{Statement, format_timeout};
 
-/// How often rows are moved again that others change meanwhile.
+/// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 10;
-/// Pieces of work on a table in one statement. Each leaves less to do, but others may bring more.
+/// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
+/// changes may add more.
 const PIECES_MAX: usize = 10_000;
 
 impl QuerySession {
-    /// Writes the catalog, and lets the log go.
+    /// Writes a checkpoint, so that the log before it is deleted.
     pub(super) fn checkpoint(&self) -> Result<Outcome> {
         self.mover.shared().checkpoint(&self.store)?;
         Ok(Outcome::Done(Done::of("CHECKPOINT")))
     }
 
-    /// Does all work of the mover on some tables, on all of them where none is named; where it is `full`, until each is as
-    /// if it had just been loaded.
+    /// Runs all compactions that are due on some tables, or on all tables if none is named. With `full`, goes on until
+    /// each table is as if it had just been loaded.
     pub(super) async fn vacuum(&self, full: bool, names: &[String]) -> Result<Outcome> {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
@@ -43,7 +44,7 @@ impl QuerySession {
         for table in tables {
             let turn = self.mover.shared().turn(table).await;
             match self.vacuum_table(table, full, &options).await {
-                // The other tables are whole.
+                // The other tables are intact.
                 Err(error) if error.is_damage() => damaged = damaged.or(Some(error)),
                 result => result?,
             }
@@ -70,15 +71,15 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Does the piece of work that is wanted of a table, again where others change its rows meanwhile; returns whether there
-    /// was one. The turn of the table is the caller's.
+    /// Runs the compaction that `wanted` returns for a table, and retries it if its rows change concurrently. Returns
+    /// whether there was one. The caller must hold the maintenance lock of the table.
     async fn move_again(&self, id: TableId, wanted: impl Fn(&Table) -> Option<Piece>) -> Result<bool> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            // Else a page that grows would never be moved.
+            // Otherwise a page that still grows would never be compacted.
             self.store.close_pages();
-            // A table that is gone has nothing left to do.
+            // A table that no longer exists has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
             let Some(piece) = wanted(&table) else { return Ok(false) };
             match self.move_piece(&table, &piece).await {
@@ -94,8 +95,10 @@ impl QuerySession {
         self.mover.shared().work(&Worker { store, context, threads, pace: None, progress }, table, piece).await
     }
 
-    /// After a commit: wakes the mover. Where it has fallen far behind, the commit does what must be done for memory and log
-    /// to stay bounded, or waits for whoever does. What fails here shows in `taut.mover`.
+    /// Wakes the mover after a commit, and applies backpressure to keep memory and log bounded.
+    ///
+    /// If the mover has fallen far behind, the commit itself writes delta rows to blocks and takes a checkpoint. Or it
+    /// waits for the holder of the table's maintenance lock. Errors show in `taut.mover`.
     pub(super) async fn tend(&self) {
         self.mover.wake();
         if self.is_in_transaction() || self.store.is_read_only() {
@@ -103,19 +106,19 @@ impl QuerySession {
         }
         let shared = self.mover.shared();
         let snapshot = self.store.snapshot();
-        // Not a look at each of many tables after each statement.
+        // Avoids checking each of many tables after each statement.
         let overfull = shared.may_be_overfull(&snapshot).then(|| snapshot.tables());
         for table in overfull.into_iter().flatten().filter(|table| shared.is_overfull(table)) {
             if shared.status.lock().must_wait(Some((table.id, Work::Seal))) {
                 continue;
             }
             let Some(_turn) = shared.turn_soon(table.id).await else {
-                // The commits that follow do not wait as long for the same.
+                // The commits that follow do not wait as long for the same lock.
                 let error = "a statement or transaction that replaces blocks of the table does not end".to_owned();
                 shared.status.lock().end_failed(Some((table.id, Work::Seal)), Duration::ZERO, Some(error));
                 continue;
             };
-            // Whoever had the turn may have done it.
+            // The previous holder of the lock may have done the work.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
             if let Some(piece) = next(&newest, Work::Seal, &shared.options, Thoroughness::Urgent) {
@@ -127,8 +130,8 @@ impl QuerySession {
         }
     }
 
-    /// Keeps the mover from a table until the statement ends, or the transaction that it is part of: for statements that
-    /// replace blocks themselves.
+    /// Acquires the maintenance lock of a table until the statement ends, or the transaction that it is part of. For
+    /// statements that replace blocks themselves.
     pub(super) async fn take_turn(&self, table: TableId) -> Option<Turn> {
         if self.has_turn(table) {
             return None;
@@ -137,7 +140,7 @@ impl QuerySession {
         self.keep_turn(table, turn)
     }
 
-    /// Says where spill files go, for all sessions of the database.
+    /// Sets the directory of spill files, for all sessions of the database.
     pub(super) fn set_temp_directory(&self, directory: Option<&str>) -> Result<Outcome> {
         let chosen = self.mover.engine().spills().choose(directory.map(PathBuf::from));
         chosen.map_err(|error| QueryError::Engine(error.into()))?;
@@ -149,13 +152,15 @@ impl QuerySession {
         ddl::rows(&[("temp_directory", vec![directory.display().to_string()])])
     }
 
-    /// Time limit of each statement of this session. `None` is without a limit.
+    /// Time limit of each statement of this session; `None` for no limit.
     pub fn statement_timeout(&self) -> Option<Duration> {
         *self.statement_timeout.lock()
     }
 
-    /// Time limit of a statement. Statements that set or show a setting of Taut have none, nor have those that begin a
-    /// transaction or roll it back: whoever has set too short a limit can still change it.
+    /// Time limit of a statement; `None` for no limit.
+    ///
+    /// Statements that set or show a setting of Taut have no limit, nor have those that begin a transaction or roll it
+    /// back. A limit that is too short can therefore still be changed.
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
         let is_limited = !matches!(
             statement,
@@ -186,7 +191,7 @@ impl QuerySession {
         ddl::rows(&[("statement_timeout", vec![format_timeout(self.statement_timeout())])])
     }
 
-    /// Says what is certain of a commit of this session when it returns.
+    /// Sets what a commit of this session guarantees when it returns.
     pub(super) fn set_synchronous(&self, synchronous: Synchronous) -> Outcome {
         self.transactions.lock().synchronous = synchronous;
         Outcome::Done(Done::of("SET"))
@@ -201,7 +206,7 @@ impl QuerySession {
         ddl::rows(&[("synchronous", vec![name.to_owned()])])
     }
 
-    /// Says whether the mover works in the background, for all sessions of the database.
+    /// Switches the mover's background work on or off, for all sessions of the database.
     pub(super) fn set_mover(&self, is_on: bool) -> Outcome {
         self.mover.set_on(is_on);
         Outcome::Done(Done::of("SET"))

@@ -1,4 +1,4 @@
-//! The rows of a mutation that returns some: what `RETURNING` sees, and what goes into the table.
+//! Rows of a mutation with `RETURNING`: those that it returns, and those that go into the table.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::error::{QueryError, Result};
 use crate::mutation::split_by_action;
 use crate::statement::MutationKind;
 
-/// The rows of a mutation that returns some.
+/// Rows of a mutation with `RETURNING`.
 pub(super) struct Written {
-    /// What `RETURNING` sees.
+    /// Rows that `RETURNING` reads.
     pub returned: MemTable,
-    /// What goes into the table.
+    /// Rows that go into the table.
     pub inserted: MemTable,
 }
 
 impl Written {
-    /// From what the operator over the mutation's query hands on, in columns of this schema.
+    /// Converts the output of the operator over the mutation's query, which has this schema.
     ///
     /// # Errors
-    /// When a row does not meet what the table demands.
+    /// If a row does not meet the constraints of the table.
     pub fn of(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
         let table_of = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
         let conformed = |conform: Conform, batches: &[RecordBatch]| {
@@ -36,7 +36,7 @@ impl Written {
             let (rows, inserted): (Vec<_>, Vec<_>) = split.into_iter().unzip();
             let columns =
                 Arc::new(schema.project(&(0..table.schema.len()).collect::<Vec<_>>()).map_err(DataFusionError::from)?);
-            // Deleted rows met other checks, or none.
+            // Deleted rows may not meet the current checks: they were written under others, or none.
             let returned = conformed(Conform::new(&columns, &table.schema, &table.name)?, &rows)?;
             let inserted = conformed(Conform::of_table(&columns, table)?, &inserted)?;
             return Ok(Self { returned: table_of(returned)?, inserted: table_of(inserted)? });

@@ -1,10 +1,10 @@
-//! Room for what an engine remembers of a parsed statement, such as its cached plan.
+//! Slot for a value that an engine attaches to a parsed statement, such as its cached plan.
 
 use std::any::Any;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, OnceLock};
 
-/// Room for one value. Clones of a statement share it.
+/// Slot for one value. Clones of a statement share it.
 #[derive(Clone, Default)]
 pub struct Attachment(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 

@@ -9,11 +9,11 @@ use super::Statement;
 use super::upkeep::takes_word;
 use crate::error::{QueryError, Result};
 
-/// `BACKUP DATABASE TO 'directory' [WITH (log [= true | false], keep = n)]` and `BACKUP DATABASE STOP LOG`; `None` for all
-/// others, of which no token is taken.
+/// Parses `BACKUP DATABASE TO 'directory' [WITH (log [= true | false], keep = n)]` and `BACKUP DATABASE STOP LOG`.
+/// Returns `None` for other statements and consumes none of their tokens.
 ///
 /// # Errors
-/// If it goes on in another way.
+/// If the rest of the statement is invalid.
 pub(super) fn backup(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     if !takes_word(parser, "backup") {
         return Ok(None);

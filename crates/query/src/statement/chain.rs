@@ -1,8 +1,8 @@
-//! How long a chain of operators may be, and how deep statements may be nested.
+//! Limits on the length of operator chains and on the depth of nesting.
 //!
-//! `1 + 1 + 1 + ...` becomes a tree as deep as it is long, and planning, running and dropping it takes a stack frame for
-//! each level. So both are bounded here, before there is a tree. The parser bounds nesting too, but where it does, it may say
-//! that something else was expected.
+//! `1 + 1 + 1 + ...` becomes a tree as deep as it is long. Planning, running and dropping it takes a stack frame for
+//! each level. The limits are therefore checked on the tokens, before there is a tree. The parser limits nesting too,
+//! but its error may then be about another expected token.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
@@ -10,34 +10,35 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use super::dialect::Grammar;
 use crate::error::{QueryError, Result};
 
-/// Bytes from which a text is long.
+/// Length in bytes from which a text counts as long.
 const LONG_BYTES: usize = 512;
 
-/// Whether a text may hold more operators than a thread's ordinary stack is good for. Short ones, which are most, are
-/// spared a larger one, whose pages would be mapped and cleared for each.
+/// Whether a text may hold more operators than fit an ordinary thread stack. Short texts, which are most, do not need a
+/// larger stack, whose pages would have to be mapped and cleared for each statement.
 pub fn is_long(sql: &str) -> bool {
     sql.len() >= LONG_BYTES
 }
 
-/// Operators that may follow each other in one expression. The threads of a database have a stack for that.
+/// Maximum operators in one chain. The threads of a database have enough stack for that.
 pub(super) const OPERATORS_MAX: usize = 2_000;
 
-/// Levels of parentheses, brackets and CASE, and NOTs that may follow each other.
+/// Maximum levels of parentheses, brackets and CASE, and maximum NOTs in a row.
 const LEVELS_MAX: usize = 1_000;
 
-/// Refuses a text in which more operators follow each other than [`OPERATORS_MAX`], or that nests deeper than [`LEVELS_MAX`].
+/// Checks that no chain in a text has more than [`OPERATORS_MAX`] operators and that no nesting is deeper than
+/// [`LEVELS_MAX`].
 ///
-/// Commas part expressions, and so do the words of a CASE; those inside a parenthesis or a CASE count together with what
-/// it stands in.
+/// Commas separate chains, and so do the keywords within a CASE. Operators in parentheses or in a CASE count together
+/// with the chain around them.
 ///
 /// # Errors
-/// At the first operator too many.
+/// If a limit is exceeded. The error has the position of the first excess token.
 pub(super) fn check(sql: &str) -> Result<()> {
     // Each operator and its operand take two bytes at least, and so do both ends of a level.
     if sql.len() < 2 * LEVELS_MAX.min(OPERATORS_MAX) {
         return Ok(());
     }
-    // What is no token, the parser says better.
+    // Invalid tokens are left to the parser, whose error is better.
     let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else { return Ok(()) };
     let (mut chains, mut length, mut negations) = (vec![0_usize], 0, 0);
     for token in tokens {
@@ -74,7 +75,7 @@ pub(super) fn check(sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// A syntax error at a token, with what to do.
+/// A syntax error at a token, with advice.
 fn refused(token: &TokenWithSpan, what: &str, advice: &str) -> QueryError {
     let start = token.span.start;
     QueryError::Syntax {
@@ -99,7 +100,7 @@ fn parts(token: &Token) -> bool {
     *token == Token::Comma || is_word(token, &[Keyword::WHEN, Keyword::THEN, Keyword::ELSE])
 }
 
-/// Whether a token stands between two operands; brackets, commas and what ends a statement are known not to.
+/// Whether a token may be an operator between two operands. Brackets, commas and ends of statements are not.
 fn is_operator(token: &Token) -> bool {
     match token {
         Token::Word(word) => {

@@ -11,10 +11,10 @@ const TYPES_ALLOWED: &str = "allowed are boolean, smallint, integer, bigint, rea
                              decimal(precision 1 to 38, scale 0 to precision), date, timestamp, timestamptz, \
                              varchar, text and bytea";
 
-/// Digits of a decimal that is declared without any, as DataFusion has it.
+/// Type of a decimal that is declared without digits, as in DataFusion.
 const DECIMAL_DEFAULT: LogicalType = LogicalType::Decimal { precision: 38, scale: 10 };
 
-/// The name in SQL of a type that a result's column has, also where no table can store it.
+/// SQL name of the type of a result column, also if no table can store the type.
 pub fn type_name(arrow: &ArrowType) -> String {
     match arrow {
         ArrowType::Null => "unknown".into(),
@@ -27,11 +27,11 @@ pub fn type_name(arrow: &ArrowType) -> String {
     }
 }
 
-/// The columns of definitions, with the constraints and defaults among them; what they declare beyond what is kept is told
-/// in `notices`.
+/// Converts column definitions, with their constraints and defaults. Adds a notice for each declaration that is
+/// accepted but not enforced.
 ///
 /// # Errors
-/// When a type or a constraint is not supported.
+/// If a type or a constraint is not supported.
 pub fn columns_of(definitions: &[ColumnDef], notices: &mut Vec<String>) -> Result<(Vec<Column>, Declared)> {
     let mut declared = Declared::default();
     let columns = definitions.iter().map(|definition| column_of(definition, &mut declared, notices));

@@ -1,4 +1,4 @@
-//! Constraints and defaults, as `CREATE TABLE` and `ALTER TABLE` declare them: by names, which nobody has looked up yet.
+//! Constraints and defaults, as `CREATE TABLE` and `ALTER TABLE` declare them. Names in them are not resolved yet.
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, CheckConstraint, ColumnOption, ConstraintCharacteristics,
@@ -10,48 +10,48 @@ use taut_store::ReferentialAction;
 use super::{local_name, normalize};
 use crate::error::{QueryError, Result};
 
-/// What a statement declares of a table beside its columns and their types.
+/// Declarations of a table other than its columns and their types.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
-    /// In the order of the statement.
+    /// Constraints in the order of the statement.
     pub constraints: Vec<DeclaredConstraint>,
-    /// Columns with the expressions of their defaults.
+    /// Names of columns with the expressions of their defaults.
     pub defaults: Vec<(String, Expr)>,
 }
 
-/// A constraint.
+/// A constraint that a statement declares.
 #[derive(Clone, Debug)]
 pub struct DeclaredConstraint {
-    /// Its name, where it is given.
+    /// Name of the constraint, if one is given.
     pub name: Option<String>,
-    /// What it asks.
+    /// Rule that rows must obey.
     pub rule: DeclaredRule,
 }
 
-/// What a constraint asks of rows.
+/// Rule that a constraint imposes on rows.
 #[derive(Clone, Debug)]
 pub enum DeclaredRule {
     /// `PRIMARY KEY` or `UNIQUE`.
     Key {
-        /// The columns.
+        /// Columns of the key.
         columns: Vec<String>,
-        /// Which of the two.
+        /// True for `PRIMARY KEY`, false for `UNIQUE`.
         is_primary: bool,
     },
     /// `CHECK`.
     Check {
-        /// The condition.
+        /// Condition of the check.
         condition: Box<Expr>,
     },
     /// `FOREIGN KEY`.
     ForeignKey {
-        /// The columns.
+        /// Columns that reference the other table.
         columns: Vec<String>,
-        /// The table that is referenced.
+        /// The referenced table.
         table: String,
-        /// Its columns; none for those of its primary key.
+        /// Columns of the referenced table. Empty means its primary key.
         referenced: Vec<String>,
-        /// What becomes of rows whose referenced row is deleted.
+        /// Action on rows whose referenced row is deleted.
         on_delete: ReferentialAction,
     },
 }
@@ -63,29 +63,29 @@ pub enum ConstraintChange {
     Add(DeclaredConstraint),
     /// `DROP CONSTRAINT`
     Drop {
-        /// Its name.
+        /// Name of the constraint.
         name: String,
-        /// Whether it is no error that there is none.
+        /// Whether a missing constraint is no error.
         if_exists: bool,
     },
     /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
     Nullable {
-        /// The column.
+        /// Name of the column.
         column: String,
-        /// Whether it may hold nulls.
+        /// Whether the column may hold nulls.
         nullable: bool,
     },
     /// `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`
     Default {
-        /// The column.
+        /// Name of the column.
         column: String,
-        /// The expression; `None` for null.
+        /// The default expression. `None` means null.
         value: Option<Box<Expr>>,
     },
 }
 
 impl Declared {
-    /// Takes an option of a column; `None` for one that is none of constraints or defaults.
+    /// Adds an option of a column. Returns `None` if the option is not a constraint or a default.
     pub fn take(&mut self, column: &str, name: Option<&Ident>, option: &ColumnOption) -> Result<Option<()>> {
         let columns = || vec![column.to_owned()];
         let rule = match option {
@@ -118,7 +118,7 @@ impl Declared {
     }
 }
 
-/// A constraint of a table.
+/// Converts a table constraint.
 pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> {
     let (name, rule) = match &constraint {
         TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
@@ -139,7 +139,7 @@ pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> 
     Ok(DeclaredConstraint { name: name.as_ref().map(normalize), rule })
 }
 
-/// A change of constraints or defaults; `None` for another change of a table.
+/// Converts a change of constraints or defaults. Returns `None` for other changes of a table.
 pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintChange>> {
     Ok(Some(match operation {
         AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
@@ -217,7 +217,7 @@ fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<Decla
     Ok(DeclaredRule::ForeignKey { columns, table: local_name(&key.foreign_table)?, referenced, on_delete })
 }
 
-/// Refuses constraints that hold at another time than the end of a statement, or not at all.
+/// Refuses constraints that are deferrable, deferred or not enforced: each must hold at the end of each statement.
 fn plain(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
     match characteristics {
         Some(ConstraintCharacteristics { enforced: Some(false), .. }) => Err(not_enforced()),

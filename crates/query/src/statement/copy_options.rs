@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::error::{QueryError, Result};
 
-/// What `COPY` options there are, for messages.
+/// Supported options of `COPY`, for error messages.
 pub(crate) const OPTIONS_ALLOWED: &str =
     "COPY takes FORMAT parquet, csv or json, and for csv HEADER, DELIMITER, QUOTE, ESCAPE and NULL";
 
-/// The format of a file.
+/// Format of a file that `COPY` reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// Apache Parquet.
@@ -20,10 +20,10 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
-    /// The format of a name such as `csv`.
+    /// Format of this name, such as `csv`.
     ///
     /// # Errors
-    /// When there is no such format.
+    /// If no format has this name.
     pub fn from_name(name: &str) -> Result<Self> {
         match name.to_ascii_lowercase().as_str() {
             "parquet" => Ok(Self::Parquet),
@@ -33,10 +33,10 @@ impl FileFormat {
         }
     }
 
-    /// The format that a file's name tells, before an ending such as `.gz`.
+    /// Format of a file by the extension of its name, after an extension such as `.gz` is removed.
     ///
     /// # Errors
-    /// When the name tells none.
+    /// If no format has this extension.
     pub fn of_path(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
         let stem = COMPRESSIONS.iter().find_map(|(ending, _)| name.strip_suffix(ending)).unwrap_or(&name);
@@ -52,9 +52,9 @@ impl FileFormat {
     }
 }
 
-/// The engine's option for what separates values.
+/// The engine's option for the delimiter.
 const DELIMITER: &str = "format.delimiter";
-/// Endings of compressed text files, and the engine's names of their compression.
+/// Extensions of compressed text files, and the engine's names of their compression.
 const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".bz2", "bzip2"), (".xz", "xz")];
 
 fn compression_of(file: &str) -> Option<&'static str> {
@@ -62,15 +62,15 @@ fn compression_of(file: &str) -> Option<&'static str> {
     COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
 }
 
-/// Whether the values in a text file are separated by tabs, by its name.
+/// Whether a text file has tab-separated values, by its name.
 pub(crate) fn is_separated_by_tabs(file: &Path) -> bool {
     file.to_str().is_some_and(|file| file.contains(".tsv"))
 }
 
-/// What `COPY ... TO` options mean for the engine: its format, and its own options.
+/// Translates the options of `COPY ... TO` into the engine's format name and options.
 ///
 /// # Errors
-/// When the format or an option is not known.
+/// If the format or an option is not known.
 pub(crate) fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, Vec<(String, String)>)> {
     let mut format = None;
     let mut options: Vec<(String, String)> = Vec::new();

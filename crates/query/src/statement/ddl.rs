@@ -72,7 +72,7 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         return Err(QueryError::unsupported(what, allowed));
     }
     let kind = match &create.using {
-        // Trees in blocks serve where others have B-trees.
+        // CSB+-trees take the role of B-trees.
         None | Some(IndexType::BTree) => IndexKind::CsbTree,
         Some(IndexType::Bloom) => IndexKind::Bloom,
         Some(IndexType::Custom(name)) if normalize(name) == IndexKind::CsbTree.name() => IndexKind::CsbTree,
@@ -111,7 +111,7 @@ pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
     if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
         return Err(QueryError::unsupported(what, "TRUNCATE TABLE t, u CONTINUE IDENTITY RESTRICT is"));
     }
-    // ONLY and * differ where tables inherit from each other, which none does.
+    // ONLY and * matter only for inherited tables, which do not exist here.
     let names = truncate.table_names.iter().map(|table| local_name(&table.name)).collect::<Result<_>>()?;
     Ok(Statement::Truncate { names })
 }
@@ -184,7 +184,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
                 stored_as: Some(stored_as),
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
             };
-            // The query may be anything.
+            // The query may be long.
             let statement = Arc::new(EngineStatement::CopyTo(copy));
             Ok(Statement::Engine { statement, names: None, is_long: true, plan: Attachment::default() })
         }
@@ -205,7 +205,7 @@ fn copy_option(option: &CopyOption) -> Result<(String, String)> {
     }
 }
 
-/// `name = value` with the value as text: a string, number or bare word.
+/// Converts `name = value`. The value is a string, number, boolean or bare word and becomes text.
 fn option_pair(option: SqlOption) -> Result<(String, String)> {
     let SqlOption::KeyValue { key, value } = option else {
         return Err(QueryError::unsupported(format!("option {option}"), "options are written name = 'value'"));

@@ -1,4 +1,4 @@
-//! The grammar of statements.
+//! The SQL dialect of statements.
 
 use std::any::TypeId;
 
@@ -6,15 +6,15 @@ use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
-/// PostgreSQL's grammar, except that the name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)`
-/// is not.
+/// PostgreSQL's dialect, except that the name of a named argument must be an identifier: `f(x => 1)` is accepted,
+/// `f('x' : 1)` is not.
 ///
-/// If the name may be any expression, the parser reads each argument of a function twice, first as a name and then as a value,
-/// so that the time for `abs(abs(abs(...)))` doubles with each level.
+/// If the name may be any expression, the parser reads each argument of a function twice, first as a name and then as a
+/// value. The time for `abs(abs(abs(...)))` then doubles with each level.
 #[derive(Debug)]
 pub(crate) struct Grammar;
 
-/// Answers as PostgreSQL's grammar does, where it differs from others.
+/// Methods that return what PostgreSQL's dialect returns, where it differs from the default.
 macro_rules! as_postgresql {
     ($($method:ident),* $(,)?) => {
         $(fn $method(&self) -> bool {

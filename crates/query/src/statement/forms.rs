@@ -1,4 +1,4 @@
-//! Forms that the planner does not know, in others that mean the same.
+//! Rewrite of syntax that the planner does not support into equivalent syntax.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::mutation::{is_default, item, select};
 use super::{long_unions, normalize, row_values};
 
-/// Replaces them in a statement.
+/// Rewrites all such syntax in a statement.
 pub(super) fn replace(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(ast) => {
@@ -53,8 +53,8 @@ impl VisitorMut for Forms {
     }
 }
 
-/// Reads a number with an exponent, such as `1e300`, as double precision: as a decimal it may not fit 38 digits. Numbers
-/// without one stay exact.
+/// Turns a number with an exponent, such as `1e300`, into double precision: as a decimal it may not fit 38 digits.
+/// Numbers without an exponent stay exact.
 fn floating_literal(expression: &mut Expr) {
     if let Expr::Value(value) = expression
         && let Value::Number(number, _) = &value.value
@@ -71,9 +71,9 @@ fn floating_literal(expression: &mut Expr) {
     }
 }
 
-/// Reads `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`: the grammar takes all that follows for what is compared
-/// with. Expressions come from the inside out, so that `NOT` and `AND` before it then have to take their turn as well: they
-/// have no `AND` or `OR` for an operand otherwise, which would be in parentheses.
+/// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`: the parser takes the whole rest for the
+/// right operand. Inner expressions are visited first, so a `NOT` or `AND` before it must be regrouped as well. They
+/// have an `AND` or `OR` as a direct operand only in this case, since otherwise it would be in parentheses.
 fn distinct_from_first(expression: &mut Expr) {
     let joins_less: fn(&BinaryOperator) -> bool = match expression {
         Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),
@@ -99,16 +99,17 @@ fn distinct_from_first(expression: &mut Expr) {
     std::mem::swap(first, operand);
     std::mem::swap(first, expression);
     if matches!(first, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..)) {
-        // In parentheses, should it be printed and read again.
+        // In parentheses, in case it is printed and parsed again.
         *first = Expr::Nested(Box::new(first.clone()));
     }
     *expression = whole;
 }
 
-/// More rows with subqueries are too many for the planner.
+/// Maximum rows with subqueries that are rewritten. More are too many for the planner.
 const QUERY_ROWS_MAX: usize = 256;
 
-/// Rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`, and those between as `VALUES`. Rows with `DEFAULT` stay.
+/// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. The rows between them stay in `VALUES`. A
+/// list with `DEFAULT` stays as it is.
 pub(super) fn values_with_queries(body: &mut SetExpr) {
     let SetExpr::Values(values) = body else { return };
     let has_query = |row: &Parens<Vec<Expr>>| row.content.iter().any(has_query);
@@ -132,7 +133,7 @@ pub(super) fn values_with_queries(body: &mut SetExpr) {
     *body = united(parts);
 }
 
-/// The rows of all, in a tree that is not deep.
+/// `UNION ALL` of all parts, as a balanced tree.
 pub(super) fn united(mut parts: Vec<SetExpr>) -> SetExpr {
     let right = parts.split_off(parts.len() / 2);
     if parts.is_empty() {
@@ -160,7 +161,7 @@ fn has_query(expression: &Expr) -> bool {
     expression.visit(&mut Found).is_break()
 }
 
-/// Gives columns other names that would be called as one before them: `id, id` becomes `id, id AS id_1`.
+/// Renames output columns whose name repeats that of an earlier one: `id, id` becomes `id, id AS id_1`.
 pub(super) fn distinct_names(items: &mut [SelectItem]) {
     let mut names: Vec<Name> = items.iter().filter_map(Name::of).collect();
     if !(1..names.len()).any(|place| names[place].is_among(&names[..place])) {
@@ -182,21 +183,21 @@ pub(super) fn distinct_names(items: &mut [SelectItem]) {
     }
 }
 
-/// What a column of a query is called.
+/// Name that the planner gives an output column of a query.
 #[derive(Clone, Debug)]
 enum Name {
-    /// Its alias, or the text of its expression.
+    /// An alias, or the text of an expression.
     Alias(String),
-    /// Of a column: with its relation, where that is named.
+    /// A column, with its relation if that is named.
     Column(Option<String>, String),
-    /// The text of an expression with a query inside, which is left out of the planner's name.
+    /// The text of an expression with a subquery. The planner leaves the subquery out of the name.
     Query(String),
-    /// All columns: of all relations, or of one.
+    /// All columns of all relations, or of one.
     All(Option<String>),
 }
 
 impl Name {
-    /// `None` for what has several names, or does not tell them.
+    /// Returns `None` if an item has several names, or if its names are not known.
     fn of(item: &SelectItem) -> Option<Self> {
         let is_plain = |options: &WildcardAdditionalOptions| {
             let WildcardAdditionalOptions { opt_exclude, opt_except, opt_replace, opt_rename, opt_ilike, .. } = options;
@@ -239,7 +240,7 @@ impl Name {
         }
     }
 
-    /// Whether the planner takes it for one of others.
+    /// Whether the planner considers this name equal to one of the others.
     fn is_among(&self, others: &[Self]) -> bool {
         others.iter().any(|other| match (self, other) {
             (Self::Column(Some(mine), name), Self::Column(Some(other), known)) => mine == other && name == known,

@@ -1,4 +1,4 @@
-//! Statements whose rows are literals and parameters, which read no table.
+//! Statements whose rows are literals and parameters, so that they read no table.
 
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
@@ -9,7 +9,7 @@ pub(crate) fn inserts_values(statement: &EngineStatement) -> bool {
     matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
 }
 
-/// Whether a query is a list of literals and parameters, which read no table.
+/// Whether a query is a list of literals and parameters, so that it reads no table.
 pub(crate) fn lists_values(query: &Query) -> bool {
     let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
     let SetExpr::Values(values) = query.body.as_ref() else { return false };

@@ -1,14 +1,14 @@
-//! `SELECT ... UNION ALL SELECT ... UNION ALL ...` of many queries.
+//! Balancing of long chains of `SELECT ... UNION ALL SELECT ...`.
 //!
-//! The parser makes a tree of it that is as deep as the statement is long, and the planner's work on each level grows with
-//! what is below: the square of the number of queries. The same queries in a balanced tree have the same rows in the same
-//! order, and the column names of the first.
+//! The parser makes a tree that is as deep as the chain is long. The planner's work on each level grows with the size
+//! of the subtree, so it is quadratic in the number of queries. A balanced tree of the same queries returns the same
+//! rows in the same order, with the column names of the first query.
 
 use datafusion::sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier};
 
 use super::forms::united;
 
-/// So many queries or more are balanced. Those of few are left as they are written.
+/// Minimum queries in a chain that is balanced. Shorter chains stay as they are written.
 const LONG: usize = 64;
 
 /// Balances the tree of a long `UNION ALL`.

@@ -1,8 +1,8 @@
-//! Which columns a query can mean: those whose names are words of its text.
+//! The columns that a query can refer to: those whose names are words of its text.
 //!
-//! Planning handles the whole schema of a table in every step, so that a query of three columns pays for all that a table
-//! has. Columns that no word of the text names are therefore left out of the tables that it is planned on. What stands
-//! for columns without naming them (`*`, `NATURAL`, names given by place) keeps all of them.
+//! Every step of planning handles the whole schema of a table, so that a query of three columns pays for all columns of
+//! the table. Columns whose name is not a word of the text are therefore left out of the tables for planning. Syntax
+//! that refers to columns without naming them (`*`, `NATURAL`, lists of column aliases) keeps all of them.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,15 +15,15 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::Mutation;
 
-/// The words of a query, in lower case.
+/// Words of a query, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(HashSet<String>);
 
-/// Words that stand for columns, or for tables other than a query's own.
+/// Words that refer to columns without naming them, or to tables other than the query's own.
 const ALL_COLUMNS: [&str; 5] = ["natural", "table", "information_schema", "pivot", "unpivot"];
 
 impl Names {
-    /// The names in a statement of these tokens; `None` where they may not be all that it means.
+    /// Words of a statement with these tokens. `None` if it may refer to columns that are not among them.
     pub fn of<'a>(statement: &EngineStatement, tokens: impl Iterator<Item = &'a Token>) -> Option<Self> {
         if !is_query(statement) {
             return None;
@@ -43,7 +43,7 @@ impl Names {
         (!names_all).then_some(Self(words))
     }
 
-    /// Whether a column may be meant.
+    /// Whether the query may refer to a column of this name.
     pub fn contains(&self, column: &str) -> bool {
         match column.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
             false => self.0.contains(column),
@@ -57,7 +57,7 @@ fn is_query(statement: &EngineStatement) -> bool {
     match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
             Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
-            // The columns that it writes need no name; it is planned on all of its table's.
+            // The columns that it writes need not be named: it is planned on all columns of its table.
             ast if Mutation::is(ast) => ast.visit(&mut NamesAll).is_continue(),
             Ast::Prepare { statement, .. } => match statement.as_ref() {
                 Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
@@ -70,7 +70,7 @@ fn is_query(statement: &EngineStatement) -> bool {
     }
 }
 
-/// Stops at what stands for columns without naming them.
+/// Stops at syntax that refers to columns without naming them.
 struct NamesAll;
 
 impl Visitor for NamesAll {
@@ -90,7 +90,7 @@ impl Visitor for NamesAll {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         match factor {
-            // `t AS u(a, b)` names columns by their places.
+            // `t AS u(a, b)` renames columns by position.
             TableFactor::Table { alias: Some(alias), .. } if !alias.columns.is_empty() => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }

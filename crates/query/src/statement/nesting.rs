@@ -1,4 +1,4 @@
-//! How deep statements may be nested.
+//! Limits on the nesting of statements.
 
 use std::ops::ControlFlow;
 
@@ -7,18 +7,18 @@ use datafusion::sql::sqlparser::ast::{Expr, Visit, Visitor};
 
 use crate::error::{QueryError, Result};
 
-/// What the parser counts while it descends: at least one for each parenthesis, CASE, function or subquery, in some places
-/// three. It grows its stack as it needs.
+/// Recursion limit of the parser. It counts at least one level for each parenthesis, CASE, function or subquery, and up
+/// to three for some. The parser grows its stack as needed.
 pub(super) const LEVELS_MAX: usize = 3_000;
 
-/// Subqueries in expressions that may stand in each other. The planner visits each of them twice, with all that it holds: the
-/// time doubles with each.
+/// Maximum nested subqueries of expressions. The planner visits each of them twice with everything inside, so the time
+/// doubles with each level.
 const SUBQUERIES_MAX: usize = 16;
 
-/// Refuses a statement with more subqueries in each other than can be planned.
+/// Checks that a statement does not nest more subqueries in expressions than can be planned.
 ///
 /// # Errors
-/// When there are more.
+/// If subqueries of expressions are nested deeper than [`SUBQUERIES_MAX`].
 pub(super) fn check(statement: &EngineStatement) -> Result<()> {
     let deepest = match statement {
         EngineStatement::Statement(ast) => ast.visit(&mut Subqueries { open: 0 }),

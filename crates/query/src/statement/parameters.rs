@@ -1,4 +1,4 @@
-//! Values for the parameters of a statement: `$1`, `$2` and so on, or `?` for the next, by place; `$name` by name.
+//! Values for the parameters of a statement: `$1`, `$2` and so on, or `?` for the next, by position; `$name` by name.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -22,11 +22,11 @@ pub enum Value {
     Integer(i64),
     /// `decimal(precision, scale)`, in units of its last digit.
     Decimal {
-        /// The number times ten to the power of the scale.
+        /// The number times ten to the power of `scale`.
         unscaled: i128,
-        /// All digits, 1 to 38.
+        /// Number of digits in total, 1 to 38.
         precision: u8,
-        /// Digits behind the point.
+        /// Digits after the decimal point.
         scale: i8,
     },
     /// `double precision`
@@ -46,9 +46,9 @@ pub enum Value {
 /// The values of a statement's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parameters {
-    /// For `$1`, `$2` and so on.
+    /// Values for `$1`, `$2` and so on.
     Positional(Vec<Value>),
-    /// For `$name`.
+    /// Values for `$name`, without the sign.
     Named(HashMap<String, Value>),
 }
 
@@ -59,7 +59,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Positional(values) => values.len(),
@@ -67,24 +67,25 @@ impl Parameters {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A statement whose parameters have numbers instead of names, and their values by place. The planner knows no names
-    /// in the rows of an INSERT.
+    /// Converts named parameters of a statement to numbered ones, with their values by position. The planner does not
+    /// support names in the rows of an INSERT. Returns `None` if the values are not named, or if the planner supports
+    /// names in this statement.
     ///
     /// # Errors
-    /// When the statement has other parameters.
+    /// If the statement has other parameters than these.
     pub(crate) fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
-        // Of EXPLAIN and COPY the planner knows the names.
+        // The planner supports names in EXPLAIN and COPY.
         let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
         self.check(&names_in(statement))?;
         Ok(self.numbered_part(statement))
     }
 
-    /// As [`Parameters::numbered`], for a part of a statement, which need not have all of its parameters.
+    /// Like [`Parameters::numbered`], for a part of a statement, which need not use all parameters.
     pub(crate) fn numbered_part(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
         let Self::Named(named) = self else { return None };
         let EngineStatement::Statement(ast) = statement else { return None };
@@ -102,18 +103,18 @@ impl Parameters {
         Some((EngineStatement::Statement(ast), Self::Positional(values)))
     }
 
-    /// Whether these are the parameters of a statement that is run in parts.
+    /// Checks that these are the parameters of a statement that runs in parts.
     ///
     /// # Errors
-    /// When the parts have others.
+    /// If the parts have other parameters.
     pub(crate) fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
         self.check(&parts.iter().flat_map(|part| names_in(part)).collect())
     }
 
-    /// Checks that these are the values of parameters with such names, signs included.
+    /// Checks that these are values for exactly the parameters in `wanted`, whose names include the sign.
     ///
     /// # Errors
-    /// If a parameter has no value, or a value no parameter.
+    /// If a parameter has no value, or a value has no parameter.
     pub(crate) fn check(&self, wanted: &BTreeSet<String>) -> Result<()> {
         let given = |parameter: &&String| {
             let name = parameter.strip_prefix('$').unwrap_or(parameter);
@@ -131,7 +132,7 @@ impl Parameters {
     }
 }
 
-/// The names of the parameters of a statement, with their signs.
+/// Names of the parameters of a statement, with their signs.
 fn names_in(statement: &EngineStatement) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     if let EngineStatement::Statement(ast) = statement {
@@ -153,12 +154,12 @@ fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
     });
 }
 
-/// The place of a parameter, by its name in a statement or plan: 0 of `$1`.
+/// Index of a parameter by its name in a statement or plan: 0 for `$1`.
 pub(crate) fn place_of(name: &str) -> Option<usize> {
     name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// The value of a literal, where it is a plain one.
+/// Value of a plain literal. `None` for other expressions.
 pub(crate) fn literal(expression: &Expr) -> Option<Value> {
     match expression {
         Expr::Value(value) => match &value.value {
@@ -179,7 +180,7 @@ pub(crate) fn literal(expression: &Expr) -> Option<Value> {
     }
 }
 
-/// A number without an exponent.
+/// Parses a number without an exponent.
 fn number_of(text: &str) -> Option<Value> {
     let Some((whole, fraction)) = text.split_once('.') else {
         return Some(Value::Integer(text.parse().ok()?));
@@ -191,19 +192,19 @@ fn number_of(text: &str) -> Option<Value> {
     Some(Value::Decimal { unscaled, precision, scale: i8::try_from(fraction.len()).ok()? })
 }
 
-/// The place of a parameter, where an expression is one.
+/// Index of the numbered parameter that an expression is. `None` for other expressions.
 pub(crate) fn parameter(expression: &Expr) -> Option<usize> {
     let Expr::Value(value) = expression else { return None };
     let ast::Value::Placeholder(name) = &value.value else { return None };
     place_of(name)
 }
 
-/// A text in which each `?` that stands for a parameter is the next of `$1`, `$2` and so on, in each statement anew.
+/// Replaces each `?` that is a parameter with `$1`, `$2` and so on. Numbering restarts with each statement.
 pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
     if !sql.contains('?') {
         return Cow::Borrowed(sql);
     }
-    // What is no token, the parser says better.
+    // Invalid tokens are left to the parser, whose error is better.
     let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else {
         return Cow::Borrowed(sql);
     };

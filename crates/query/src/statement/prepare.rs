@@ -1,4 +1,4 @@
-//! `PREPARE` of a statement that changes rows.
+//! `PREPARE` of statements that change rows.
 
 use std::ops::ControlFlow;
 
@@ -11,11 +11,11 @@ pub(super) fn is_mutation(ast: &Ast) -> bool {
     matches!(ast, Ast::Prepare { statement, .. } if Mutation::is(statement))
 }
 
-/// The name of a prepared statement for which [`is_mutation`], and what is to run: parameters have the types that are
-/// declared.
+/// Returns the name and the body of a `PREPARE` for which [`is_mutation`] holds. Parameters are cast to their declared
+/// types.
 ///
 /// # Errors
-/// When it is none, or declares types of parameters that it has not.
+/// If the statement is not such a `PREPARE`, or if it declares more types than it has parameters.
 pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
     let Ast::Prepare { name, data_types, mut statement } = ast else {
         return Err(QueryError::unsupported("PREPARE of another statement", "queries, and what changes rows, are"));

@@ -1,13 +1,13 @@
-//! Comparisons of rows of values, such as `(a, b) < (1, 2)`, by those of their values, which the planner knows: it would take
-//! rows for structures, in which nulls are equal to nulls and less than all else.
+//! Rewrite of row comparisons, such as `(a, b) < (1, 2)`, into comparisons of their values. The planner would treat the
+//! rows as structures, in which nulls are equal to nulls and less than all other values.
 //!
 //! ```text
 //! (a, b) = (c, d)                    a = c AND b = d
 //! (a, b) < (c, d)                    a < c OR a = c AND b < d
 //! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4
 //! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE they are equal)
-//! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE they are equal, or nulls leave that open)
-//! (a, b) IN (query) as a value       true where the first EXISTS holds, null where the second does, else false
+//! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE they are equal or nulls decide)
+//! (a, b) IN (query) as a value       true if the first EXISTS holds, else null if the second does, else false
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
@@ -17,10 +17,10 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::mutation::{all_of, alone, any_of, case, column, derived, equal, is_null, item, null, select};
 
-/// The relation of the rows among which one is looked for, which nobody else calls so.
+/// Relation of the rows to search. No user relation has this name.
 const ROWS: &str = "taut rows";
 
-/// Replaces a comparison of rows, whatever becomes of its value.
+/// Rewrites a row comparison in any position.
 pub(super) fn replace(expression: &mut Expr) {
     let replaced = match expression {
         Expr::BinaryOp { left, op, right } => compared(left, op, right),
@@ -49,12 +49,12 @@ pub(super) fn replace(expression: &mut Expr) {
     }
 }
 
-/// Replaces those of the condition of a query which look for a row in another query: there null is as good as false.
+/// Rewrites `IN` with a row and a subquery in the condition of a query, where null counts as false.
 pub(super) fn replace_in_select(select: &mut Select) {
     select.selection.iter_mut().for_each(replace_where);
 }
 
-/// As [`replace_in_select`], in a statement that changes rows.
+/// Like [`replace_in_select`], in an `UPDATE` or `DELETE`.
 pub(super) fn replace_in_statement(statement: &mut Statement) {
     if let Statement::Update(Update { selection: Some(condition), .. })
     | Statement::Delete(Delete { selection: Some(condition), .. }) = statement
@@ -80,7 +80,7 @@ fn replace_where(condition: &mut Expr) {
     }
 }
 
-/// The values of a row, if an expression is one.
+/// Values of a row expression. `None` for other expressions.
 fn values_of(expression: &Expr) -> Option<Vec<Expr>> {
     let value = |argument: &FunctionArg| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
@@ -102,7 +102,7 @@ fn pairs(left: &Expr, right: &Expr) -> Option<Vec<(Expr, Expr)>> {
     (left.len() == right.len()).then(|| left.into_iter().zip(right).collect())
 }
 
-/// Two rows by an operator: the first values that differ decide which is less.
+/// Compares two rows by an operator: the first values that differ decide which row is less.
 fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
     let by = |op: &BinaryOperator, (left, right): (Expr, Expr)| match compared(&left, op, &right) {
         Some(rows) => Expr::Nested(Box::new(rows)),
@@ -125,13 +125,13 @@ fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
 }
 
 fn distinct(left: &Expr, right: &Expr) -> Option<Expr> {
-    // In parentheses, since the grammar takes what follows for a part of it when it is read again.
+    // In parentheses: if it is parsed again, the parser would take what follows for a part of it.
     let distinct =
         |(left, right)| Expr::Nested(Box::new(Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)))));
     any_of(pairs(left, right)?.into_iter().map(distinct))
 }
 
-/// That one of many conditions holds, in a tree that is not deep.
+/// The disjunction of many conditions, as a balanced tree.
 fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
     if conditions.len() <= 1 {
         return conditions.pop().map(|condition| Expr::Nested(Box::new(condition)));
@@ -140,9 +140,10 @@ fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
     any_of([balanced(conditions)?, balanced(right)?])
 }
 
-/// Whether a query has a row that equals another, or, where `or_unknown`, might for all that nulls tell.
+/// Builds `[NOT] EXISTS` of a row of the query that equals `row`. With `or_unknown`, rows whose comparison is null
+/// count too.
 fn exists(row: &[Expr], query: &Query, negated: bool, or_unknown: bool) -> Expr {
-    // No column of the row may be called so: it would be taken for one of these.
+    // A column of the row must not have such a name: it would be resolved as one of these.
     let names: Vec<String> = (1..=row.len()).map(|place| format!("taut value {place}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_equal = |(value, name): (&Expr, &&str)| {
@@ -168,7 +169,7 @@ fn not(condition: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(condition))) }
 }
 
-/// An expression as a part of another.
+/// Puts an expression in parentheses if it needs them as an operand.
 fn operand(expression: Expr) -> Expr {
     match expression {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) | Expr::Function(_) | Expr::Nested(_) => {

@@ -6,12 +6,12 @@ use datafusion::sql::sqlparser::ast::ObjectName;
 
 use crate::error::{QueryError, Result};
 
-/// The catalog's name.
+/// Name of the catalog.
 pub const CATALOG: &str = "taut";
-/// The schema of the user's tables and views.
+/// Schema of the user's tables and views.
 pub const PUBLIC: &str = "public";
 
-/// The name of a table or view of this database, which may be qualified by its schema, `public`.
+/// Name of a table or view of this database, without its optional schema `public`.
 pub(crate) fn local_name(name: &ObjectName) -> Result<String> {
     match object_name_to_table_reference(name.clone(), true)? {
         TableReference::Bare { table } => Ok(table.to_string()),

@@ -10,11 +10,11 @@ use crate::error::{QueryError, Result};
 /// Units and their microseconds, from the largest to the smallest.
 const UNITS: [(&str, u64); 6] =
     [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)];
-/// The longest limit in milliseconds, some 24 days.
+/// Maximum limit in milliseconds, some 24 days.
 const MILLISECONDS_MAX: u64 = i32::MAX as u64;
 
-/// Parses a value of `statement_timeout`: a number of milliseconds, a number with a unit in quotes, or `DEFAULT`. Returns
-/// `None` for 0 and `DEFAULT`, which mean no limit.
+/// Parses a value of `statement_timeout`: a number of milliseconds, a number with a unit in quotes, or `DEFAULT`.
+/// Returns `None` for 0 and `DEFAULT`, which mean no limit.
 ///
 /// # Errors
 /// If the value is not one of these, is negative, or is longer than 24 days.

@@ -1,4 +1,4 @@
-//! Statements about transactions.
+//! Transaction control statements.
 
 use datafusion::sql::sqlparser::ast::{
     Set, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
@@ -10,18 +10,18 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{Statement, normalize};
 use crate::error::{QueryError, Result};
 
-/// What a transaction sees of others.
+/// Isolation level of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IsolationLevel {
     /// Each statement sees what was committed when it began. `READ UNCOMMITTED` is the same, as in PostgreSQL.
     ReadCommitted,
     /// All statements see what was committed when the first began: `REPEATABLE READ`, or `SNAPSHOT`.
     Snapshot,
-    /// As if transactions ran one after the other.
+    /// Transactions behave as if they ran one after the other.
     Serializable,
 }
 
-/// Whether a statement is about transactions.
+/// Whether a statement controls transactions.
 pub(super) fn is_transaction(ast: &Ast) -> bool {
     matches!(
         ast,
@@ -34,7 +34,7 @@ pub(super) fn is_transaction(ast: &Ast) -> bool {
     )
 }
 
-/// `ABORT`, which the parser does not know, as the `ROLLBACK` that it is.
+/// Parses `ABORT`, which the parser does not support, as `ROLLBACK`.
 pub(super) fn abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
     let is_abort = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::ABORT);
     if !is_abort {
@@ -44,10 +44,10 @@ pub(super) fn abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
     Ok(Some(Ast::Rollback { chain: parser.parse_commit_rollback_chain()?, savepoint: None }))
 }
 
-/// The statement of one for which [`is_transaction`].
+/// Converts a statement for which [`is_transaction`] holds.
 ///
 /// # Errors
-/// When it has parts that are not supported.
+/// If the statement has parts that are not supported.
 pub(super) fn transaction(ast: Ast) -> Result<Statement> {
     match ast {
         Ast::StartTransaction { modes, modifier, statements, exception, has_end_keyword, .. } => {
@@ -95,7 +95,7 @@ fn check_chain(verb: &str, chain: bool) -> Result<()> {
     }
 }
 
-/// What a transaction is begun with.
+/// Modes of a `BEGIN` or `SET TRANSACTION`.
 struct Modes {
     isolation: Option<IsolationLevel>,
     read_only: Option<bool>,

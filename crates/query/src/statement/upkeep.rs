@@ -1,4 +1,4 @@
-//! Statements about the upkeep of a database that the parser does not know, or not in PostgreSQL's grammar.
+//! Maintenance and settings: statements that the parser does not support, or not in PostgreSQL's dialect.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -13,19 +13,19 @@ const SYNCHRONOUS: &str = "synchronous";
 const MOVER: &str = "mover";
 const TEMP_DIRECTORY: &str = "temp_directory";
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
-/// What `SET` changes and `RESET` brings back to its default.
+/// Settings that `SET` changes and `RESET` returns to their defaults.
 const SETTINGS: [&str; 4] = [SYNCHRONOUS, MOVER, TEMP_DIRECTORY, STATEMENT_TIMEOUT];
-/// Whether the transaction in progress may only read, or the next one.
+/// Setting: whether the current transaction, or else the next one, is read-only.
 const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
-/// Whether transactions may only read that do not say.
+/// Setting: whether transactions are read-only unless they specify a mode.
 pub(crate) const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
 
-/// Parses `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, `SET`, `RESET` and `SHOW` of the settings of Taut,
-/// and `SHOW` of `transaction_read_only` and `default_transaction_read_only`. Returns `None` for other statements, and takes
-/// no token of them.
+/// Parses `CHECKPOINT`, `VACUUM [FULL] [t, ...]`, `ALTER TABLE t COMPACT`, `SET`, `RESET` and `SHOW` of the settings of
+/// Taut, and `SHOW` of `transaction_read_only` and `default_transaction_read_only`. Returns `None` for other statements
+/// and consumes none of their tokens.
 ///
 /// # Errors
-/// When it goes on in a way that is not supported.
+/// If the rest of the statement is not supported.
 pub(super) fn upkeep(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     if takes_word(parser, "checkpoint") {
         return Ok(Some(Statement::Checkpoint));
@@ -120,7 +120,7 @@ fn setting(name: &str, value: Token) -> Result<Statement> {
     })
 }
 
-/// Takes a word that is no keyword of the parser, whatever its case.
+/// Consumes the next token if it is this unquoted word, in any case. The parser need not have it as a keyword.
 pub(super) fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
     let is_wanted = matches!(
         &parser.peek_token_ref().token,

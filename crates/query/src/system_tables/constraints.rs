@@ -1,4 +1,4 @@
-//! `taut.constraints`: one row for each constraint, and for each default.
+//! `taut.constraints`: one row for each constraint and each default.
 
 use datafusion::arrow::array::ArrayRef;
 use taut_store::{Catalog, ReferentialAction, Table};
@@ -6,7 +6,7 @@ use taut_types::{ColumnIndex, Schema, quote_identifier};
 
 use super::texts;
 
-/// A constraint as text.
+/// One row of the table.
 struct Row {
     name: Option<String>,
     kind: &'static str,
@@ -73,7 +73,7 @@ fn names(schema: &Schema, columns: &[ColumnIndex]) -> String {
     columns.iter().map(|column| schema.column(*column).name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Names of columns as a definition has them, which is SQL.
+/// Names of columns, quoted as in SQL.
 fn quoted_names(schema: &Schema, columns: &[ColumnIndex]) -> String {
     columns.iter().map(|column| quote_identifier(&schema.column(*column).name)).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,5 @@
-//! `taut.mover`: what was moved, what is being moved, and what went wrong; one row for each table and kind of work, and one
-//! for checkpoints.
+//! `taut.mover`: finished, running and failed work of the tuple mover. It has one row for each table and kind of work,
+//! and one for checkpoints.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -44,7 +44,7 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-/// The rows, as they are when they are read.
+/// Rows of the table, computed when they are read.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub store: Arc<Store>,
@@ -53,7 +53,7 @@ pub(super) struct Contents {
     pub schema: SchemaRef,
 }
 
-/// A row: whose work it is, what waits for it, and what became of it so far.
+/// One row of the table: a kind of work, the rows and bytes that wait for it, and its record so far.
 struct Row {
     table: Option<String>,
     work: &'static str,

@@ -1,4 +1,4 @@
-//! What the engine is told of the columns of a table.
+//! Column statistics for the engine.
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics as EngineStatistics, ScalarValue};
@@ -7,10 +7,10 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 use super::TautTable;
 
 impl TautTable {
-    /// A column's statistics for the engine: exact where they are values of the column and its order is that of SQL.
+    /// Statistics of a column for the engine. Bounds are exact if they are values of the column and its order is SQL's.
     ///
-    /// The catalog knows of all rows in blocks and of no others. So it gives mere bounds once some of these are deleted,
-    /// and none where there are others.
+    /// The catalog has statistics of all rows in blocks and of no other rows. Its minima and maxima are inexact once
+    /// rows are deleted, and are not used if there are rows in pages.
     pub(crate) fn column_statistics(&self, column: usize) -> EngineStatistics {
         let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
         let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
@@ -39,7 +39,7 @@ impl TautTable {
         }
     }
 
-    /// Bytes of one value of a column in Arrow, about.
+    /// Approximate bytes of one value of a column in Arrow.
     pub(crate) fn row_bytes(&self, column: usize) -> f64 {
         /// Bytes of a string's view.
         const VIEW_BYTES: f64 = 16.0;
@@ -64,7 +64,7 @@ fn is_floating(logical_type: LogicalType) -> bool {
     matches!(logical_type, LogicalType::Real | LogicalType::Double)
 }
 
-/// A key as a value of the engine, where it has one.
+/// Converts a datum to a value of the engine. Returns `None` if the engine has no such value.
 fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     Some(match (key, logical_type) {

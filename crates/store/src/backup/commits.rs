@@ -1,4 +1,4 @@
-//! The commits since the backup before, as a file.
+//! The file of the archived commits since the previous backup.
 //!
 //! ```text
 //!   offset   size   field
@@ -24,7 +24,7 @@ const HEAD_BYTES: u64 = 16;
 const COMMIT_BYTES: u64 = 16;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes the head of a file.
+/// Writes the head of the file.
 pub(super) fn write_head(to: &mut dyn Write, database: u64) -> io::Result<()> {
     to.write_all(&MAGIC)?;
     to.write_all(&database.to_le_bytes())
@@ -37,8 +37,8 @@ pub(super) fn write_commit(to: &mut dyn Write, sequence: u64, payload: &[u8]) ->
     to.write_all(payload)
 }
 
-/// Visits the commits of a backup, in order, while `visit` returns true. An error of `visit` is the place in the payload,
-/// and what was expected there.
+/// Visits the commits of a backup, in order, while `visit` returns true. An error of `visit` is an offset in the
+/// payload, and what was expected there.
 pub(super) fn read_commits(
     directory: &BackupDirectory,
     number: u64,
@@ -100,7 +100,7 @@ pub(super) fn read_commits(
     Ok(())
 }
 
-/// XXH3 of a file.
+/// XXH3 of the first `bytes` bytes of a file.
 pub(super) fn sum_of(file: &dyn ReadFile, bytes: u64) -> io::Result<u64> {
     use std::hash::Hasher;
     let (mut hasher, mut buffer, mut at) = (XxHash3_64::new(), vec![0; BUFFER_BYTES], 0);

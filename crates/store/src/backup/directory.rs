@@ -1,11 +1,11 @@
-//! A backup directory: the names in it, and what an interrupted backup left there.
+//! A backup directory: the names in it, and the removal of leftovers.
 //!
 //! ```text
 //!   lock                                     id of the process that last used it, which locks it and the directory
 //!   backups/00000003.manifest                backup 3, complete: written last
 //!   backups/00000003.catalog                 its catalog
 //!   backups/00000003.delta                   its rows that are in no block, and deleted rows
-//!   backups/00000003.log                     the commits since the backup before
+//!   backups/00000003.log                     the commits since the previous backup
 //!   blocks/000000000000002a-<xxh3>.block     block 42, shared by all backups that need it
 //!   *.new                                    a file that is being written
 //! ```
@@ -54,24 +54,24 @@ impl Part {
     }
 }
 
-/// The name of a file of a backup.
+/// Name of a file of a backup.
 pub(super) fn part_name(number: u64, part: Part) -> String {
     format!("{BACKUPS}/{number:08}{}", part.suffix())
 }
 
-/// The backup and part of a file directly in `backups`, if [`part_name`] gives that name.
+/// The backup and part of a file name in `backups`. `None` if [`part_name`] does not produce that name.
 fn part_of(name: &str) -> Option<(u64, Part)> {
     let part = Part::ALL.into_iter().find(|part| name.ends_with(part.suffix()))?;
     let number = name.strip_suffix(part.suffix())?.parse().ok()?;
     (part_name(number, part) == format!("{BACKUPS}/{name}")).then_some((number, part))
 }
 
-/// The name of a block.
+/// Name of the file of a block.
 pub(super) fn block_name(block: BlockKey) -> String {
     format!("{BLOCKS}/{}-{:016x}{BLOCK_SUFFIX}", block.id, block.header)
 }
 
-/// The block of a file directly in `blocks`, if [`block_name`] gives that name.
+/// The block of a file name in `blocks`. `None` if [`block_name`] does not produce that name.
 fn block_of(name: &str) -> Option<BlockKey> {
     let (id, header) = name.strip_suffix(BLOCK_SUFFIX)?.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
@@ -85,17 +85,17 @@ pub(super) struct BackupDirectory {
     pub disk: Arc<dyn Disk>,
     /// The complete backups, by number.
     pub manifests: BTreeMap<u64, Manifest>,
-    /// Manifests that are damaged, each with what was expected.
+    /// What was expected in each damaged manifest, by number of the backup.
     pub damaged: BTreeMap<u64, String>,
-    /// The greatest number of a backup of which there is any file.
+    /// Greatest backup number in any file name.
     last_number: u64,
-    /// `None` for a directory that cannot be written, which can only be read.
+    /// `None` for a directory that this process cannot write, and only reads.
     lock: Option<Box<dyn Lock>>,
 }
 
 impl BackupDirectory {
-    /// Opens a directory to back up to. It is created if there is nothing yet, and what an interrupted backup left is
-    /// removed.
+    /// Opens a directory to back up to. Creates it if it does not exist, and removes the remains of an interrupted
+    /// backup.
     pub fn create(disk: Arc<dyn Disk>) -> Result<Self, BackupError> {
         let failed = |operation, name| move |source| (operation, name, source);
         let result =
@@ -123,7 +123,7 @@ impl BackupDirectory {
         };
         let directory = Self::read(disk, lock)?;
         if directory.lock.is_some() && directory.last_number > 0 {
-            // What a killed process completed may not be durable, and what was seen stays.
+            // A manifest that a killed process completed may not be durable. A backup that was seen must remain.
             directory.sync(BACKUPS)?;
         }
         Ok(directory)
@@ -136,7 +136,7 @@ impl BackupDirectory {
         Ok(directory)
     }
 
-    /// Reads which backups there are.
+    /// Reads all manifests.
     pub fn read_again(&mut self) -> Result<(), BackupError> {
         let disk = &*self.disk;
         let (mut manifests, mut damaged) = (BTreeMap::new(), BTreeMap::new());
@@ -159,7 +159,7 @@ impl BackupDirectory {
         Ok(())
     }
 
-    /// Where it is, for messages.
+    /// Path of the directory, for messages.
     pub fn path(&self) -> PathBuf {
         self.disk.path(ROOT)
     }
@@ -169,25 +169,25 @@ impl BackupDirectory {
         self.last_number + 1
     }
 
-    /// The complete backups with their times.
+    /// Numbers and times of the complete backups.
     pub fn times(&self) -> Vec<(u64, i64)> {
         self.manifests.values().map(|manifest| (manifest.number, manifest.time)).collect()
     }
 
-    /// The damage of a manifest.
+    /// The error for a damaged manifest. `None` if it is not damaged.
     pub fn damage_of(&self, number: u64) -> Option<BackupError> {
         let expected = self.damaged.get(&number)?.clone();
         Some(BackupError::Damaged { path: self.disk.path(&part_name(number, Part::Manifest)), table: None, expected })
     }
 
-    /// The blocks that complete backups have.
+    /// The blocks of all complete backups.
     pub fn blocks(&self) -> HashMap<BlockKey, BlockSum> {
         let blocks = self.manifests.values().flat_map(Manifest::blocks);
         blocks.map(|(_, block)| (block.key(), *block)).collect()
     }
 
-    /// Returns whether a block is there with the length and the header that its backup has noted. The header has the
-    /// checksums of the rest, which a restore compares.
+    /// Whether a block exists with the length and the header in its manifest. The header has the checksums of the
+    /// sections, which a restore verifies.
     pub fn has_block(&self, block: &BlockSum, header_bytes: u64) -> bool {
         let read = || -> io::Result<bool> {
             let file = self.disk.open(&block_name(block.key()))?;
@@ -202,7 +202,7 @@ impl BackupDirectory {
         read().unwrap_or(false)
     }
 
-    /// Writes a file of a backup whose manifest is not there yet.
+    /// Writes a file of a backup, before its manifest is written.
     pub fn write_part<T>(
         &self,
         number: u64,
@@ -212,7 +212,7 @@ impl BackupDirectory {
         write_summed(&*self.disk, &part_name(number, part), content)
     }
 
-    /// Writes a block, which counts once its directory is synced.
+    /// Writes a block. It is valid once its directory is synced.
     pub fn write_block<T>(
         &self,
         block: BlockKey,
@@ -225,13 +225,13 @@ impl BackupDirectory {
             Ok(written)
         });
         if written.is_err() {
-            // Left behind, it would only take room.
+            // If this fails, the file only takes space.
             let _ = self.disk.remove(&new);
         }
         written
     }
 
-    /// Makes the names of all files so far durable, and then adds the manifest: from then on the backup is complete.
+    /// Syncs the names of all files so far, and then writes the manifest. From then on the backup is complete.
     pub fn complete(&mut self, manifest: Manifest) -> Result<(), BackupError> {
         self.sync(BLOCKS)?;
         self.sync(BACKUPS)?;
@@ -249,7 +249,8 @@ impl BackupDirectory {
         self.sync(BACKUPS)
     }
 
-    /// Removes all backups but the last ones. Logs that continue a backup that is gone go as well.
+    /// Removes all backups but the last `count`. Also removes logs whose base backup is gone. Returns the removed
+    /// numbers.
     pub fn keep_last(&mut self, count: usize) -> Result<Vec<u64>, BackupError> {
         let excess = self.manifests.len().saturating_sub(count);
         let removed: Vec<u64> = self.manifests.keys().copied().take(excess).collect();
@@ -279,7 +280,8 @@ impl BackupDirectory {
         Ok(removed)
     }
 
-    /// The backup with the commits after another one, if these were archived. There may be backups without a log between them.
+    /// The backup whose log continues backup `number`, if there is one. There may be backups without a log between
+    /// them.
     pub fn continuation(&self, number: u64) -> Option<(&Manifest, &LogManifest)> {
         let mut logs = self.manifests.values().filter_map(|manifest| Some((manifest, manifest.log.as_ref()?)));
         logs.find(|(_, log)| log.base == number)
@@ -290,7 +292,7 @@ impl BackupDirectory {
         let mut before = manifest;
         while before.time < time {
             let Some((next, _)) = self.continuation(before.number) else { return false };
-            // A base is older than what continues it; anything else is damage.
+            // A base is older than the backup that continues it. Anything else is damage.
             if next.number <= before.number {
                 return false;
             }
@@ -299,7 +301,7 @@ impl BackupDirectory {
         true
     }
 
-    /// Removes files that no backup needs, unless a damaged manifest may need them.
+    /// Removes files that no backup needs. Does nothing if a manifest is damaged, because it may need them.
     pub fn tidy(&self) -> Result<(), BackupError> {
         if !self.damaged.is_empty() {
             return Ok(());
@@ -324,8 +326,8 @@ impl BackupDirectory {
         let of_blocks = list(&*self.disk, BLOCKS)?.into_iter().filter(|entry| is_block_left(&entry.name));
         left.extend(of_blocks.map(|entry| format!("{BLOCKS}/{}", entry.name)));
         if !left.is_empty() {
-            // A process that was killed may have removed a manifest. Until that is durable, it may come back, and needs
-            // its files then.
+            // A killed process may have removed a manifest. Until that is durable, the manifest may come back and need
+            // its files.
             self.sync(BACKUPS)?;
         }
         left.iter().try_for_each(|name| Ok(self.remove(name)?))
@@ -340,7 +342,7 @@ impl BackupDirectory {
     }
 }
 
-/// Returns whether the directory exists.
+/// Whether the directory exists. Returns an error if it is not a backup directory.
 fn check_root(disk: &dyn Disk) -> Result<bool, BackupError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {
@@ -366,7 +368,7 @@ fn is_not_writable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// A file that is being written, with the length and checksum so far.
+/// A file being written, with its length and checksum so far.
 pub(super) struct Summed<'a> {
     to: &'a mut dyn Write,
     bytes: u64,
@@ -387,7 +389,7 @@ impl Write for Summed<'_> {
     }
 }
 
-/// Creates a file with what `content` writes, syncs it, and returns its length and checksum.
+/// Creates a file, writes `content` to it, and syncs it. Returns its length and checksum.
 pub(super) fn write_summed<T>(
     disk: &dyn Disk,
     name: &str,

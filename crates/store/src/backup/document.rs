@@ -1,7 +1,7 @@
-//! Small files of JSON behind a line with their length and checksum, as the catalog is.
+//! Small JSON files after a line with their length and checksum, in the form of the catalog file.
 //!
 //! ```text
-//!   taut-backup 1 bytes=1234 xxh3=0123456789abcdef\n        what it is, format version, length and checksum of the rest
+//!   taut-backup 1 bytes=1234 xxh3=0123456789abcdef\n        kind, format version, length and checksum of the rest
 //!   {"number":...}                                          1234 bytes of JSON
 //! ```
 
@@ -11,10 +11,10 @@ use twox_hash::XxHash3_64;
 
 const LINE_MAX: usize = 96;
 
-/// The bytes of a file.
+/// Encodes a file.
 ///
 /// # Errors
-/// If the value has no JSON.
+/// If the value cannot be encoded as JSON.
 pub(crate) fn to_bytes((magic, version): (&str, u64), value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let json = serde_json::to_vec(value)?;
     let mut bytes = line(magic, version, &json).into_bytes();
@@ -22,10 +22,10 @@ pub(crate) fn to_bytes((magic, version): (&str, u64), value: &impl Serialize) ->
     Ok(bytes)
 }
 
-/// Reads a file.
+/// Decodes a file.
 ///
 /// # Errors
-/// What was expected.
+/// If the bytes are invalid: what was expected.
 pub(crate) fn parse<T: DeserializeOwned>((magic, version): (&str, u64), bytes: &[u8]) -> Result<T, String> {
     let end = bytes.iter().take(LINE_MAX).position(|byte| *byte == b'\n').ok_or("a first line")?;
     let (first, json) = (&bytes[..=end], &bytes[end + 1..]);

@@ -1,4 +1,4 @@
-//! Why a backup or a restore failed. Each message names the file, and the table where there is one.
+//! Errors of backups and restores. Each message names the file, and the table if there is one.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,11 @@ use super::time::format_time;
 use crate::disk::LockHolder;
 use crate::error::{CommitError, FileError, OpenError, ReadError, holder_text};
 
-/// Why a backup was not taken, listed or restored. The backups that there were are whole then.
+/// Why a backup was not taken, listed or restored. Existing backups remain intact.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// There is nothing at this path.
+    /// There is nothing at the path.
     #[error("there is no backup directory at {}", path.display())]
     Missing {
         /// The path.
@@ -22,15 +22,15 @@ pub enum BackupError {
         /// The path.
         path: PathBuf,
     },
-    /// The directory holds something else.
+    /// The directory holds foreign files.
     #[error("{} is not a backup directory: it holds {found:?}", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Something in it that no backup directory has.
+        /// A name in it that does not belong to a backup directory.
         found: String,
     },
-    /// The backup directory and the database directory overlap.
+    /// One of the backup directory and the database directory contains the other.
     #[error("the backup directory {} and the database directory {} must not lie within each other", path.display(), database.display())]
     Overlaps {
         /// The backup directory.
@@ -49,23 +49,23 @@ pub enum BackupError {
     InUse {
         /// The backup directory.
         path: PathBuf,
-        /// The process that uses it, if it is known.
+        /// The process that uses it, if known.
         holder: Option<LockHolder>,
     },
-    /// The directory has no backup.
+    /// The directory has no complete backup.
     #[error("backup directory {} has no complete backup", path.display())]
     NoBackups {
         /// The backup directory.
         path: PathBuf,
     },
-    /// There is no backup with this number.
+    /// There is no backup of that number.
     #[error("backup directory {} has no backup {number}; it has {}", path.display(), list_numbers(found))]
     NoSuchBackup {
         /// The backup directory.
         path: PathBuf,
-        /// The number asked for.
+        /// The requested number.
         number: u64,
-        /// The numbers that there are.
+        /// The existing numbers.
         found: Vec<u64>,
     },
     /// The directory to restore to is not empty.
@@ -74,17 +74,17 @@ pub enum BackupError {
         /// The directory.
         path: PathBuf,
     },
-    /// The commits around a time were not archived.
+    /// The commits up to the requested time were not archived.
     #[error(
         "cannot restore to {}: {reason}; complete backups are {}",
         format_time(*time), list_backups(backups)
     )]
     NotCovered {
-        /// The time asked for.
+        /// The requested time, in microseconds since 1970 in UTC.
         time: i64,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// The backups that there are, with their times.
+        /// Numbers and times of the existing backups.
         backups: Vec<(u64, i64)>,
     },
     /// A file of a backup is damaged or missing.
@@ -92,41 +92,41 @@ pub enum BackupError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The table whose rows are in it.
+        /// The table whose rows are in the file.
         table: Option<String>,
-        /// What should be there.
+        /// What was expected.
         expected: String,
     },
-    /// A block of the database is damaged, so that it was not backed up.
+    /// A block of the database is damaged, so it cannot be backed up.
     #[error("table {table:?} cannot be backed up: {source}")]
     Source {
         /// The table.
         table: String,
-        /// What is wrong with the block.
+        /// The damage of the block.
         source: ReadError,
     },
-    /// Old backups are not removed, since it is unknown which files a damaged one needs.
+    /// Old backups cannot be removed, because it is unknown which files a backup with a damaged manifest needs.
     #[error("old backups are not removed while {} is damaged; remove that file, and its backup with it", path.display())]
     NotRemoved {
         /// The damaged manifest.
         path: PathBuf,
     },
-    /// No backup would be left.
+    /// The request would keep no backup.
     #[error("at least one backup must be kept")]
     KeepsNone,
-    /// The log of a database that is open for reading only cannot be retained.
+    /// The database is open read-only, so its log cannot be retained.
     #[error("a database that is open for reading only cannot be backed up with its log")]
     ReadOnly,
-    /// The caller cancelled it.
+    /// The caller cancelled the operation.
     #[error("the backup was cancelled")]
     Cancelled,
-    /// A document cannot be written as JSON.
+    /// A manifest cannot be encoded as JSON.
     #[error("a manifest cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
     /// The log of the database, or the new database, cannot be written.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// The database cannot be read, or the new one not be begun.
+    /// The database cannot be read, or the new one cannot be created.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file could not be read or written.

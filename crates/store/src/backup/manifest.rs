@@ -1,4 +1,4 @@
-//! The manifest of a backup: which state it holds, and its files with their checksums. It is written last.
+//! The manifest of a backup: its state, and its files with their checksums. It is written last.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,32 +8,32 @@ use crate::{BlockEntry, BlockId, TableId};
 const MAGIC: &str = "taut-backup";
 const VERSION: u64 = 1;
 
-/// A backup.
+/// The manifest of one backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
-    /// Its number, which is in the names of its files.
+    /// Number of the backup, which is in the names of its files.
     pub number: u64,
-    /// The database, by the number that was drawn when it was created.
+    /// Id of the database, drawn when it was created.
     pub database: u64,
-    /// The last commit that it holds.
+    /// Version of the last commit in the backup.
     pub commit: u64,
-    /// When its state was fixed, in microseconds since 1970 in UTC: not earlier than the commits that it holds, and earlier
-    /// than all others.
+    /// Time at which the state was fixed, in microseconds since 1970 in UTC. It is not before the commits in the
+    /// backup, and before all other commits.
     pub time: i64,
-    /// Bytes that this backup has written, its manifest aside.
+    /// Bytes that were written for this backup, without its manifest.
     pub written_bytes: u64,
-    /// The catalog.
+    /// Length and checksum of the catalog file.
     pub catalog: FileSum,
-    /// Rows that are in no block, and deleted rows.
+    /// Length and checksum of the delta file: rows that are in no block, and deleted rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<FileSum>,
     /// The blocks of each table.
     pub tables: Vec<TableManifest>,
-    /// A number drawn for this backup, if the database retains its log for the next one.
+    /// Number drawn for this backup, if the database retains its log for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
-    /// The commits since the backup before.
+    /// The archived commits since the previous backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogManifest>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Manifest {
 pub(crate) struct FileSum {
     /// Bytes of the file.
     pub bytes: u64,
-    /// XXH3 of all of them.
+    /// XXH3 of the whole file.
     pub xxh3: u64,
 }
 
@@ -52,38 +52,38 @@ pub(crate) struct FileSum {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TableManifest {
-    /// The number of the table.
+    /// Id of the table.
     pub id: TableId,
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its blocks.
+    /// Blocks of the table.
     pub blocks: Vec<BlockSum>,
 }
 
-/// A block: number, bytes, xxh3 of its header, and of the whole file.
+/// A block: id, bytes, XXH3 of its header, and XXH3 of the whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BlockSum(pub BlockId, pub u64, pub u64, pub u64);
 
-/// Commits that a backup has archived.
+/// The archived commits of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogManifest {
-    /// The number of the backup that they continue.
+    /// Number of the backup that they continue.
     pub base: u64,
-    /// How many there are.
+    /// Number of commits.
     pub commits: u64,
-    /// Their file.
+    /// Length and checksum of the file of commits.
     pub file: FileSum,
-    /// Blocks that they added and that were replaced before this backup.
+    /// Blocks that the commits added and that were replaced before this backup.
     pub tables: Vec<TableManifest>,
 }
 
-/// Names a block among those of all backups. A block of the same number in a copy of the database has another header.
+/// Identifies a block among all backups. A block with the same id in a copy of the database has another header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BlockKey {
-    /// The number of the block.
+    /// Id of the block.
     pub id: BlockId,
-    /// The checksum of its header, which has the checksums of all its sections.
+    /// Checksum of the header, which has the checksums of all sections.
     pub header: u64,
 }
 
@@ -95,7 +95,7 @@ impl BlockKey {
 }
 
 impl BlockSum {
-    /// Names the block.
+    /// Key of the block.
     pub fn key(&self) -> BlockKey {
         BlockKey { id: self.0, header: self.2 }
     }
@@ -112,18 +112,18 @@ impl BlockSum {
 }
 
 impl Manifest {
-    /// The bytes of the file.
+    /// Encodes the manifest file.
     ///
     /// # Errors
-    /// If it has no JSON, which does not happen.
+    /// If the manifest cannot be encoded as JSON, which does not happen.
     pub fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         document::to_bytes((MAGIC, VERSION), self)
     }
 
-    /// Reads the manifest of the backup with a number.
+    /// Decodes the manifest of the backup with a number.
     ///
     /// # Errors
-    /// What was expected.
+    /// If the bytes are invalid: what was expected.
     pub fn parse(number: u64, bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = document::parse((MAGIC, VERSION), bytes)?;
         if manifest.number != number {
@@ -132,13 +132,13 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// All blocks that it needs, each with the name of its table.
+    /// All blocks that the backup needs, each with the name of its table.
     pub fn blocks(&self) -> impl Iterator<Item = (&str, &BlockSum)> {
         let tables = self.tables.iter().chain(self.log.iter().flat_map(|log| log.tables.iter()));
         tables.flat_map(|table| table.blocks.iter().map(|block| (table.name.as_str(), block)))
     }
 
-    /// Bytes of all files that it needs, its manifest aside.
+    /// Bytes of all files that the backup needs, without its manifest.
     pub fn bytes(&self) -> u64 {
         let blocks: u64 = self.blocks().map(|(_, block)| block.bytes()).sum();
         let log = self.log.as_ref().map_or(0, |log| log.file.bytes);

@@ -1,11 +1,11 @@
-//! Refuses directories that lie within each other.
+//! Check that directories do not contain each other.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::BackupError;
 
-/// Refuses a backup directory that is the database directory, or lies in it, or holds it.
+/// Refuses a backup directory that equals, contains or is inside the database directory.
 pub(super) fn refuse_overlap(backups: &Path, database: &Path) -> Result<(), BackupError> {
     let (inner, outer) = (real_path(backups), real_path(database));
     if inner.starts_with(&outer) || outer.starts_with(&inner) {
@@ -14,7 +14,7 @@ pub(super) fn refuse_overlap(backups: &Path, database: &Path) -> Result<(), Back
     Ok(())
 }
 
-/// The path without links, as far as it exists.
+/// The path with symbolic links resolved, as far as it exists.
 fn real_path(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();

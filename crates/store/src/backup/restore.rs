@@ -1,12 +1,12 @@
-//! Restoring: a backup is opened in memory, commits are made again on it, and the outcome is written as a new database.
+//! Restoring: a backup is opened in memory, commits are replayed on it, and the result is written as a new database.
 //!
 //! ```text
-//!   blocks/*.block     copied, each compared with the checksum in its manifest, synced
+//!   blocks/*.block     copied, verified against the checksums in the manifests, synced
 //!   log/1.log          empty
-//!   catalog            renamed into place        <- from here on there is a database
+//!   catalog            renamed into place        <- from here on it is a database
 //! ```
 //!
-//! The new database has a number of its own: its commits do not continue those of the one that was backed up.
+//! The new database has an id of its own: its commits do not continue those of the original database.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -38,13 +38,13 @@ const COPY_BYTES: u64 = 4 << 20;
 type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 impl Backups {
-    /// Restores a database to a directory, which must not exist or be empty.
+    /// Restores a database to a directory, which must be empty or not exist.
     ///
-    /// `progress` is called again and again, and cancels the restore by breaking.
+    /// `progress` is called repeatedly, and cancels the restore by breaking.
     ///
     /// # Errors
-    /// If the directory is not empty, the backup or the point in time is not there, or a file of the backup is damaged. What
-    /// was written to the directory is then removed.
+    /// If the directory is not empty, the backup or the point in time does not exist, or a file of the backup is
+    /// damaged. Anything written to the directory is then removed.
     pub fn restore(
         &self,
         to: impl AsRef<Path>,
@@ -62,10 +62,10 @@ impl Backups {
         restored
     }
 
-    /// As [`Backups::restore`], to a disk that has nothing to do with the one of the backups.
+    /// Restores as [`Backups::restore`] does, to a disk that does not overlap the disk of the backups.
     ///
     /// # Errors
-    /// As there.
+    /// If the restore fails, as for [`Backups::restore`].
     pub fn restore_to(
         &self,
         disk: Arc<dyn Disk>,
@@ -86,7 +86,7 @@ impl Backups {
         restored
     }
 
-    /// The backup that is restored, or from which commits are made again.
+    /// The backup that is restored, or on which commits are replayed.
     fn base(&self, options: RestoreOptions) -> Result<&Manifest, BackupError> {
         let manifests = &self.directory.manifests;
         if let Some(number) = options.backup {
@@ -107,7 +107,7 @@ impl Backups {
             };
         }
         match (options.time, manifests.values().next_back()) {
-            // A damaged manifest may be of a later backup. Nobody expects another state than the last.
+            // A damaged manifest may belong to a later backup. The user expects the last state, not an earlier one.
             (None, last) => match self.directory.damaged.keys().next_back() {
                 Some(number) if last.is_none_or(|last| last.number < *number) => {
                     Err(self.directory.damage_of(*number).unwrap_or(BackupError::NoBackups { path: self.path() }))
@@ -128,7 +128,7 @@ impl Backups {
         BackupError::NotCovered { time, reason, backups: self.directory.times() }
     }
 
-    /// Writes the database.
+    /// Writes the new database.
     fn write(
         &self,
         directory: &Arc<Directory>,
@@ -180,7 +180,7 @@ impl Backups {
         Ok(State { edit, commits: 0, time: manifest.time })
     }
 
-    /// Reads a file of a backup, and compares it with its manifest.
+    /// Reads a file of a backup, and verifies it against the manifest.
     fn read_part(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
         let disk = &*self.directory.disk;
         let damaged = |expected| BackupError::Damaged { path: disk.path(name), table: None, expected };
@@ -197,7 +197,7 @@ impl Backups {
         }
     }
 
-    /// Makes the commits after a backup again, up to a time.
+    /// Replays the commits after a backup, up to a time.
     fn replay(
         &self,
         state: &mut State,
@@ -211,7 +211,7 @@ impl Backups {
             let continuation =
                 self.directory.continuation(before.number).filter(|(next, _)| next.number > before.number);
             let Some((next, log)) = continuation else {
-                // One between them may hold the commits.
+                // A damaged backup in between may hold the commits.
                 let end = next.map_or(u64::MAX, |next| next.number);
                 let mut damaged = self.directory.damaged.range(before.number..end);
                 if let Some(damage) = damaged.next().and_then(|(number, _)| self.directory.damage_of(*number)) {
@@ -265,7 +265,7 @@ impl Backups {
         Ok(())
     }
 
-    /// Copies the blocks of a catalog, and compares each with the manifest that names it. Returns their bytes.
+    /// Copies the blocks of a catalog, and verifies them against the manifests. Returns their bytes.
     fn copy_blocks(
         &self,
         directory: &Directory,
@@ -305,7 +305,7 @@ impl Backups {
         if found != sum.bytes() || found != block.entry().file_bytes {
             return Err(damaged(format!("{} bytes, found {found}", sum.bytes())));
         }
-        // The error of what is read, where it is not that of what is written.
+        // A read error, or a cancellation. Errors of writing are in `written`.
         let mut failure = None;
         let written = write_summed(&*directory.disk, &stored_block_name(block.id()), |to| {
             let (mut at, mut buffer) = (0, vec![0; found.min(COPY_BYTES) as usize]);
@@ -336,16 +336,16 @@ impl Backups {
     }
 }
 
-/// A database that is being restored.
+/// The state of a database during a restore.
 struct State {
     edit: CatalogEdit,
-    /// Commits that were made again.
+    /// Number of replayed commits.
     commits: u64,
-    /// The time of the last.
+    /// Time of the last of them, or of the backup.
     time: i64,
 }
 
-/// Refuses a directory with anything in it that an interrupted creation of a database does not leave.
+/// Refuses a directory with a database or with foreign files. The remains of an interrupted creation are allowed.
 fn refuse_existing(disk: &dyn Disk) -> Result<(), BackupError> {
     let exists = || BackupError::Exists { path: disk.path(ROOT) };
     match check_root(disk, true) {
@@ -359,11 +359,10 @@ fn refuse_existing(disk: &dyn Disk) -> Result<(), BackupError> {
     }
 }
 
-/// Removes what was written of a database that is not restored. What fails here stays, and is no database.
-/// Removes the directories and the lock of a restore that failed, so that they are not taken for a new database. The
-/// directory of the database stays if it was there before.
+/// Removes the directories and the lock of a restore that failed, so that they are not mistaken for a new database. The
+/// directory of the database stays if it existed before.
 fn remove_directories(database: &Path, is_new: bool) {
-    // What is not empty is not removed, nor is what was never created.
+    // Nonempty or missing directories make this fail, which is intended.
     for directory in [BLOCKS, LOG] {
         let _ = fs::remove_dir(database.join(directory));
     }
@@ -373,6 +372,8 @@ fn remove_directories(database: &Path, is_new: bool) {
     }
 }
 
+/// Removes the files of a restore that failed, except the lock. Files that cannot be removed stay, without being a
+/// database.
 fn remove_leftovers(disk: &dyn Disk) {
     let remove = |name: &str| -> Result<(), FileError> {
         disk.remove(name).map_err(|source| file_error(disk, "remove", name, source))

@@ -1,11 +1,11 @@
-//! Taking a backup: the state of one commit is fixed, and its files are copied while commits and checkpoints go on.
+//! Taking a backup: the state of one commit is fixed, and its files are copied while commits and checkpoints continue.
 //!
 //! ```text
-//!   fix       all commits so far are synced; the catalog is that of the last one, and pins its blocks
+//!   fix       all commits so far are synced; the catalog of the last one pins its blocks
 //!   copy      blocks that no backup has, the catalog, rows that are in no block
-//!   archive   commits since the backup before, and the blocks that they added, if the log was retained
-//!   complete  the manifest is renamed into place          <- from here on the backup counts
-//!   release   the database retains what comes after it
+//!   archive   commits since the previous backup, and the blocks that they added, if the log was retained
+//!   complete  the manifest is renamed into place          <- from here on the backup is valid
+//!   release   the database retains only what comes after the backup
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -36,14 +36,14 @@ const COPY_BYTES: u64 = 4 << 20;
 type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 impl Store {
-    /// Backs up the database to a directory, which is created if there is nothing at its path. Blocks that an earlier
-    /// backup there has are not copied again. Readers, commits and checkpoints go on meanwhile.
+    /// Backs up the database to a directory, which is created if nothing exists at its path. Blocks that an earlier
+    /// backup there has are not copied again. Readers, commits and checkpoints continue meanwhile.
     ///
-    /// `progress` is called again and again, and cancels the backup by breaking. It must not use the store.
+    /// `progress` is called repeatedly, and cancels the backup by breaking. It must not use the store.
     ///
     /// # Errors
-    /// If the directory holds something else, overlaps the database or cannot be written, or if the database is damaged.
-    /// The backups that there were stay whole.
+    /// If the directory holds something else, overlaps the database or cannot be written, or if the database is
+    /// damaged. Existing backups remain intact.
     pub fn backup(
         &self,
         to: impl AsRef<Path>,
@@ -51,17 +51,17 @@ impl Store {
         progress: Progress<'_>,
     ) -> Result<BackupReport, BackupError> {
         let database = self.path();
-        // One in memory has no directory.
+        // A database in memory has no directory.
         if database.exists() {
             refuse_overlap(to.as_ref(), &database)?;
         }
         self.backup_to(Arc::new(FileDisk::new(to)), options, progress)
     }
 
-    /// As [`Store::backup`], to a disk that has nothing to do with the one of the database.
+    /// Backs up as [`Store::backup`] does, to a disk that does not overlap the disk of the database.
     ///
     /// # Errors
-    /// As there.
+    /// If the backup fails, as for [`Store::backup`].
     pub fn backup_to(
         &self,
         disk: Arc<dyn Disk>,
@@ -83,18 +83,18 @@ impl Store {
         let (mut report, continues) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                // What was retained before still is; a backup that is not complete needs nothing more.
+                // Earlier retention continues. A backup that is not complete needs no retention of its own.
                 if retained.is_none() && fixed.token.is_some() {
                     let _ = self.retain(None);
                 }
-                // Leftovers take room, which may be what is missing. The next backup removes them otherwise.
+                // Leftovers take space, which may be what is missing. If this fails, the next backup removes them.
                 let _ = directory.read_again().and_then(|()| directory.tidy());
                 return Err(error);
             }
         };
         match fixed.token {
             Some(token) => self.release(&fixed, token)?,
-            // The log was retained for these backups, which go on without.
+            // The log was retained for these backups, which continue without it.
             None if continues => self.retain(None)?,
             None => {}
         }
@@ -104,11 +104,11 @@ impl Store {
         Ok(report)
     }
 
-    /// Ends the retention of log files and replaced blocks for a next backup, which can then not be restored to points in
-    /// time before it.
+    /// Ends the retention of log files and replaced blocks for the next backup. No point in time before that backup can
+    /// then be restored from it.
     ///
     /// # Errors
-    /// If the note of it cannot be removed.
+    /// If the file `log/retained` cannot be removed.
     pub fn stop_log_retention(&self) -> Result<(), BackupError> {
         if self.inner.is_read_only() {
             return Err(BackupError::ReadOnly);
@@ -117,7 +117,7 @@ impl Store {
         self.retain(None)
     }
 
-    /// Returns whether log files and replaced blocks are retained for the next backup.
+    /// Whether log files and replaced blocks are retained for the next backup.
     pub fn retains_log(&self) -> bool {
         self.inner.commits.lock().retention.is_some()
     }
@@ -126,27 +126,27 @@ impl Store {
         self.inner.commits.lock().retention.as_ref().map(|retention| retention.file.clone())
     }
 
-    /// Fixes the state that a backup holds.
+    /// Fixes the state of a backup.
     fn fix(&self, with_log: bool) -> Result<Fixed, BackupError> {
         let inner = &*self.inner;
         if inner.is_read_only() {
             if with_log {
                 return Err(BackupError::ReadOnly);
             }
-            // Later commits, which others may have made already, have a later time.
+            // Later commits, which other processes may have made already, have a later time.
             let mut commits = inner.commits.lock();
             let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
-            // A refresh replaces both under the lock.
+            // A refresh replaces the catalog and `last_time` under the lock.
             let catalog = Arc::clone(&commits.newest);
             let next_numbers = inner.directory.next_numbers();
             return Ok(Fixed { catalog, next_numbers, time, token: None, log: 0, retained: None });
         }
-        // A checkpoint that is under way would remove log files that are to stay from now on.
+        // A running checkpoint would remove log files that must be retained from now on.
         let _no_checkpoint = inner.checkpoints.lock();
         let mut commits = inner.commits.lock();
         inner.settle(&mut commits).map_err(CommitError::Log)?;
         let log = inner.log(&mut commits)?;
-        // A backup must not hold commits that the database may lose.
+        // A backup must not contain commits that the database may lose.
         log.close().map_err(CommitError::Log)?;
         inner.publish_all(&mut commits);
         let (catalog, time) = (Arc::clone(&commits.newest), commits.next_time());
@@ -176,31 +176,31 @@ impl Store {
         Ok(Fixed { catalog, next_numbers: inner.directory.next_numbers(), time, token, log, retained })
     }
 
-    /// Retains what was retained before a backup that did not begin.
+    /// Restores the retention from before a backup that did not begin.
     fn undo_retention(&self, before: Option<Retention>) {
         let mut commits = self.inner.commits.lock();
         let now = commits.retention.take();
         match before {
-            // Blocks that were replaced meanwhile stay, too.
+            // Blocks that were replaced meanwhile stay retained.
             Some(before) => {
                 commits.retention = now.map(|now| Retention { file: before.file, ..now });
             }
             None => {
                 drop(commits);
-                // It may have been written all the same.
+                // The file may have been written despite the error.
                 let _ = Retention::remove(&self.inner.directory);
                 now.into_iter().flat_map(|now| now.blocks).for_each(|(version, block)| block.remove_from(version));
             }
         }
     }
 
-    /// Retains what comes after a backup that is complete.
+    /// Retains only what comes after a complete backup.
     fn release(&self, fixed: &Fixed, token: u64) -> Result<(), BackupError> {
         let file = RetentionFile { from: fixed.log, version: fixed.catalog.version, tokens: vec![token] };
         self.retain(Some((file, Arc::new(block_ids(&fixed.catalog)))))
     }
 
-    /// Retains log files and blocks from a backup on, or none. The file is written before others may go.
+    /// Sets or ends the retention. The new retention file is written before blocks are released.
     fn retain(&self, from: Option<(RetentionFile, Arc<HashSet<BlockId>>)>) -> Result<(), BackupError> {
         let directory = &self.inner.directory;
         match &from {
@@ -219,7 +219,7 @@ impl Store {
             before.blocks.into_iter().partition(|(version, block)| stays(*version, block));
         commits.retention = from.map(|(file, archived)| Retention { file, archived, blocks: stay });
         drop(commits);
-        // Files go with them, while others commit.
+        // Dropping the blocks may remove files: other commits can go on meanwhile.
         go.iter().for_each(|(version, block)| block.remove_from(*version));
         Ok(())
     }
@@ -229,21 +229,21 @@ fn block_ids(catalog: &Catalog) -> HashSet<BlockId> {
     catalog.blocks().map(|block| block.id()).collect()
 }
 
-/// The state that a backup holds. The catalog keeps the files of its blocks.
+/// The fixed state of a backup. Its catalog keeps the block files alive.
 #[derive(Debug)]
 struct Fixed {
     catalog: Arc<Catalog>,
     next_numbers: (u64, u64),
     time: i64,
-    /// Drawn for this backup, if the log is retained from it on.
+    /// Number drawn for this backup, if the log is retained from it on.
     token: Option<u64>,
-    /// The log file with the first commit after it.
+    /// Number of the log file with the first commit after the state.
     log: u64,
-    /// What was retained until then.
+    /// The retention before the backup.
     retained: Option<Retention>,
 }
 
-/// A backup that is being taken.
+/// A backup in progress.
 struct Backup<'a> {
     store: &'a Store,
     directory: &'a mut BackupDirectory,
@@ -252,7 +252,7 @@ struct Backup<'a> {
 }
 
 impl Backup<'_> {
-    /// Takes the backup; also returns whether it continues the one for which the log was retained.
+    /// Takes the backup. Also returns whether it continues the backup for which the log was retained.
     fn take(mut self, progress: Progress<'_>) -> Result<(BackupReport, bool), BackupError> {
         let (number, catalog) = (self.directory.next_number(), Arc::clone(&self.fixed.catalog));
         let continued = self.continued();
@@ -307,7 +307,8 @@ impl Backup<'_> {
         let is_same = |manifest: &&Manifest| manifest.token.is_some_and(|token| retained.file.tokens.contains(&token));
         let base = self.directory.manifests.values().rev().find(is_same)?;
         let commits = retained.file.version..=self.fixed.catalog.version;
-        // What a copy of the database has continued is its history from then on.
+        // If a copy of the database has already continued the backup, that copy's commits are the history of this
+        // directory.
         let is_free = self.directory.continuation(base.number).is_none();
         (is_free && commits.contains(&base.commit)).then(|| base.clone())
     }
@@ -344,7 +345,7 @@ impl Backup<'_> {
         Ok(copied)
     }
 
-    /// Copies a block, and compares all its checksums with what is copied.
+    /// Copies a block, and verifies all its checksums against the copied bytes.
     fn copy_block(
         &mut self,
         table: &str,
@@ -354,7 +355,7 @@ impl Backup<'_> {
     ) -> Result<FileSum, BackupError> {
         let damaged = |source| BackupError::Source { table: table.to_owned(), source };
         let open = block.open_uncached().map_err(damaged)?;
-        // The error of what is read, where it is not that of what is written.
+        // A read error, or a cancellation. Errors of writing are in `written`.
         let mut failure = None;
         let written = self.directory.write_block(BlockKey::of(block.entry()), |to| {
             let mut fail = |error| {
@@ -406,7 +407,7 @@ impl Backup<'_> {
         Ok(sum)
     }
 
-    /// Writes the catalog and the rows that are in no block.
+    /// Writes the catalog, and the rows that are in no block.
     fn write_catalog(&mut self, number: u64) -> Result<(FileSum, Option<FileSum>), BackupError> {
         let catalog = &*self.fixed.catalog;
         let changes = changes_of(catalog)?;
@@ -427,8 +428,8 @@ impl Backup<'_> {
         Ok((catalog, delta))
     }
 
-    /// Archives the commits since a backup. `None` if the log does not have them all, or a block that they added is missing or
-    /// damaged, so that the backup begins anew.
+    /// Archives the commits since a backup. `None` if the log does not have all of them, or a block that they added is
+    /// missing or damaged. The backup then begins a new log archive.
     fn archive(
         &mut self,
         number: u64,
@@ -443,7 +444,7 @@ impl Backup<'_> {
         let mut added = Added { names: named.collect(), blocks: Vec::new(), last: base.commit };
         let mut failure = None;
         let from = retained.file.from;
-        // A checkpoint would begin another log file and touch the one that is read here.
+        // A checkpoint would begin another log file, and change the one that is read here.
         let no_checkpoint = self.store.inner.checkpoints.lock();
         let ((), file) = self.directory.write_part(number, Part::Log, |to| {
             write_head(to, catalog.database)?;
@@ -456,7 +457,7 @@ impl Backup<'_> {
                     write_commit(to, record.sequence, record.payload).map_err(Stop::Write)?;
                     counts.report(progress).map_err(Stop::Cancelled)?;
                 }
-                // What follows may be half written.
+                // The records after it may be incomplete.
                 if record.sequence == catalog.version { Err(Stop::AtEnd) } else { Ok(()) }
             });
             match replayed {
@@ -475,7 +476,7 @@ impl Backup<'_> {
             return Ok(None);
         }
         let present: HashMap<BlockId, &Arc<BlockFile>> = catalog.blocks().map(|block| (block.id(), block)).collect();
-        // Those that were replaced since the state was fixed are not among them, and not needed.
+        // Blocks that were replaced after the state was fixed are not among them, and not needed.
         let replaced: HashMap<BlockId, &Arc<BlockFile>> =
             retained.blocks.iter().map(|(_, block)| (block.id(), block)).collect();
         let mut of_tables = Vec::<(TableManifest, Vec<Arc<BlockFile>>)>::new();
@@ -495,7 +496,7 @@ impl Backup<'_> {
         let mut tables = Vec::with_capacity(of_tables.len());
         for (table, blocks) in of_tables {
             let blocks = match self.copy_blocks(&table.name, &blocks, sums, counts, progress) {
-                // No table has it any more, so that nobody can put that right: the backup must not fail for ever.
+                // No table has the block any more, so nobody can repair it. The backup must not fail forever.
                 Err(BackupError::Source { source, .. }) if source.is_damage() => {
                     self.directory.remove_part(number, Part::Log)?;
                     return Ok(None);
@@ -509,12 +510,12 @@ impl Backup<'_> {
     }
 }
 
-/// What commits since a backup have added.
+/// The additions of the commits since a backup.
 struct Added {
-    /// The tables by number.
+    /// Names of tables by id.
     names: HashMap<TableId, String>,
     blocks: Vec<(TableId, BlockEntry)>,
-    /// The last commit.
+    /// Sequence number of the last commit.
     last: u64,
 }
 
@@ -535,7 +536,7 @@ impl Added {
     }
 }
 
-/// Why a replay of the log ends.
+/// Why the replay of the log ended.
 enum Stop {
     AtEnd,
     /// Commits are missing or cannot be read.

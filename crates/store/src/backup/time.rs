@@ -3,7 +3,7 @@
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
-/// Formats microseconds since 1970 as `2026-11-27 13:36:16.123456+00`, the way a `timestamptz` is in UTC.
+/// Formats microseconds since 1970 as `2026-11-27 13:36:16.123456+00`, like a `timestamptz` in UTC.
 pub fn format_time(micros: i64) -> String {
     let (days, rest) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
     let (year, month, day) = date_of(days);
@@ -12,8 +12,9 @@ pub fn format_time(micros: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}+00")
 }
 
-/// Reads a time: `YYYY-MM-DD`, then optionally `HH:MM[:SS[.fff...]]` behind a space or `T`, then optionally an offset: `Z`,
-/// `+HH`, `+HH:MM` or `+HHMM`. Without an offset it is UTC. Returns microseconds since 1970, `None` for anything else.
+/// Parses a time, and returns microseconds since 1970. The format is `YYYY-MM-DD`, then optionally
+/// `HH:MM[:SS[.fff...]]` after a space or `T`, then optionally an offset: `Z`, `+HH`, `+HH:MM` or `+HHMM`. Without an
+/// offset the time is in UTC. `None` for any other text.
 pub fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
     let date = text.get(..10)?;
@@ -49,7 +50,7 @@ fn clock_of(text: &str) -> Option<i64> {
     if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // What is less than a microsecond is left out.
+    // Fractions of a microsecond are cut off.
     let fraction: i64 = format!("{fraction:0<6}")[..6].parse().ok()?;
     let (hour, minute, second) = (digits(hour, 2)?, digits(minute, 2)?, digits(second, 2)?);
     let is_valid = hour < 24 && minute < 60 && second < 60;
@@ -73,7 +74,8 @@ fn digits(text: &str, count: usize) -> Option<i64> {
     if is_number { text.parse().ok() } else { None }
 }
 
-/// Days since 1970 of a date of the Gregorian calendar. Years begin in March, so that the leap day is their last.
+/// Days since 1970 of a date in the Gregorian calendar. Internally, years begin in March, so that the leap day comes
+/// last.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -81,7 +83,7 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date of a day since 1970.
+/// Year, month and day of a day since 1970.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -1,4 +1,4 @@
-//! The changes that a commit makes, as data: applied to a catalog, and kept in the log.
+//! The changes of a commit as data. They are applied to a catalog and written to the log.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The table that it changes, where there is one.
+    /// The table that the change affects, if any.
     pub fn table(&self) -> Option<TableId> {
         match self {
             Self::CreateTable { table, .. }
@@ -51,26 +51,26 @@ impl Change {
         }
     }
 
-    /// Whether it only inserts or deletes rows: every name then means the same as before.
+    /// Whether the change only inserts or deletes rows, so that all names mean the same as before.
     pub fn is_of_rows(&self) -> bool {
         matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. })
     }
 }
 
-/// Blocks and pages whose rows others replace.
+/// Blocks and pages to be replaced by new blocks.
 #[derive(Clone, Debug, Default)]
 pub struct OldRows {
-    /// The blocks.
+    /// Blocks to replace.
     pub blocks: Vec<BlockId>,
-    /// The pages of the delta, with their rows.
+    /// Delta pages to replace, each with its row count.
     pub pages: Vec<(UnitId, u32)>,
-    /// For each column the nulls of the blocks, deleted rows too; left empty where no page is replaced, and no block has
-    /// deleted rows.
+    /// Number of nulls in the blocks for each column, deleted rows included. Empty if no page is replaced and no block
+    /// has deleted rows.
     pub nulls: Vec<u64>,
-    /// The deleted rows that were left out. In a change from the log, that was checked once.
+    /// The deleted rows that the new blocks leave out. `None` in a change from the log, which was checked before.
     pub left_out: Option<Vec<(UnitId, Arc<DeletedRows>)>>,
-    /// Where each of the other rows goes. Where this is said, others may delete and lock these rows meanwhile: what they
-    /// do happens to the new ones.
+    /// Row relocations of the other rows. If given, other transactions may delete and lock these rows meanwhile: their
+    /// locks and deletions are carried over to the new row ids.
     pub moves: Option<Arc<Moves>>,
 }
 
@@ -80,19 +80,19 @@ impl OldRows {
         Self { blocks: blocks.to_vec(), left_out: Some(Vec::new()), ..Self::default() }
     }
 
-    /// The names of the blocks and pages.
+    /// The ids of the blocks and pages.
     pub(crate) fn units(&self) -> impl Iterator<Item = UnitId> {
         let blocks = self.blocks.iter().filter_map(|block| UnitId::of(*block));
         blocks.chain(self.pages.iter().map(|(page, _)| *page))
     }
 
-    /// How many rows were left out; `None` in a change from the log.
+    /// Number of rows left out. `None` in a change from the log.
     pub(crate) fn left_out_rows(&self) -> Option<u64> {
         let left_out = self.left_out.as_ref()?;
         Some(self.units().filter_map(|unit| seen_of(left_out, unit)).map(|rows| rows.count()).sum())
     }
 
-    /// How many rows went somewhere that were not left out; `None` where it is not known where they went.
+    /// Number of relocated rows that were not left out. `None` if the relocations are not known.
     pub(crate) fn moved_rows(&self) -> Option<u64> {
         let moves = self.moves.as_ref()?;
         let left_out = self.left_out.iter().flatten();
@@ -103,10 +103,10 @@ impl OldRows {
         Some(moves.rows().saturating_sub(strays.sum()))
     }
 
-    /// The new names of the rows that were deleted in a table since those that were left out.
+    /// New row ids of the rows that were deleted in a table in addition to those left out.
     ///
     /// # Errors
-    /// When rows were deleted and it is not known where they go.
+    /// If there are such rows and their relocations are not known.
     pub(crate) fn deleted_since(&self, table: &Table) -> Result<RowSet, CommitError> {
         let changed = || CommitError::RowsChanged { table: table.name.clone() };
         let mut since = RowSet::default();

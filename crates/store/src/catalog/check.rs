@@ -1,7 +1,7 @@
-//! Whether what a catalog file says makes sense, before anything is built from it.
+//! Checks of the content of a catalog file before anything is built from it.
 //!
-//! The checksum only tells that the file is as it was written. A file may still have been written by another
-//! program, and indexes taken from it must not lead outside.
+//! The checksum only proves that the file is as it was written. Another program may still have written it, and indexes
+//! from it must stay within bounds.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
 use super::format::{CatalogFile, TableFile};
 use super::{BlockId, TablePartitions};
 
-/// Why a catalog makes no sense, as what was expected of it.
+/// Checks a catalog file. An error is what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
     let mut names = HashSet::new();
     let mut blocks = HashSet::new();
@@ -32,7 +32,8 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether each foreign key is to a key of a table that knows of it, and nobody else does.
+/// Checks that each foreign key references a key of a table that lists the referencing table, and that there are no
+/// other entries.
 fn check_references(file: &CatalogFile<'_>) -> Result<(), String> {
     for table in &file.tables {
         for key in &table.constraints.foreign_keys {
@@ -90,7 +91,7 @@ fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockI
     table.partitions.as_ref().map_or(Ok(()), |partitions| check_partitions(table, partitions))
 }
 
-/// Whether partitions are those of the design, and each block is in one of them or in none.
+/// Checks that partitions are those of the design, and that each block has a valid partition or none.
 fn check_partitions(table: &TableFile<'_>, partitions: &TablePartitions) -> Result<(), String> {
     let design = partitions.partitioning.design();
     if table.design.partition_by != Some(design) {
@@ -104,7 +105,8 @@ fn check_partitions(table: &TableFile<'_>, partitions: &TablePartitions) -> Resu
     Ok(())
 }
 
-/// Whether a design only names columns there are, its groups name each once, and its indexes are possible.
+/// Checks that a design names only existing columns, that its groups name each column once, and that its indexes are
+/// possible. An error is what was expected.
 pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), String> {
     let inside = |column: &ColumnIndex| column.index() < schema.len();
     if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {
@@ -183,7 +185,7 @@ mod tests {
         assert!(set("/tables/0/design/layout", json!({"groups": [[0, 0]]})).contains("each column once"));
         assert!(set("/tables/0/design/layout", json!({"groups": [[1]]})).contains("each column once"));
         assert!(set("/tables/0/design/encodings", json!({"1": "plain"})).contains("its own columns"));
-        // A design of before there were levels names none.
+        // A design from before abstraction levels existed has no such field.
         assert!(serde_json::to_value(TableDesign::default()).unwrap().get("abstraction").is_none());
         for (abstraction, is_good) in
             [(json!("by_layout"), true), (json!({"levels": 0}), true), (json!({"levels": 1}), false)]

@@ -1,7 +1,8 @@
-//! What the rows of a table must obey, beside the types and nulls of its columns.
+//! Constraints on the rows of a table, beyond the types and nulls of its columns.
 //!
-//! The store keeps constraints, and keeps entries of the rows in no block for those that are looked up
-//! (`delta/keys.rs`); they are enforced where statements are run, which alone know what an expression means.
+//! The store keeps the constraints, and key entries of the rows in no block for those that are looked up
+//! (`delta/keys.rs`). The constraints are enforced where statements are executed, because only that layer can evaluate
+//! expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use taut_types::{ColumnIndex, Schema};
 
 use super::{Catalog, TableId};
 
-/// The constraints of a table, and the values of columns that a row does not give.
+/// The constraints of a table, and the default values of its columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constraints {
@@ -23,68 +24,68 @@ pub struct Constraints {
     /// `FOREIGN KEY`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub foreign_keys: Vec<ForeignKey>,
-    /// `DEFAULT`: an expression in SQL without columns.
+    /// `DEFAULT` of columns: SQL expressions without column references.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
-    /// The tables that have a foreign key to this one, itself too. Kept beside those keys, so that who changes rows here
-    /// finds them, and a change of either table excludes what did not know of the other.
+    /// The tables with a foreign key to this one, itself included. A change of rows here uses it to find those keys. It
+    /// also makes a change of either table conflict with one that does not know of the other table.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub referenced_by: BTreeSet<TableId>,
 }
 
-/// Columns whose values no two rows share, those with a null aside.
+/// A set of columns whose values are distinct in all rows, except rows with a null in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UniqueKey {
-    /// Its name, unique among the constraints of the table.
+    /// Name of the key, unique among the constraints of the table.
     pub name: String,
-    /// The columns, in the order in which they were declared.
+    /// The columns, in declaration order.
     pub columns: Vec<ColumnIndex>,
-    /// Whether it is the table's `PRIMARY KEY`, whose columns hold no nulls.
+    /// Whether it is the `PRIMARY KEY` of the table, whose columns hold no nulls.
     pub is_primary: bool,
 }
 
-/// A condition that is not false for any row.
+/// A condition that is true or null for every row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// Its name, unique among the constraints of the table.
+    /// Name of the check, unique among the constraints of the table.
     pub name: String,
     /// The condition in SQL, over columns of the table.
     pub condition: String,
 }
 
-/// Columns whose values are those of a key of some row of another table, unless one of them is null.
+/// Columns whose values equal a key of some row of the referenced table, unless one of them is null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignKey {
-    /// Its name, unique among the constraints of the table.
+    /// Name of the foreign key, unique among the constraints of the table.
     pub name: String,
-    /// The columns.
+    /// The referencing columns.
     pub columns: Vec<ColumnIndex>,
-    /// The table that is referenced.
+    /// The referenced table.
     pub table: TableId,
-    /// Columns of a key of that table, one for each of `columns`, of the same type.
+    /// The referenced key columns, one for each of `columns`, of the same type.
     pub referenced: Vec<ColumnIndex>,
-    /// What becomes of a row when the row it references is deleted.
+    /// Action on a row when the row that it references is deleted.
     pub on_delete: ReferentialAction,
 }
 
-/// What becomes of rows whose referenced row is deleted.
+/// Action on rows whose referenced row is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReferentialAction {
-    /// The statement fails that leaves a row without the one that it references.
+    /// A statement fails if it leaves a row without the row it references.
     #[default]
     NoAction,
-    /// They are deleted too.
+    /// The rows are deleted too.
     Cascade,
-    /// Their columns become null.
+    /// The referencing columns are set to null.
     SetNull,
 }
 
 impl Constraints {
-    /// Whether there is nothing to keep, nor to enforce.
+    /// Whether there are no constraints and no defaults.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -101,7 +102,7 @@ impl Constraints {
         keys.chain(checks).chain(self.foreign_keys.iter().map(|key| key.name.as_str()))
     }
 
-    /// The lists of columns by which rows are looked up, each once.
+    /// The distinct lists of columns by which rows are looked up.
     pub fn looked_up(&self) -> Vec<Box<[usize]>> {
         let keys = self.keys.iter().map(|key| &key.columns);
         let mut lists: Vec<Box<[usize]>> = Vec::new();
@@ -114,7 +115,7 @@ impl Constraints {
         lists
     }
 
-    /// Whether they fit a table of a catalog: what is expected instead.
+    /// Checks that the constraints fit a table of a catalog. An error is what was expected.
     pub(crate) fn check(&self, table: TableId, schema: &Schema, catalog: &Catalog) -> Result<(), String> {
         self.check_alone(schema)?;
         for key in &self.foreign_keys {
@@ -140,7 +141,7 @@ impl Constraints {
         Ok(())
     }
 
-    /// Whether they name columns and each other rightly, whatever other tables there are.
+    /// Checks column references and names, without other tables. An error is what was expected.
     pub(crate) fn check_alone(&self, schema: &Schema) -> Result<(), String> {
         let inside = |column: &ColumnIndex| column.index() < schema.len();
         let is_list = |columns: &[ColumnIndex]| {
@@ -169,7 +170,7 @@ impl Constraints {
         }
     }
 
-    /// Whether there is a key of just these columns, in any order.
+    /// Whether there is a key on exactly these columns, in any order.
     pub fn has_key(&self, columns: &[ColumnIndex]) -> bool {
         self.key_of(columns).is_some()
     }
@@ -184,7 +185,7 @@ impl Constraints {
 }
 
 impl ForeignKey {
-    /// Puts its columns in the order of the key that they reference, by which that is looked up and locked.
+    /// Puts the columns in the order of the referenced key, by which that key is looked up and locked.
     pub fn arrange(&mut self, parent: &Constraints) {
         let Some(key) = parent.key_of(&self.referenced) else { return };
         let mut pairs: Vec<_> = std::mem::take(&mut self.columns).into_iter().zip(self.referenced.drain(..)).collect();
@@ -192,7 +193,7 @@ impl ForeignKey {
         (self.columns, self.referenced) = pairs.into_iter().unzip();
     }
 
-    /// Whether it references a key of another table, column by column of the same type.
+    /// Whether it references a key of another table, with columns of the same types.
     pub fn references(&self, own: &Schema, parent: &Schema, constraints: &Constraints) -> bool {
         let same = |(own_column, referenced): (&ColumnIndex, &ColumnIndex)| {
             referenced.index() < parent.len()

@@ -1,4 +1,4 @@
-//! Changes to a catalog, which a commit makes and publishes together.
+//! An edit of a catalog: changes that a commit makes and publishes together.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::error::CommitError;
 use crate::moves::Moves;
 use crate::{BlockFile, NewBlock};
 
-/// A catalog being changed. It starts from the newest one, so that whatever a caller found in an older one is
-/// checked again: a table or block that is gone meanwhile is an error.
+/// A catalog being changed. It starts from the newest catalog, so everything that a caller found in an older one is
+/// checked again. A table or block that is gone meanwhile is an error.
 #[derive(Clone, Debug)]
 pub struct CatalogEdit {
     catalog: Catalog,
@@ -28,27 +28,27 @@ pub struct CatalogEdit {
     moves: Vec<(TableId, Arc<Moves>)>,
 }
 
-/// What an edit leads to: another catalog, which names blocks that the one before did not, and the other way round.
-/// A block may be in both lists; then it is in neither catalog.
+/// Result of an edit: a new catalog, and the blocks by which it differs from the one before. A block may be in both
+/// lists; then it is in neither catalog.
 #[derive(Debug)]
 pub(crate) struct Changed {
     pub catalog: Catalog,
     pub changes: Vec<Change>,
     pub added: Vec<Arc<BlockFile>>,
     pub removed: Vec<Arc<BlockFile>>,
-    /// Where rows went, as far as that is known.
+    /// Row relocations, as far as they are known.
     pub moves: Vec<(TableId, Arc<Moves>)>,
 }
 
-/// How the rows of new blocks lie, compared with those of the blocks that they replace.
+/// Order of the rows of new blocks, compared with the blocks that they replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowOrder {
-    /// Block for block at the same places, deleted rows too: what is deleted stays so.
+    /// Each new block has the rows of one old block at the same positions, deleted ones included. Deletions stay valid.
     Same,
-    /// In the same order: the new blocks take the place of the old ones in their run.
+    /// The same order. The new blocks take the position of the old ones in their run.
     Kept,
-    /// In the sort order of the table's design: the new blocks are a run of their own.
+    /// The sort order of the table's design. The new blocks are a run of their own.
     Sorted,
 }
 
@@ -65,7 +65,7 @@ impl CatalogEdit {
         Changed { catalog, changes, added, removed, moves }
     }
 
-    /// The catalog with the changes so far.
+    /// The catalog after the changes so far.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
@@ -74,12 +74,12 @@ impl CatalogEdit {
         &self.changes
     }
 
-    /// Whether a block comes with this edit.
+    /// Whether this edit adds the container as a block.
     pub(crate) fn has_added(&self, unit: UnitId) -> bool {
         self.added.iter().any(|block| UnitId::of(block.id()) == Some(unit))
     }
 
-    /// Says that names mean something else now than before.
+    /// Gives the catalog a new value of [`Catalog::definitions()`].
     pub(crate) fn new_definitions(&mut self) {
         self.catalog.definitions = self.directory.allocate_definitions();
     }
@@ -88,15 +88,15 @@ impl CatalogEdit {
         self.catalog.version = version;
     }
 
-    /// The catalog that it has led to, as one that was always so.
+    /// The catalog after all changes, without the changes.
     pub(crate) fn into_catalog(self) -> Catalog {
         self.catalog
     }
 
-    /// Creates an empty table.
+    /// Creates an empty table. Returns its id.
     ///
     /// # Errors
-    /// When the name is taken, or the design does not fit the schema.
+    /// If the name is taken, or the design does not fit the schema.
     pub fn create_table(&mut self, name: &str, schema: Schema, design: TableDesign) -> Result<TableId, CommitError> {
         let table = self.directory.allocate_table();
         let (name, schema, design) = (name.to_owned(), Arc::new(schema), Arc::new(design));
@@ -107,7 +107,7 @@ impl CatalogEdit {
     /// Drops a table with all its rows.
     ///
     /// # Errors
-    /// When it is gone.
+    /// If the table does not exist, or another table has a foreign key to it.
     pub fn drop_table(&mut self, table: TableId) -> Result<(), CommitError> {
         self.make(Change::DropTable { table })
     }
@@ -115,33 +115,33 @@ impl CatalogEdit {
     /// Removes all rows of a table.
     ///
     /// # Errors
-    /// When it is gone.
+    /// If the table does not exist.
     pub fn truncate(&mut self, table: TableId) -> Result<(), CommitError> {
         self.make(Change::Truncate { table })
     }
 
-    /// Gives a table another name.
+    /// Renames a table.
     ///
     /// # Errors
-    /// When it is gone, or the name is taken.
+    /// If the table does not exist, or the name is taken.
     pub fn rename_table(&mut self, table: TableId, name: &str) -> Result<(), CommitError> {
         self.make(Change::RenameTable { table, name: name.to_owned() })
     }
 
-    /// Adds the rows of one load, which are in the sort order of the table's design from block to block, or else from
-    /// block to block of each partition. A range that has no boundaries yet takes those of the blocks.
+    /// Adds the blocks of one load. Their rows are in the sort order of the table's design across the blocks, or across
+    /// the blocks of each partition. A range partitioning without boundaries takes those of the blocks.
     ///
     /// # Errors
-    /// When the table is gone, or a block does not have its columns.
+    /// If the table does not exist, or a block does not have its columns.
     pub fn append_blocks(&mut self, table: TableId, blocks: Vec<NewBlock>) -> Result<(), CommitError> {
         self.make(Change::AppendBlocks { table, blocks })
     }
 
-    /// Puts blocks with the same rows in the place of others without deleted rows, as after a change of the table's
-    /// design. See [`CatalogEdit::replace_rows`].
+    /// Replaces blocks without deleted rows by blocks with the same rows, as after a change of the table's design. See
+    /// [`CatalogEdit::replace_rows`].
     ///
     /// # Errors
-    /// As [`CatalogEdit::replace_rows`].
+    /// If the rows cannot be replaced, as for [`CatalogEdit::replace_rows`].
     pub fn replace_blocks(
         &mut self,
         table: TableId,
@@ -152,15 +152,18 @@ impl CatalogEdit {
         self.replace_rows(table, OldRows::of_blocks(old), new, order)
     }
 
-    /// Puts blocks with the same rows, but those that are deleted, in the place of other blocks and of pages. Where it is
-    /// said where each row goes, rows that were deleted since they were read are deleted in the new blocks.
+    /// Replaces blocks and pages by blocks with the same live rows. If `old` has row relocations, rows that were
+    /// deleted since they were read are deleted in the new blocks.
     ///
-    /// The new blocks lie where the first of the old ones was. To keep their order, the old ones must be neighbours
-    /// in one run.
+    /// The new blocks take the position of the first of the old ones. To keep the order of their rows, the old blocks
+    /// must be neighbours in one run.
     ///
     /// # Errors
-    /// When the table or an old block is gone, a page has got more rows, other rows were deleted meanwhile and it is not
-    /// known where they go, or the new blocks do not have its columns, or have not as many rows.
+    /// If
+    /// - the table or an old block does not exist,
+    /// - a page has got more rows,
+    /// - other rows were deleted meanwhile and their relocations are not known, or
+    /// - the new blocks do not have the columns of the table, or not as many rows as they replace.
     pub fn replace_rows(
         &mut self,
         table: TableId,
@@ -171,38 +174,39 @@ impl CatalogEdit {
         self.make(Change::ReplaceRows { table, old, new, order })
     }
 
-    /// Says how further blocks of a table are laid out. The blocks it has stay as they are; where the design divides rows
-    /// in another way than before, they count as not divided.
+    /// Sets the design of future blocks of a table. Its existing blocks stay as they are. If the design changes the
+    /// partitioning, they count as unpartitioned.
     ///
     /// # Errors
-    /// When the table is gone, or the design does not fit its columns.
+    /// If the table does not exist, or the design does not fit its columns.
     pub fn set_design(&mut self, table: TableId, design: TableDesign) -> Result<(), CommitError> {
         self.make(Change::SetDesign { table, design: Arc::new(design) })
     }
 
-    /// Gives a table other partitions of its design. The blocks it has then count as not divided.
+    /// Sets the partitions of a table, within its design. Its existing blocks then count as unpartitioned.
     ///
     /// # Errors
-    /// When the table is gone, or these are not partitions of its design.
+    /// If the table does not exist, or these are not partitions of its design.
     pub fn set_partitioning(&mut self, table: TableId, partitioning: Partitioning) -> Result<(), CommitError> {
         self.make(Change::SetPartitioning { table, partitioning: Arc::new(partitioning) })
     }
 
-    /// Says what the rows of a table must obey from now on, and those it has do obey.
+    /// Sets the constraints of a table. Its existing rows must satisfy them.
     ///
-    /// Of a foreign key both tables are told: the one that is referenced by `referenced_by`, after the one that references it.
+    /// Both tables of a foreign key need an edit: first the one that references, then the one that is referenced, in
+    /// `referenced_by`.
     ///
     /// # Errors
-    /// When the table is gone, or they do not fit it and the tables that they reference.
+    /// If the table does not exist, or the constraints do not fit it and the tables that they reference.
     pub fn set_constraints(&mut self, table: TableId, constraints: Constraints) -> Result<(), CommitError> {
         self.make(Change::SetConstraints { table, constraints: Arc::new(constraints) })
     }
 
-    /// Says whether a column may hold nulls from now on. The rows that there are hold none, if it may not.
+    /// Sets whether a column may hold nulls. If not, the existing rows must not have any.
     ///
     /// # Errors
-    /// When the table is gone or has no such column, it is one of the primary key, or nulls may be among rows that are
-    /// deleted or in no block.
+    /// If the table or the column does not exist, the column is part of the primary key, or deleted rows or rows in no
+    /// block may have nulls.
     pub fn set_nullable(&mut self, table: TableId, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
         self.make(Change::SetNullable { table, column, nullable })
     }
@@ -210,7 +214,7 @@ impl CatalogEdit {
     /// Creates a view.
     ///
     /// # Errors
-    /// When the name is taken.
+    /// If the name is taken.
     pub fn create_view(&mut self, name: &str, sql: &str) -> Result<(), CommitError> {
         self.make(Change::CreateView { name: name.to_owned(), sql: sql.to_owned() })
     }
@@ -218,15 +222,15 @@ impl CatalogEdit {
     /// Drops a view.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is no view of that name.
     pub fn drop_view(&mut self, name: &str) -> Result<(), CommitError> {
         self.make(Change::DropView { name: name.to_owned() })
     }
 
-    /// Makes a change, and remembers it.
+    /// Makes a change and records it.
     ///
     /// # Errors
-    /// When it cannot be made; nothing has changed then.
+    /// If the change cannot be made. Nothing has changed then.
     pub(crate) fn make(&mut self, change: Change) -> Result<(), CommitError> {
         let Change::ReplaceRows { table, old, order, .. } = &change else {
             self.apply(&change)?;
@@ -241,30 +245,30 @@ impl CatalogEdit {
         self.apply(&change)?;
         self.changes.push(change);
         for (unit, segment, rows) in deleted.segments() {
-            // They were deleted before: no row changes now.
+            // They were deleted before, so no row changes now.
             self.change_rows(table, |delta| delta.delete(unit, segment, rows))?;
             self.changes.push(Change::DeleteRows { table, unit, segment, rows: rows.clone() });
         }
         Ok(())
     }
 
-    /// Makes a change of which the log says that it was made.
+    /// Repeats a change from the log, without recording it.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the change cannot be made.
     pub(crate) fn redo(&mut self, change: &Change) -> Result<(), CommitError> {
         self.apply(change)
     }
 
-    /// Puts a table in the place of its version that is there, without remembering how.
+    /// Replaces a table by another version of it, without recording that.
     pub(crate) fn put_table(&mut self, table: Table) {
         self.catalog.tables.insert(Arc::new(table));
     }
 
-    /// Inserts rows, whose columns are those of the table.
+    /// Inserts rows with the columns of the table.
     ///
     /// # Errors
-    /// When the table is gone.
+    /// If the table does not exist.
     pub(crate) fn insert_rows(&mut self, table: TableId, rows: RecordBatch) -> Result<(), CommitError> {
         let mut rest = Some(rows);
         while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
@@ -277,7 +281,7 @@ impl CatalogEdit {
         Ok(())
     }
 
-    /// Changes the rows of a table that are in no block, without remembering how.
+    /// Changes the delta of a table, without recording that.
     pub(crate) fn change_rows<T>(
         &mut self,
         table: TableId,
@@ -317,7 +321,7 @@ impl CatalogEdit {
                 self.change_table(*table, |table| {
                     let (id, schema, design) = (table.id, Arc::clone(&table.schema), Arc::clone(&table.design));
                     let empty = Table::empty(id, &table.name, schema, design);
-                    // Boundaries of partitions are not rows.
+                    // Partition boundaries are not rows, so they stay.
                     let partitions = table.partitions.as_ref().map(|partitions| {
                         let partitioning = partitions.partitioning.clone();
                         Arc::new(TablePartitions { partitioning, of_blocks: vec![] })
@@ -421,7 +425,7 @@ impl CatalogEdit {
         self.catalog.table_of(table).ok_or(CommitError::NoTable { table })
     }
 
-    /// Puts a changed copy of a table in its place.
+    /// Replaces a table by a changed copy.
     fn change_table<T>(
         &mut self,
         table: TableId,
@@ -454,7 +458,7 @@ impl CatalogEdit {
     }
 }
 
-/// The first rows, and those behind them.
+/// The first `first` rows, and the rest if there is any.
 pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<RecordBatch>) {
     match rows.num_rows() - first {
         0 => (rows, None),
@@ -462,7 +466,7 @@ pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<
     }
 }
 
-/// The moves of the rows of blocks to blocks that have them at the same places.
+/// Row relocations from old blocks to new blocks with the same rows at the same positions.
 fn same_places(old: &[Arc<BlockFile>], new: &[NewBlock]) -> Moves {
     let units = old.iter().zip(new).map(|(old, new)| (UnitId::of(old.id()), UnitId::of(new.file.id())));
     Moves::of_blocks(units.filter_map(|(old, new)| old.zip(new)))

@@ -1,11 +1,12 @@
-//! The file `catalog`, which every checkpoint replaces whole (docs/adr/0002-catalog-is-replaced-whole.md).
+//! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
 //!   taut-catalog 8 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
-//! Every byte is covered: the line has exactly one spelling for its three numbers, and the checksum covers the rest.
+//! Every byte is covered: the line has exactly one valid spelling of its three numbers, and the checksum covers the
+//! rest.
 
 use std::borrow::Cow;
 
@@ -15,22 +16,22 @@ use twox_hash::XxHash3_64;
 
 use super::{BlockEntry, Catalog, Constraints, TableId, TablePartitions, View};
 
-/// The version that is written. No flipped bit makes it another one that can be read.
+/// Format version of new files. No flipped bit turns it into another readable version.
 const VERSION: u64 = 8;
-/// The versions that can be read.
+/// The readable format versions.
 pub(crate) const READABLE: [u64; 4] = [2, 4, 7, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const LINE_MAX: usize = 96;
 
-/// Why bytes are no catalog that can be read.
+/// Why bytes are not a readable catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     Version { found: u64 },
     Corrupt { at: u64, expected: String },
 }
 
-/// The content, with blocks as entries. Borrowed when written, owned when read.
+/// Content of the file, with blocks as entries. Borrowed when written, owned when read.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CatalogFile<'a> {
@@ -38,27 +39,28 @@ pub(crate) struct CatalogFile<'a> {
     pub version: u64,
     pub next_block: u64,
     pub next_table: u64,
-    /// The first log file with commits after this version; `None` in files of versions before 7, which had no log.
+    /// Number of the first log file with commits after this version. `None` before format version 7, which introduced
+    /// the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<u64>,
-    /// Rows in no block, and deleted rows, in the file of the log's number.
+    /// The delta file of the same number as the log file, with the rows in no block and the deleted rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<DeltaFile>,
     pub tables: Vec<TableFile<'a>>,
     pub views: Vec<Cow<'a, View>>,
 }
 
-/// What the catalog knows of the file with rows that are in no block.
+/// The catalog's entry for the delta file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeltaFile {
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// xxh3 of all of them.
+    /// XXH3 of the whole file.
     pub checksum: u64,
 }
 
-/// A table in the file.
+/// A table in the catalog file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TableFile<'a> {
@@ -71,12 +73,12 @@ pub(crate) struct TableFile<'a> {
     pub blocks: Vec<Cow<'a, BlockEntry>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Cow<'a, TablePartitions>>,
-    /// None in files of versions before 8.
+    /// Empty before format version 8.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub constraints: Cow<'a, Constraints>,
 }
 
-/// The bytes of the file for a catalog, given the next numbers of blocks and tables, and the log and delta that go with it.
+/// Encodes the catalog file. It also holds the next block and table ids, and the log and delta files that follow it.
 pub(crate) fn to_bytes(
     catalog: &Catalog,
     (next_block, next_table): (u64, u64),
@@ -117,12 +119,12 @@ fn is_empty(constraints: &Constraints) -> bool {
     constraints.is_empty()
 }
 
-/// Reads the file. What it says is then checked by [`super::check`].
+/// Decodes the file. [`super::check`] then checks its content.
 pub(crate) fn parse(bytes: &[u8]) -> Result<CatalogFile<'static>, Unreadable> {
     let json_at = check_line(bytes)?;
     let json = &bytes[json_at..];
     serde_json::from_slice(json).map_err(|error| Unreadable::Corrupt {
-        // The JSON is one line, so that the column is the place.
+        // The JSON is one line, so the column is the offset.
         at: (json_at + error.column().saturating_sub(1)) as u64,
         expected: format!("the content of a catalog: {error}"),
     })
@@ -132,7 +134,7 @@ fn line(version: u64, bytes: u64, checksum: u64) -> String {
     format!("{MAGIC}{version} bytes={bytes} xxh3={checksum:016x}\n")
 }
 
-/// Checks the first line, and the rest against it; tells where the rest begins.
+/// Checks the first line, and the rest against it. Returns the offset of the rest.
 fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
     let corrupt = |at: usize, expected: &str| Unreadable::Corrupt { at: at as u64, expected: expected.to_owned() };
     let end = bytes.iter().take(LINE_MAX).position(|byte| *byte == b'\n');

@@ -1,16 +1,16 @@
-//! The changes of one commit as bytes: a record of the log, or a file of rows that are in no block.
+//! Encoding of the changes of one commit: a record of the log, or a delta file.
 //!
 //! ```text
 //! offset   size   field
 //! 0        4      length of the JSON
 //! 4        ...    JSON: the changes, in order
-//!          ...    rows and sets of rows, whose lengths the changes tell, one behind the other
+//!          ...    rows and sets of rows, one behind the other; the changes have their lengths
 //! ```
 //!
-//! The JSON of a commit begins with its time, `{"commit":{"time":...}}`. Commits of earlier programs have none, and neither
-//! has a file of rows that are in no block.
+//! The JSON of a commit begins with its time, `{"commit":{"time":...}}`. Commits of earlier programs have no time, and
+//! neither has a delta file.
 //!
-//! Rows are encoded by [`taut_block::rows`], sets of rows as `roaring` serializes them (the RoaringFormatSpec).
+//! Rows are encoded by [`taut_block::rows`]. Sets of rows are serialized by `roaring` (RoaringFormatSpec).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::directory::Directory;
 use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
 
-/// A change as JSON.
+/// A change in its JSON form.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum ChangeFile<'a> {
@@ -103,7 +103,7 @@ enum ChangeFile<'a> {
     },
 }
 
-/// A block that was written, with what the catalog is told of it.
+/// A new block in its JSON form, with its entry for the catalog.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewBlockFile<'a> {
@@ -130,10 +130,10 @@ impl<'a> NewBlockFile<'a> {
     }
 }
 
-/// The bytes of some changes, which led to a catalog, and of the time of their commit.
+/// Encodes changes, and the time of their commit. `after` is the catalog after the changes.
 ///
 /// # Errors
-/// When a value has no bytes, which none that a table can have is without.
+/// If a value cannot be encoded, which does not happen for values of a table.
 pub(crate) fn to_bytes(changes: &[Change], after: &Catalog, time: Option<i64>) -> Result<Vec<u8>, CommitError> {
     let (mut files, mut rest) = (Vec::with_capacity(changes.len() + 1), Vec::new());
     files.extend(time.map(|time| ChangeFile::Commit { time }));
@@ -195,24 +195,24 @@ fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Resul
     })
 }
 
-/// The bytes of one change, and those behind it that belong to it.
+/// An encoded change, and the rows that belong to it.
 pub(crate) struct Read<'a> {
     file: ChangeFile<'static>,
     bytes: &'a [u8],
 }
 
-/// What some bytes hold.
+/// The decoded content of a record or delta file.
 pub(crate) struct Parsed<'a> {
-    /// The time of the commit, in microseconds since 1970 in UTC, if it is known.
+    /// Time of the commit, in microseconds since 1970 in UTC, if known.
     pub time: Option<i64>,
     /// The changes, in order.
     pub changes: Vec<Read<'a>>,
 }
 
-/// Reads the changes in some bytes.
+/// Decodes a record or a delta file.
 ///
 /// # Errors
-/// What was expected, and where.
+/// If the bytes are invalid: the offset, and what was expected there.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
     let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
     let length = length.ok_or_else(|| (0, "the length of JSON".to_owned()))?;
@@ -246,10 +246,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
 }
 
 impl Read<'_> {
-    /// The change, for the catalog that those before it have led to.
+    /// Converts to a change. `catalog` is the catalog after the changes before it.
     ///
     /// # Errors
-    /// What was expected.
+    /// If the change is invalid: what was expected.
     pub fn into_change(self, catalog: &Catalog, directory: &Arc<Directory>) -> Result<Change, String> {
         let blocks =
             |blocks: Vec<NewBlockFile<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
@@ -296,7 +296,7 @@ impl Read<'_> {
         })
     }
 
-    /// The blocks that the change adds, with the number of their table.
+    /// The blocks that the change adds, each with the id of its table.
     pub fn new_blocks(&self) -> Vec<(TableId, BlockEntry)> {
         let of = |table: TableId, blocks: &[NewBlockFile<'_>]| {
             blocks.iter().map(|block| (table, block.entry.as_ref().clone())).collect()
@@ -308,7 +308,7 @@ impl Read<'_> {
         }
     }
 
-    /// The table that the change names, and its name from then on.
+    /// The table that the change creates or renames, and its new name.
     pub fn named_table(&self) -> Option<(TableId, &str)> {
         match &self.file {
             ChangeFile::CreateTable { table, name, .. } | ChangeFile::RenameTable { table, name } => {
@@ -318,7 +318,7 @@ impl Read<'_> {
         }
     }
 
-    /// One more than the greatest numbers that the change gives to blocks or pages, and to tables.
+    /// One more than the greatest block or page id, and table id, that the change introduces.
     pub fn next_numbers(&self) -> (u64, u64) {
         let of_blocks =
             |blocks: &[NewBlockFile<'_>]| blocks.iter().map(|block| block.entry.id.0 + 1).max().unwrap_or(0);

@@ -1,8 +1,8 @@
-//! Which blocks of a sorted table a key may be in, told by the catalog alone.
+//! Sparse index: the blocks of a sorted table that a value may be in, from the catalog alone.
 //!
-//! The catalog has one entry per block, as the top of the row-wise index of Erling (2012) has one per page: the bounds of
-//! the column by which the rows are sorted first. In a run they ascend, or descend, so that binary search finds the
-//! blocks, and no other is opened.
+//! The catalog has one entry per block, as the top of the row-wise index of Erling (2012) has one per page: the bounds
+//! of the first sort column. In a run they ascend or descend, so binary search finds the blocks, and no other block is
+//! opened.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use taut_types::{ColumnIndex, ColumnStatistics, ColumnTest, Key, TableDesign, Te
 use super::{BlockEntry, Table};
 use crate::BlockFile;
 
-/// Bounds of the column by which the rows of a block are sorted first.
+/// Bounds of the first sort column in a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lead {
     /// The column.
     pub column: ColumnIndex,
-    /// At most the least value.
+    /// Lower bound of its values.
     pub min: Key,
-    /// At least the greatest value.
+    /// Upper bound of its values.
     pub max: Key,
-    /// Whether it has nulls.
+    /// Whether the column has nulls in the block.
     pub has_nulls: bool,
 }
 
@@ -40,13 +40,13 @@ impl Lead {
 }
 
 impl BlockEntry {
-    /// Whether the block may have rows that pass all of some tests, as far as the catalog knows.
+    /// Whether the block may have rows that pass all of `tests`, as far as the catalog knows.
     pub fn may_match(&self, tests: &[ColumnTest]) -> bool {
         self.lead.as_ref().is_none_or(|lead| tests.iter().all(|test| lead.may_admit(test)))
     }
 }
 
-/// The blocks of one run by the bounds of their leads.
+/// The runs of a table, each with the direction in which the bounds of its blocks are sorted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SparseIndex {
     runs: Vec<RunOrder>,
@@ -55,7 +55,7 @@ pub(crate) struct SparseIndex {
 #[derive(Clone, Debug)]
 struct RunOrder {
     blocks: Range<usize>,
-    /// The column whose bounds ascend or descend from block to block; `None` where those of no column do.
+    /// The column whose bounds ascend or descend from block to block. `None` if no column's do.
     sorted: Option<(ColumnIndex, Direction)>,
 }
 
@@ -66,7 +66,7 @@ enum Direction {
 }
 
 impl SparseIndex {
-    /// Looks at the leads of all blocks: what they say is taken for no more than that.
+    /// Reads the bounds of all blocks. The order is derived from the bounds alone.
     fn of(table: &Table) -> Self {
         let run = |(run, start): (usize, &usize)| {
             let end = table.runs.get(run + 1).copied().unwrap_or(table.blocks.len());
@@ -78,7 +78,7 @@ impl SparseIndex {
     }
 }
 
-/// How the bounds go from block to block, if all are of one column.
+/// The direction of the bounds from block to block, if all are of one column.
 fn direction(leads: &[&Lead]) -> Option<(ColumnIndex, Direction)> {
     let column = leads.first()?.column;
     let ascends = |pair: &[&Lead]| pair[0].min <= pair[1].min && pair[0].max <= pair[1].max;
@@ -95,7 +95,7 @@ fn direction(leads: &[&Lead]) -> Option<(ColumnIndex, Direction)> {
 }
 
 impl Table {
-    /// The places of the blocks that may have rows which pass all of some tests, as far as the catalog knows.
+    /// Indexes of the blocks that may have rows which pass all of `tests`, as far as the catalog knows.
     pub fn blocks_that_may_match<'a>(&'a self, tests: &'a [ColumnTest]) -> impl Iterator<Item = usize> + 'a {
         let runs = &self.sparse_index.get_or_init(|| SparseIndex::of(self)).runs;
         let places = runs.iter().flat_map(move |run| {
@@ -117,7 +117,7 @@ impl Table {
         places.filter(is_admitted).filter(|place| self.blocks[*place].entry().may_match(tests))
     }
 
-    /// The part of a sorted run that values which pass a test can be in.
+    /// The part of a sorted run that may have values which pass a predicate.
     fn search(&self, run: Range<usize>, test: &Test, direction: Direction) -> Range<usize> {
         let blocks = &self.blocks[run.clone()];
         let below = |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| test.is_beyond(&lead.max));

@@ -1,4 +1,4 @@
-//! What a change does to the blocks of one table: their order in runs, their partitions, and what is known of columns.
+//! Changes to the blocks of one table: their order in runs, their partitions, and the statistics of columns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn append(table: &mut Table, blocks: &[NewBlock]) -> Result<(), Commi
     Ok(())
 }
 
-/// Puts new blocks in the place of old rows; returns the blocks that these were in.
+/// Replaces old rows by new blocks. Returns the blocks that held the old rows.
 pub(super) fn replace(
     table: &mut Table,
     old: &OldRows,
@@ -78,7 +78,7 @@ pub(super) fn replace(
     Ok(removed)
 }
 
-/// Takes what is deleted of old blocks over to new ones that have the same rows at the same places.
+/// Moves the deletions of old blocks to new ones that have the same rows at the same positions.
 fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> Result<(), CommitError> {
     let rows = |entry: &crate::BlockEntry| (entry.rows, entry.segments);
     let is_same = old.iter().map(|block| rows(block.entry())).eq(new.iter().map(|block| rows(block.entry())));
@@ -97,7 +97,8 @@ fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> 
     Ok(())
 }
 
-/// Forgets old blocks and pages, whose rows but the deleted ones must be as many as those of new blocks.
+/// Removes old blocks and pages from the delta and the statistics. Their live rows must be as many as the rows of the
+/// new blocks.
 fn leave_out(
     table: &mut Table,
     old: &OldRows,
@@ -116,7 +117,8 @@ fn leave_out(
     }
     let deleted: u64 = old.units().filter_map(|unit| table.delta.deleted(unit)).map(|rows| rows.count()).sum();
     let found = rows_of(new.iter().map(NewBlock::entry));
-    // The log does not say how many of the deleted rows were left out, and how many then deleted in the new blocks.
+    // The log does not record how many of the deleted rows were left out, and how many were then deleted in the new
+    // blocks.
     let left_out = old.left_out_rows().unwrap_or(expected.saturating_sub(found).min(deleted));
     expected = expected.saturating_sub(left_out);
     let differ = |found| Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
@@ -137,7 +139,7 @@ fn leave_out(
             new.iter().for_each(|block| statistics.merge(&block.statistics[place]));
             statistics.rows -= before;
             statistics.nulls = statistics.nulls.saturating_sub(old.nulls[place]);
-            // Its least or greatest value may be gone.
+            // The minimum or maximum may be among the rows left out.
             statistics.exact &= left_out == 0;
         }
     }
@@ -165,7 +167,7 @@ fn fits(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
     }
 }
 
-/// Says whether a column may hold nulls. Blocks know for themselves whether theirs does.
+/// Sets whether a column may hold nulls. Each block has that property of its own columns.
 pub(super) fn set_nullable(table: &mut Table, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
     let differ = |what: String| columns_differ(&table.name, &table.schema, what);
     let mut columns = table.schema.columns().to_vec();
@@ -181,7 +183,7 @@ pub(super) fn set_nullable(table: &mut Table, column: ColumnIndex, nullable: boo
     Ok(())
 }
 
-/// The partitions that a design leads to without looking at rows, none of which are divided yet.
+/// The partitions of a design that needs no boundaries, with all blocks unpartitioned.
 pub(super) fn partitions_of(design: &TableDesign, blocks: usize) -> Option<Arc<TablePartitions>> {
     let partitioning = Partitioning::without_boundaries(design.partition_by?)?;
     Some(Arc::new(TablePartitions { partitioning, of_blocks: vec![None; blocks] }))
@@ -193,16 +195,16 @@ pub(super) fn is_of_design(partitioning: &Partitioning, table: &Table) -> bool {
         && partitioning.check(table.schema.column(design.column).logical_type).is_ok()
 }
 
-/// Where a block lies among the partitions of its table.
+/// The partition of a block.
 #[derive(Clone, Debug, Default)]
 struct Place {
     /// The partition of all its rows.
     partition: Option<u32>,
-    /// The partition for which it was written, be it one of the table or of partitions that it no longer has.
+    /// The partition for which the block was written, possibly of a partitioning that the table no longer has.
     written_for: Option<u32>,
 }
 
-/// The place of each block. A range without boundaries takes those of the first block that has some.
+/// The partition of each block. A range partitioning without boundaries takes those of the first block that has some.
 fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
     if table.partitions.is_none() {
         let mut known = blocks.iter().filter_map(|block| block.partition.as_ref());
@@ -221,8 +223,8 @@ fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
     blocks.iter().map(place).collect()
 }
 
-/// Whether a block continues the run of the one before it, given that rows came in order to each partition they were
-/// written for.
+/// Whether a block continues the run of the one before it. Assumes that the rows of each partition were written in
+/// order.
 fn continues(table: &Table, before: &Place, next: &Place) -> bool {
     match (&table.partitions, before.partition, next.partition) {
         _ if before.written_for == next.written_for => true,
@@ -234,7 +236,7 @@ fn continues(table: &Table, before: &Place, next: &Place) -> bool {
     }
 }
 
-/// Puts `new` in the place of `old`. Runs are numbered from 1 meanwhile; one begins where the number changes, or where a
+/// Replaces `old` by `new`. Runs are numbered from 1 meanwhile. A run begins where the number changes, or where a
 /// partition begins that is not in the order of the run.
 fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Place)], order: RowOrder) {
     const OWN_RUN: usize = 0;

@@ -1,4 +1,4 @@
-//! The tables of a catalog, by number and by name. Versions of a catalog share what they have in common.
+//! The tables of a catalog, by id and by name. Versions of a catalog share what they have in common.
 
 use std::sync::Arc;
 
@@ -6,43 +6,43 @@ use rpds::RedBlackTreeMapSync;
 
 use super::{Table, TableId};
 
-/// Tables, each with a name of its own.
+/// Tables with unique names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     by_id: RedBlackTreeMapSync<TableId, Arc<Table>>,
     ids: RedBlackTreeMapSync<String, TableId>,
-    /// Rows of all tables that are in no block, deleted ones too, and bytes of them.
+    /// Rows in no block of all tables, deleted ones included, and their bytes.
     page_rows: u64,
     page_bytes: u64,
 }
 
 impl Tables {
-    /// How many there are.
+    /// Number of tables.
     pub fn len(&self) -> usize {
         self.by_id.size()
     }
 
-    /// A table, by its exact name.
+    /// The table of that exact name.
     pub fn named(&self, name: &str) -> Option<&Arc<Table>> {
         self.by_id.get(self.ids.get(name)?)
     }
 
-    /// A table, by its name for ever.
+    /// The table of that id.
     pub fn get(&self, id: TableId) -> Option<&Arc<Table>> {
         self.by_id.get(&id)
     }
 
-    /// All of them, by name.
+    /// All tables, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.ids.values().filter_map(|id| self.by_id.get(id))
     }
 
-    /// Rows of all tables that are in no block, deleted ones too, and bytes of them: no table has more.
+    /// Rows in no block of all tables together, deleted ones included, and their bytes. No single table has more.
     pub fn pages(&self) -> (u64, u64) {
         (self.page_rows, self.page_bytes)
     }
 
-    /// Adds a table, or puts it in the place of the version of it that is there.
+    /// Adds a table, or replaces another version of it.
     pub fn insert(&mut self, table: Arc<Table>) {
         let before = self.by_id.get(&table.id);
         if before.is_none_or(|before| before.name != table.name) {

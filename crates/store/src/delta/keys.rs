@@ -1,13 +1,13 @@
-//! Which rows of a delta may have a key: entries of a hash and a row, in sorted runs.
+//! Key entries of a delta: pairs of a hash and a row id, in sorted runs.
 //!
 //! ```text
 //! runs    |----------------|  |--------|  |---|  |-|      each at least twice as long as the next one
-//! added                                            |-|    merged with those that are not
+//! added                                            |-|    merged with runs before it that are not
 //! ```
 //!
-//! This is the logarithmic method (Bentley & Saxe 1980): a row that is added moves O(log n) entries over time, and a hash
-//! is searched in O(log n) runs. Runs never change, so that versions of a delta share them. What a merge meets of deleted
-//! rows is left out, so that a row that is updated again and again has few entries.
+//! This is the logarithmic method (Bentley & Saxe 1980): each row costs O(log n) moved entries over time, and a lookup
+//! searches O(log n) runs. Runs never change, so versions of a delta share them. A merge drops entries of deleted rows,
+//! so a row that is updated often has few entries.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use arrow_array::ArrayRef;
 use super::RowId;
 use crate::keys::KeyValues;
 
-/// A row without nulls in the key, by the hash of its key.
+/// Hash of a key without nulls, and its row.
 type Entry = (u64, RowId);
 
 /// The entries of one key.
@@ -27,17 +27,17 @@ pub(crate) struct KeyEntries {
 }
 
 impl KeyEntries {
-    /// A key of columns, by their places in the table, without entries.
+    /// A key of columns, by their indexes in the table, without entries.
     pub fn new(columns: &[usize]) -> Self {
         Self { columns: columns.into(), runs: Vec::new() }
     }
 
-    /// Its columns, by their places in the table.
+    /// Columns of the key, by their indexes in the table.
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
 
-    /// Adds rows that follow each other in a page.
+    /// Adds consecutive rows of a page, from row `first` on.
     pub fn add(&mut self, columns: &[ArrayRef], first: RowId, is_deleted: impl Fn(RowId) -> bool) {
         let values = KeyValues::of(columns);
         let rows = (0..values.len()).filter_map(|row| Some((values.hash(row)?, RowId(first.0 + row as u64))));
@@ -46,7 +46,8 @@ impl KeyEntries {
         self.push(added.into(), is_deleted);
     }
 
-    /// Adds a run, merged with those before it that are not twice as long: without the rows that are deleted.
+    /// Adds a run. Merges it with the runs before it that are less than twice as long, and drops deleted rows in the
+    /// merge.
     fn push(&mut self, run: Arc<[Entry]>, is_deleted: impl Fn(RowId) -> bool) {
         let mut total = run.len();
         if total == 0 {
@@ -65,14 +66,14 @@ impl KeyEntries {
         parts.push(run);
         let mut entries = parts.concat();
         entries.retain(|(_, row)| !is_deleted(*row));
-        // Finds the runs, and merges them.
+        // A stable sort detects the sorted runs and merges them.
         entries.sort();
         if !entries.is_empty() {
             self.runs.push(entries.into());
         }
     }
 
-    /// Keeps the entries of some rows.
+    /// Keeps only the entries of rows for which `is_kept` returns true.
     pub fn retain(&mut self, is_kept: impl Fn(RowId) -> bool) {
         for run in std::mem::take(&mut self.runs) {
             let is_whole = run.iter().all(|(_, row)| is_kept(*row));
@@ -89,7 +90,7 @@ impl KeyEntries {
         })
     }
 
-    /// Bytes of the entries.
+    /// Bytes of all entries.
     pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| size_of_val::<[Entry]>(run)).sum()
     }
@@ -127,7 +128,7 @@ mod tests {
             (self.0 >> 33) as usize % end
         }
 
-        /// So many rows at most, and one at least, of few values, some of them null.
+        /// Between one and `most` rows with few distinct values, some of them null.
         fn rows(&mut self, most: usize) -> RecordBatch {
             let count = 1 + self.below(most);
             let mut numbers =
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// All rows of pages without nulls in a key, deleted ones too, by hash.
+    /// The expected entries: all rows of pages without nulls in a key, deleted ones included.
     fn expected(delta: &Delta, key: &[usize]) -> BTreeSet<Entry> {
         let of_page = |page: &crate::DeltaPage| {
             let hashes = key_hashes(&page.columns(key)).into_iter().zip(0..);
@@ -188,7 +189,7 @@ mod tests {
             first.set_keys(KEYS);
             let mut versions = vec![first];
             for step in 0..40 {
-                // Mostly the newest version changes, at times an older one on its own.
+                // Usually the newest version changes, sometimes an older one.
                 let of = if random.below(4) > 0 { versions.len() - 1 } else { random.below(versions.len()) };
                 let (mut delta, context) = (versions[of].clone(), format!("seed {seed}, step {step}"));
                 match random.below(8) {

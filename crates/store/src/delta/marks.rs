@@ -1,4 +1,4 @@
-//! Sets of rows: which rows of a block or page are deleted, and which a transaction has to itself.
+//! Sets of rows: the deleted rows of a container, and the rows that a transaction has locked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use roaring::RoaringBitmap;
 
 use super::{RowId, UnitId};
 
-/// Rows of a block or page by segment. Copies share the segments that do not change.
+/// Deleted rows of one container, by segment. Copies share the segments that do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeletedRows {
     segments: Vec<Option<Arc<RoaringBitmap>>>,
@@ -15,23 +15,23 @@ pub struct DeletedRows {
 }
 
 impl DeletedRows {
-    /// Those of one segment; `None` where there are none.
+    /// The deleted rows of one segment. `None` if there are none.
     pub fn segment(&self, segment: usize) -> Option<&Arc<RoaringBitmap>> {
         self.segments.get(segment)?.as_ref()
     }
 
-    /// The segments that have some.
+    /// The segments with deleted rows.
     pub fn segments(&self) -> impl Iterator<Item = (u16, &Arc<RoaringBitmap>)> {
         let numbered = self.segments.iter().enumerate();
         numbered.filter_map(|(segment, rows)| Some((segment as u16, rows.as_ref()?)))
     }
 
-    /// How many rows.
+    /// Number of deleted rows.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether all rows of `other` are in it.
+    /// Whether all rows of `other` are in this set.
     pub fn contains_all(&self, other: &Self) -> bool {
         other
             .segments()
@@ -50,7 +50,7 @@ impl DeletedRows {
     }
 }
 
-/// Rows of any blocks and pages of a table.
+/// Rows of any containers of a table.
 #[derive(Clone, Debug, Default)]
 pub struct RowSet {
     segments: BTreeMap<(UnitId, u16), RoaringBitmap>,
@@ -58,15 +58,15 @@ pub struct RowSet {
 }
 
 impl RowSet {
-    /// Adds a row, and tells whether it was not in the set.
+    /// Adds a row. Returns whether it was not in the set.
     pub fn insert(&mut self, row: RowId) -> bool {
         let is_new = self.segments.entry((row.unit(), row.segment())).or_default().insert(u32::from(row.row()));
         self.count += u64::from(is_new);
         is_new
     }
 
-    /// Adds rows of one segment that ascend and lie behind all that it has of the segment. Otherwise adds none, and returns
-    /// false.
+    /// Adds ascending rows of one segment that all follow the rows of that segment in the set. Otherwise adds none, and
+    /// returns false.
     pub fn append(&mut self, rows: &[RowId]) -> bool {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return true };
         let segment = (first.unit(), first.segment());
@@ -87,7 +87,7 @@ impl RowSet {
         true
     }
 
-    /// Whether a row is in it.
+    /// Whether a row is in the set.
     pub fn contains(&self, row: RowId) -> bool {
         self.segment(row.unit(), row.segment()).is_some_and(|rows| rows.contains(u32::from(row.row())))
     }
@@ -110,29 +110,29 @@ impl RowSet {
         self.segments.iter().map(|((unit, segment), rows)| (*unit, *segment, rows))
     }
 
-    /// The rows of one segment.
+    /// The rows of one segment. `None` if there are none.
     pub fn segment(&self, unit: UnitId, segment: u16) -> Option<&RoaringBitmap> {
         self.segments.get(&(unit, segment))
     }
 
-    /// Keeps the segments of some units.
+    /// Keeps only the rows of containers for which `is_kept` returns true.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(UnitId) -> bool) {
         self.segments.retain(|(unit, _), _| is_kept(*unit));
         self.count = self.segments.values().map(RoaringBitmap::len).sum();
     }
 
-    /// How many rows.
+    /// Number of rows in the set.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// So few rows are added and looked up one by one, and not by a walk through the whole set.
+/// Up to this number, rows are added and looked up one by one instead of with an operation on the whole set.
 const FEW: u64 = 8;
 
 fn add(known: &mut RoaringBitmap, rows: &RoaringBitmap) {
@@ -145,7 +145,7 @@ fn add(known: &mut RoaringBitmap, rows: &RoaringBitmap) {
     }
 }
 
-/// Whether a large set has any of some rows.
+/// Whether a set, which may be large, contains any of some rows.
 pub(crate) fn meets(known: &RoaringBitmap, rows: &RoaringBitmap) -> bool {
     match rows.len() {
         ..=FEW => rows.iter().any(|row| known.contains(row)),

@@ -1,4 +1,4 @@
-//! A page that grows: columns to which rows are appended one after the other.
+//! An open page: columns to which rows are appended.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use arrow_schema::{DataType, SchemaRef};
 use parking_lot::Mutex;
 use taut_types::Schema;
 
-/// Columns that grow. Rows are never changed; who reads says how many of them it knows of.
+/// Growable columns. Appended rows never change. A reader passes the number of rows that its snapshot sees.
 pub struct OpenPage {
     columns: Mutex<Columns>,
 }
@@ -40,17 +40,17 @@ impl OpenPage {
         Self { columns: Mutex::new(Columns { schema, builders, rows: 0, bytes: 0 }) }
     }
 
-    /// Rows appended so far, for whomever.
+    /// Number of rows appended so far, by anybody.
     pub fn rows(&self) -> usize {
         self.columns.lock().rows
     }
 
-    /// Bytes appended so far, about.
+    /// Approximate bytes appended so far.
     pub fn bytes(&self) -> usize {
         self.columns.lock().bytes
     }
 
-    /// Appends rows where the page has as many as `first`; tells whether it has.
+    /// Appends rows if the page has exactly `first` rows. Returns whether it has.
     pub fn append_at(&self, first: usize, rows: &RecordBatch) -> bool {
         let mut columns = self.columns.lock();
         if columns.rows != first {
@@ -67,7 +67,7 @@ impl OpenPage {
     /// Some rows of some columns.
     ///
     /// # Panics
-    /// When it has not so many rows.
+    /// If the page does not have one of the rows.
     pub fn rows_at(&self, places: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
         let types = columns.schema.fields();
@@ -75,7 +75,7 @@ impl OpenPage {
         places.iter().map(column).collect()
     }
 
-    /// The first rows of some columns.
+    /// The first `rows` rows of some columns.
     pub fn columns(&self, places: &[usize], rows: usize) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
         places.iter().map(|place| columns.builders[*place].finish_cloned().slice(0, rows)).collect()
@@ -88,7 +88,7 @@ impl std::fmt::Debug for OpenPage {
     }
 }
 
-/// Some rows of a builder of a type, which the others are not copied for.
+/// Copies some rows of a builder, without the others.
 fn gathered(builder: &dyn ArrayBuilder, data_type: &DataType, rows: &[u32]) -> ArrayRef {
     fn numbers<T: ArrowPrimitiveType>(
         builder: &dyn ArrayBuilder,
@@ -136,14 +136,14 @@ fn gathered(builder: &dyn ArrayBuilder, data_type: &DataType, rows: &[u32]) -> A
     array.unwrap_or_else(|| new_null_array(data_type, rows.len()))
 }
 
-/// Which of some rows are null, by the bits of all.
+/// The null bits of some rows, from the validity bits of all rows.
 fn nulls_of(validity: Option<&[u8]>, rows: &[u32]) -> Option<NullBuffer> {
     let validity = validity?;
     let nulls = NullBuffer::from_iter(rows.iter().map(|row| bit_util::get_bit(validity, *row as usize)));
     (nulls.null_count() > 0).then_some(nulls)
 }
 
-/// Appends an array to a builder of its type: one of those that columns of a table have.
+/// Appends an array to a builder of the same type, which must be a type of table columns.
 fn append(builder: &mut dyn ArrayBuilder, array: &ArrayRef) {
     macro_rules! append {
         ($builder:ty, $array:expr) => {
@@ -162,7 +162,7 @@ fn append(builder: &mut dyn ArrayBuilder, array: &ArrayRef) {
         DataType::Decimal128(..) => append!(Decimal128Builder, array.as_primitive()),
         DataType::Date32 => append!(Date32Builder, array.as_primitive()),
         DataType::Timestamp(..) => append!(TimestampMicrosecondBuilder, array.as_primitive()),
-        // Copied value by value: an array may be a part of buffers that are much larger.
+        // Copied value by value, because an array may be a slice of much larger buffers.
         DataType::Utf8View => {
             if let Some(builder) = builder.as_any_mut().downcast_mut::<StringViewBuilder>() {
                 array.as_string_view().iter().for_each(|value| builder.append_option(value));

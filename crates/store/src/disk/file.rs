@@ -10,15 +10,16 @@ use super::{DirectoryEntry, Disk, Lock, LockHolder, NoLock, ReadFile, Registrati
 
 /// Files under a directory of the operating system.
 ///
-/// The lock is the operating system's advisory lock of the directory, and of a file in it for file systems that do not
-/// lock directories. It ends with the process however it ends.
+/// The lock is an advisory lock of the operating system on the directory. For file systems that do not lock
+/// directories, a file in it is locked too. The lock ends with the process in any case.
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
 }
 
 impl FileDisk {
-    /// The files under `root`, which need not exist yet. It stays that directory when the process changes its own.
+    /// The files under `root`, which need not exist yet. A relative `root` is resolved now, so it does not follow a
+    /// later change of the working directory.
     pub fn new(root: impl AsRef<Path>) -> Self {
         let root = root.as_ref();
         Self { root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()) }
@@ -59,7 +60,7 @@ impl Disk for FileDisk {
     fn create_directory(&self, name: &str) -> io::Result<()> {
         match fs::create_dir(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            // Whoever creates the database directory cannot reach its parent by a name, so it is made durable here.
+            // The parent of the database directory has no name on this disk, so it is synced here.
             Ok(()) if name.is_empty() => sync_parent(&self.root),
             result => result,
         }
@@ -75,7 +76,7 @@ impl Disk for FileDisk {
             DirectoryLock::Held => return Ok(None),
             DirectoryLock::Unsupported => None,
         };
-        // Programs from before directories were locked lock this file alone.
+        // Earlier versions of this program lock only this file.
         let path = self.path(name);
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         match file.try_lock() {
@@ -83,7 +84,7 @@ impl Disk for FileDisk {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // The process id is for messages only.
+        // The process id is only for messages.
         let process = std::process::id();
         let _ = file.set_len(0).and_then(|()| writeln!(&file, "{process}"));
         Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process })))
@@ -98,7 +99,7 @@ impl Disk for FileDisk {
         let path = self.path(name);
         let file = match File::open(&path) {
             Ok(file) => file,
-            // Nobody has it open who locks this file alone.
+            // No process of an earlier version, which locks only this file, has the database open.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Some(Box::new(DirectoryOnly(directory))));
             }
@@ -125,7 +126,8 @@ impl Disk for FileDisk {
             DirectoryLock::Held => return Ok(None),
             DirectoryLock::Unsupported => None,
         };
-        // Without the directory's lock, this one is all that a writer takes; it may be missing, or of another user.
+        // If directories cannot be locked, this file is the only lock of a writer. It may be missing, or belong to
+        // another user.
         let path = self.path(name);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -152,8 +154,8 @@ impl Disk for FileDisk {
         registered(&self.path(name))
     }
 
-    /// Unix syncs what anybody wrote through any descriptor. Elsewhere a file must be open for writing, which a reader has
-    /// no right to.
+    /// On Unix, this syncs what anybody wrote through any descriptor. Elsewhere the file must be open for writing, for
+    /// which a reader has no permission.
     fn sync_file(&self, name: &str) -> io::Result<()> {
         if cfg!(unix) { File::open(self.path(name))?.sync_data() } else { Ok(()) }
     }
@@ -163,32 +165,33 @@ impl Disk for FileDisk {
     }
 }
 
-/// Thousands of small commits share the sync of one new length, and a reader has few zeros to look through.
+/// Large enough that thousands of small commits share the sync of a new length, and small enough that a reader reads
+/// few zeros.
 const EXTENSION_STEP: u64 = 1 << 20;
 
-/// The lock of a directory without a lock file, held until it is closed.
+/// The lock of a directory without a lock file. Held until it is closed.
 #[derive(Debug)]
 struct DirectoryOnly(#[expect(dead_code, reason = "closing it unlocks it")] Option<File>);
 
 impl Lock for DirectoryOnly {}
 
-/// The locks of one opened database.
+/// The locks of an opened database.
 #[derive(Debug)]
 struct FileLock {
     root: PathBuf,
-    /// The locked directory, which nobody can delete apart from the database. `None` if the file system locks files
-    /// only, as NFS and Windows do.
+    /// The locked directory, which cannot be deleted separately from the database. `None` if the file system locks only
+    /// files, as NFS and Windows do.
     directory: Option<File>,
     path: PathBuf,
     file: File,
-    /// The process that locked them.
+    /// Process that took the locks.
     process: u32,
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A child process that was forked, and has not executed its program yet, has copies of the open files, and would
-        // hold the locks until then. One that drops its copy of this value must not unlock those of its parent.
+        // A forked child process has copies of the open files until it executes its program, so closing alone would not
+        // release the locks. A child that drops its copy of this value must not release the locks of its parent.
         if self.process == std::process::id() {
             let _ = self.file.unlock();
             let _ = self.directory.as_ref().map(File::unlock);
@@ -205,11 +208,11 @@ impl Lock for FileLock {
     }
 }
 
-/// The shared locks of a reader that is not registered: no writer opens the database while they are held.
+/// The shared locks of a reader that is not registered. No writer can open the database while they are held.
 #[derive(Debug)]
 struct SharedLock {
     files: Vec<File>,
-    /// The process that locked them; see [`FileLock`].
+    /// Process that took the locks; see [`FileLock`].
     process: u32,
 }
 
@@ -223,13 +226,13 @@ impl Drop for SharedLock {
     }
 }
 
-/// How a file is locked, without waiting.
+/// Function that tries to lock a file without waiting.
 type TryLock = fn(&File) -> Result<(), TryLockError>;
 
 #[cfg_attr(not(unix), expect(dead_code, reason = "only unix locks directories"))]
 enum DirectoryLock {
     Locked(File),
-    /// Another holds it.
+    /// Another process holds the lock.
     Held,
     /// The file system does not lock directories.
     Unsupported,
@@ -250,7 +253,7 @@ fn lock_directory(_path: &Path, _lock: TryLock) -> io::Result<DirectoryLock> {
     Ok(DirectoryLock::Unsupported)
 }
 
-/// Returns whether the path leads to the open file or directory. An open one keeps its inode number from being reused.
+/// Whether the path leads to the open file or directory. Its inode number is not reused while it is open.
 #[cfg(unix)]
 pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
@@ -262,13 +265,14 @@ pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Windows neither renames nor removes a directory with an open file.
+/// Always true: Windows neither renames nor removes a directory with an open file.
 #[cfg(not(unix))]
 pub(super) fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The process that `/proc/locks` names for a file or directory. It knows files by device and inode.
+/// The process that holds a lock on a file or directory, according to `/proc/locks`, which identifies files by device
+/// and inode.
 #[cfg(target_os = "linux")]
 fn process_with_lock(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -278,7 +282,7 @@ fn process_with_lock(path: &Path) -> Option<u32> {
         // 1: FLOCK  ADVISORY  WRITE 4711 08:01:131075 0 EOF
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, process, file, ..] = fields[..] else { return None };
-        // The device is that of the file system below where layers lie above it, so it is not compared.
+        // With layered file systems, this is the device of the layer below, so it is not compared.
         if file.ends_with(&inode) { process.parse().ok() } else { None }
     })
 }
@@ -294,12 +298,12 @@ impl WriteFile for File {
     }
 
     fn extend(&mut self, length: u64) -> io::Result<()> {
-        // The file's cursor stays where it is.
+        // This does not move the file's cursor.
         self.set_len(length)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        // The length is synced with the content; times are of no use to us.
+        // Syncs the length with the content. Timestamps are not needed.
         self.sync_data()
     }
 }
@@ -333,7 +337,7 @@ fn sync_path(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Directories cannot be opened as files there; NTFS keeps its names by its own journal.
+/// Does nothing: Windows cannot open a directory as a file, and NTFS journals names itself.
 #[cfg(not(unix))]
 fn sync_path(_directory: &Path) -> io::Result<()> {
     Ok(())
@@ -347,7 +351,7 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes of physical memory, where the operating system tells.
+/// Bytes of physical memory, if the operating system reports them.
 pub fn physical_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{DirectoryEntry, Disk, Lock, NoLock, ReadFile, WriteFile};
 
-/// Files in memory. Every value is a directory of its own, which nobody else can open.
+/// Files in memory. Each value is a separate directory, which nobody else can open.
 #[derive(Debug, Default)]
 pub struct MemoryDisk {
     files: Mutex<BTreeMap<String, Arc<Content>>>,
@@ -51,7 +51,7 @@ impl Disk for MemoryDisk {
         self.files.lock().remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 
-    /// Directories exist as soon as they are named.
+    /// Lists the names below a directory. A directory needs no creation, so any directory can be listed.
     fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
         let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
         let mut entries = Vec::new();
@@ -72,7 +72,7 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
-    /// Only one store ever holds a disk in memory.
+    /// Always succeeds: only one store ever holds a disk in memory.
     fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         Ok(Some(Box::new(NoLock)))
     }
@@ -125,7 +125,7 @@ impl ReadFile for MemoryFile {
     }
 }
 
-/// Writes bytes at an offset that is in the file or at its end.
+/// Writes bytes at an offset within the file or at its end.
 pub(super) fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = file.len().min(offset + bytes.len());
     let (over, behind) = bytes.split_at(end - offset);
@@ -133,7 +133,7 @@ pub(super) fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     file.extend_from_slice(behind);
 }
 
-/// The bytes of a range, or `UnexpectedEof` where they end before it does.
+/// The bytes of a range. `UnexpectedEof` if the file ends before the range does.
 pub(super) fn slice_of(bytes: &[u8], offset: u64, length: usize) -> io::Result<&[u8]> {
     let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
     let end = start.checked_add(length).ok_or(io::ErrorKind::UnexpectedEof)?;

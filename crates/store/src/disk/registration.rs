@@ -1,10 +1,11 @@
-//! The files of live readers on a disk of the operating system.
+//! Registration files of live readers on a disk of the operating system.
 //!
-//! A reader holds the exclusive lock (`flock`) of its file. The lock ends with the process however it ends, so whoever
-//! gets the lock knows that the reader is gone, and removes the file before it releases the lock.
+//! A reader holds the exclusive lock (`flock`) of its file. The lock ends with the process in any case. So a process
+//! that gets the lock knows that the reader is gone, and removes the file before it releases the lock.
 //!
-//! A file is created before it is locked. Someone who probes it in between takes its reader for gone, and may remove it. So
-//! the reader looks afterwards whether the file that it locked still has its name: from then on nobody removes it.
+//! A file is created before it is locked. A process that tries the lock in between assumes that the reader is gone, and
+//! may remove the file. So the reader checks afterwards whether the file that it locked still has its name. From then
+//! on nobody removes it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::Registration;
 use super::file::is_at;
 
-/// Bytes that are read of a registration: more than any has.
+/// Maximum bytes read of a registration file: more than any has.
 const CONTENT_MAX: u64 = 1 << 10;
 
 /// The locked file of a reader.
@@ -21,12 +22,12 @@ const CONTENT_MAX: u64 = 1 << 10;
 pub(super) struct FileRegistration {
     path: PathBuf,
     file: File,
-    /// The process that created it: a child process that was forked has a copy of this value, and must not remove the file.
+    /// Process that created the file. A forked child process has a copy of this value, and must not remove the file.
     process: u32,
 }
 
 impl FileRegistration {
-    /// Creates and locks a file; `None` where the name is taken, or somebody took the file for one of a dead reader.
+    /// Creates and locks a file. `None` if the name is taken, or another process assumed that its reader is gone.
     pub fn create(path: PathBuf, content: &[u8]) -> io::Result<Option<Self>> {
         let created = match create_new(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -84,9 +85,10 @@ impl Drop for FileRegistration {
     }
 }
 
-/// The content of a reader's file; `None` where the reader is gone, and the file with it.
+/// The content of a reader's file. `None` if the reader is gone; the file is then removed.
 pub(super) fn registered(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    // Some file systems lock files exclusively only where they are open for writing, which another user's may not be.
+    // Some file systems lock a file exclusively only if it is open for writing, which another user's file may not
+    // allow.
     let opened = OpenOptions::new().read(true).write(true).open(path);
     let opened = match opened {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(path),
@@ -99,7 +101,7 @@ pub(super) fn registered(path: &Path) -> io::Result<Option<Vec<u8>>> {
     };
     match file.try_lock() {
         Ok(()) => {
-            // Its name may be that of another file by now.
+            // Its name may belong to another file by now.
             if is_at(&file, path)? {
                 let _ = fs::remove_file(path);
             }
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(registered(&path).unwrap().unwrap(), b"two");
         drop(reader);
         assert!(!path.exists() && registered(&path).unwrap().is_none());
-        // One that nobody holds is of a dead reader.
+        // A file without a lock belongs to a dead reader.
         fs::write(&path, "one").unwrap();
         assert!(registered(&path).unwrap().is_none() && !path.exists());
     }

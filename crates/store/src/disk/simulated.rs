@@ -1,6 +1,6 @@
 //! A test double: a disk in memory that loses power, fills up and fails on demand.
 //!
-//! It keeps apart what a running system sees and what is durable:
+//! It separates the state that a running system sees from the durable state:
 //!
 //! ```text
 //!   file     |== synced ==|-- written --|  zeros  |   power loss keeps any of the sectors after the synced part, and
@@ -8,8 +8,8 @@
 //!   names    durable names + changes in order        power loss keeps any of the changes
 //! ```
 //!
-//! A sector is 512 bytes or 4 KiB, by the seed; a lost one between kept ones reads as zeros or as garbage. All
-//! choices come from the seed, so that a failing test can be repeated.
+//! A sector is 512 bytes or 4 KiB, depending on the seed. A lost sector between kept ones reads as zeros or as garbage.
+//! All choices come from the seed, so a failing test can be repeated.
 
 mod state;
 
@@ -24,26 +24,26 @@ use self::state::{Content, NameChange, Node, Outcome, Random, State, result_of, 
 use super::memory::slice_of;
 use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 
-/// What goes wrong. Operations that change the disk count from zero, and so do those that only read.
+/// A fault to simulate. Operations that change the disk are counted from zero, and so are those that only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The machine stops during this change; nothing works afterwards. See [`SimulatedDisk::after_power_loss`].
+    /// The machine stops during this change. Nothing works afterwards. See [`SimulatedDisk::after_power_loss`].
     CrashAt(u64),
-    /// This change fails, once, without effect; of a write, half has happened.
+    /// This change fails once, without effect. A write fails after half of its bytes.
     FailAt(u64),
-    /// This change happens, but reports a failure, once.
+    /// This change takes effect, but reports a failure, once.
     FailAfter(u64),
-    /// This change and all that follow fail.
+    /// This change and all later ones fail.
     FailFrom(u64),
-    /// Every such change, named as [`SimulatedDisk::changes`] names it, fails; without effect, or with it.
+    /// Every change with this name, as in [`SimulatedDisk::changes`], fails. The flag is whether it still takes effect.
     FailEvery(&'static str, bool),
-    /// This read, listing or opening fails, once.
+    /// This read, listing or opening fails once.
     FailReadAt(u64),
-    /// The disk has room for so many bytes.
+    /// The disk has room for this number of bytes.
     Capacity(u64),
 }
 
-/// A disk under test. Clones share it.
+/// A disk under test. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
@@ -52,7 +52,7 @@ pub struct SimulatedDisk {
 
 impl Default for SimulatedDisk {
     fn default() -> Self {
-        // Small, so that a short test extends a file often, and no power of two, so that it ends within a sector.
+        // Small, so that a short test extends a file often. Not a power of two, so that it ends within a sector.
         Self { state: Arc::default(), extension_step: 1_000 }
     }
 }
@@ -68,7 +68,7 @@ impl SimulatedDisk {
         Self { extension_step: bytes, ..self }
     }
 
-    /// Says what goes wrong from now on; the counts of changes and reads begin anew.
+    /// Sets the fault from now on. Resets the counts of changes and reads.
     pub fn set_fault(&self, fault: Option<Fault>) {
         let mut state = self.state.lock();
         state.fault = fault;
@@ -76,12 +76,12 @@ impl SimulatedDisk {
         state.reads = 0;
     }
 
-    /// The changes since the fault was set, each by operation and name.
+    /// The changes since the fault was set, each as operation and name.
     pub fn changes(&self) -> Vec<String> {
         self.state.lock().changes.clone()
     }
 
-    /// How many reads, listings and openings there were since the fault was set.
+    /// Number of reads, listings and openings since the fault was set.
     pub fn reads(&self) -> u64 {
         self.state.lock().reads
     }
@@ -91,7 +91,7 @@ impl SimulatedDisk {
         self.state.lock().crashed
     }
 
-    /// The files as a running system sees them, with their content.
+    /// The files and their contents as a running system sees them.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state.lock();
         let file = |(name, node): (&String, &Node)| match node {
@@ -101,7 +101,7 @@ impl SimulatedDisk {
         state.names.iter().filter_map(file).collect()
     }
 
-    /// Puts a file in place, durably, as from outside.
+    /// Adds a durable file, as from outside.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let node = Node::File(state.files.len());
@@ -113,24 +113,25 @@ impl SimulatedDisk {
         }
     }
 
-    /// Ends the processes of all registered readers without warning: their files stay, and nobody holds them.
+    /// Kills the processes of all registered readers: their files stay, without locks.
     pub fn kill_readers(&self) {
         self.state.lock().live_readers.clear();
     }
 
-    /// The disk that a new process finds when the one before ended without warning: all it did is there. Readers are other
-    /// processes, and live on.
+    /// The disk after the process was killed, as a new process finds it: all its changes are there. Readers are other
+    /// processes, and stay live.
     pub fn after_kill(&self) -> Self {
         let mut state = self.state.lock().clone();
         (state.fault, state.crashed, state.locked, state.shared_locks) = (None, false, false, 0);
         Self { state: Arc::new(Mutex::new(state)), extension_step: self.extension_step }
     }
 
-    /// The disk that the machine finds when it starts again after losing power.
+    /// The disk after a power loss, as the machine finds it when it starts again.
     pub fn after_power_loss(&self, seed: u64) -> Self {
         let before = self.state.lock().clone();
         let mut random = Random(seed);
-        // Besides even chances, seeds try the extremes: nothing that was not synced survives, or nearly all.
+        // In addition to even chances, seeds try the extremes: nothing that was not synced survives, or nearly all of
+        // it.
         let keep_of_8 = [4, 0, 8, 7, 1][(random.next() % 5) as usize];
         let mut names = before.durable;
         for change in before.pending.iter().filter(|_| random.next() % 8 < keep_of_8) {
@@ -325,7 +326,7 @@ struct SimulatedRegistration {
 }
 
 impl SimulatedRegistration {
-    /// Whether the process of this reader lives, as the disk sees it.
+    /// Whether the process of this reader is live in the simulation.
     fn is_live(&self, state: &State) -> bool {
         state.live_readers.get(&self.name).is_some_and(|alive| Weak::as_ptr(alive) == Arc::as_ptr(&self.alive))
     }

@@ -1,4 +1,4 @@
-//! Tests for blocks that some keys pass, and few others: the values of each column as a list, or by their bounds.
+//! Predicates that some keys pass, and few other values: for each column a list of values, or their bounds.
 
 use std::ops::{Bound, RangeInclusive};
 
@@ -7,13 +7,13 @@ use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Test, equal_numbers,
 
 use crate::Table;
 
-/// So many values of a column at most are listed. Of more the bounds are tested: to read all values and look for them
-/// among the keys then takes less than to look for each in a list.
+/// Maximum number of listed values of a column. For more values the bounds are used: it is faster to read all rows and
+/// look them up among the keys than to search a list for each.
 const LISTED_MAX: usize = 16_384;
-/// The same of a column by which rows are sorted: most values of a list then lie outside of a block or zone.
+/// The same for the first sort column: most values of the list are outside of a block or zone.
 const SORTED_LISTED_MAX: usize = 262_144;
 
-/// Conjunctions of tests on columns, by their places in the table: each key without nulls passes one of them.
+/// Conjunctions of column predicates. Each key without nulls passes one of them.
 pub(super) fn tests_of(table: &Table, columns: &[usize], keys: &[ArrayRef]) -> Vec<Vec<ColumnTest>> {
     let columns = columns.iter().map(|column| ColumnIndex::from(*column));
     let columns: Vec<KeyColumn> = columns
@@ -49,12 +49,12 @@ impl KeyColumn<'_> {
         key_at(self.array, self.logical_type, row)
     }
 
-    /// A test that the values of some rows pass; `None` where only some of them are numbers.
+    /// A predicate that the values of some rows pass. `None` if some, but not all, of them are NaN.
     fn test(&self, rows: &[usize]) -> Option<ColumnTest> {
         if let Some(numbers) = numbers(self.logical_type) {
             let not_numbers = rows.iter().filter(|row| self.is_nan(**row)).count();
             if not_numbers == rows.len() {
-                // Many keys are of what is not a number, and all of them equal each other.
+                // All keys are NaN, and all NaNs are equal.
                 let (low, high) = numbers.into_inner();
                 return Some(ColumnTest { column: self.column, test: Test::Range { low, high }, negated: true });
             }
@@ -90,7 +90,7 @@ impl KeyColumn<'_> {
     }
 }
 
-/// The keys of what is a number, where a type has values that are none.
+/// The range of keys that are not NaN. `None` for types without NaN.
 fn numbers(logical_type: LogicalType) -> Option<RangeInclusive<i128>> {
     match logical_type {
         LogicalType::Real => Some(f32_to_key(f32::NEG_INFINITY).into()..=f32_to_key(f32::INFINITY).into()),

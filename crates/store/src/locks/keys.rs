@@ -1,21 +1,22 @@
-//! Locks of keys, by their hashes: what keeps two transactions from writing rows with one key at once.
+//! Locks of keys, by their hashes. They prevent two transactions from writing rows with the same key at once.
 //!
-//! Who writes rows with keys locks these exclusively until it ends, and only then looks them up in the newest version and
-//! in its own: as everybody does so, two rows with one key are not both committed. A row with the key that another
-//! transaction has locked, perhaps to delete it, is waited for. Who refers to a key locks it shared. Two keys of one hash
-//! are locked as one, and who writes many rows locks all keys of the table.
+//! A transaction that writes rows locks their keys exclusively until it ends. Only then does it look the keys up, in
+//! the newest version and in its own. As all transactions do so, two rows with the same key are never both committed.
+//! If another transaction has locked a row with the key, perhaps to delete it, the lookup waits for that transaction. A
+//! transaction that references a key locks it shared. Keys with the same hash share a lock. A transaction that writes
+//! many rows locks all keys of the table.
 
 use std::collections::HashMap;
 
 use super::{Busy, Locks, State, TransactionId};
 use crate::TableId;
 
-/// How a key is locked.
+/// Mode of a key lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyMode {
-    /// With others: rows refer to it.
+    /// Held with others, by transactions that write rows which reference the key.
     Shared,
-    /// Alone: rows with it are written or deleted.
+    /// Held alone, by a transaction that writes or deletes rows with the key.
     Exclusive,
 }
 
@@ -25,12 +26,12 @@ impl KeyMode {
     }
 }
 
-/// The transactions that have a lock.
+/// The transactions that hold a lock.
 #[derive(Debug, Default)]
 struct Holders(Vec<(TransactionId, KeyMode)>);
 
 impl Holders {
-    /// Those for which a transaction has to wait that asks for the lock.
+    /// The holders that a transaction has to wait for if it requests the lock.
     fn excluding(&self, transaction: TransactionId, mode: KeyMode) -> impl Iterator<Item = TransactionId> {
         let others = self.0.iter().filter(move |(holder, held)| *holder != transaction && held.excludes(mode));
         others.map(|(holder, _)| *holder)
@@ -40,7 +41,7 @@ impl Holders {
         self.0.iter().any(|(holder, held)| *holder == transaction && *held >= mode)
     }
 
-    /// Adds a holder, or makes its lock as strong as asked, and tells whether it is new.
+    /// Adds a holder, or strengthens its lock to `mode`. Returns whether the holder is new.
     fn add(&mut self, transaction: TransactionId, mode: KeyMode) -> bool {
         match self.0.iter_mut().find(|(holder, _)| *holder == transaction) {
             Some((_, held)) => *held = mode.max(*held),
@@ -57,20 +58,20 @@ impl Holders {
     }
 }
 
-/// The locks of the keys of one table.
+/// The key locks of one table.
 #[derive(Debug, Default)]
 pub(super) struct TableKeys {
     keys: HashMap<u64, Holders>,
-    /// Of all keys at once.
+    /// Holders of a lock on all keys at once.
     all: Holders,
-    /// Who has some keys by themselves, in the strongest mode in which it has one.
+    /// Holders of locks on single keys, each with its strongest mode.
     some: Holders,
-    /// Which ones.
+    /// Hashes that each of them has locked.
     hashes: HashMap<TransactionId, Vec<u64>>,
 }
 
 impl TableKeys {
-    /// Frees what a transaction has, and tells whether nobody has anything then.
+    /// Releases the locks of a transaction. Returns whether no locks are left.
     pub fn end(&mut self, transaction: TransactionId) -> bool {
         for hash in self.hashes.remove(&transaction).unwrap_or_default() {
             if let Some(holders) = self.keys.get_mut(&hash) {
@@ -111,7 +112,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Locks all keys of a table, those too that no row has.
+    /// Locks all keys of a table, including keys that no row has.
     pub fn lock_all_keys(&self, transaction: TransactionId, table: TableId, mode: KeyMode) -> Result<(), Busy> {
         let state = &mut *self.state.lock();
         let known = state.keys.entry(table).or_default();
@@ -124,7 +125,7 @@ impl Locks {
 }
 
 impl State {
-    /// The locks of the keys of a table, of which a transaction gets some.
+    /// The key locks of a table in which a transaction gets a lock.
     fn keys_of(&mut self, transaction: TransactionId, table: TableId) -> &mut TableKeys {
         let tables = &mut self.running.entry(transaction).or_default().keys;
         if !tables.contains(&table) {
@@ -159,15 +160,15 @@ mod tests {
         assert!(locks.lock_keys(of[2], TABLE, &[4], Exclusive).is_ok());
         assert!(locks.lock_keys(of[2], TableId(2), &[1, 2, 3], Exclusive).is_ok());
         assert!(waits(&locks.lock_keys(of[2], TABLE, &[5, 3], Exclusive)));
-        // All or none.
+        // The failed call has locked neither of its keys.
         assert!(locks.lock_keys(of[0], TABLE, &[5], Exclusive).is_ok());
-        // Alone it may have more; with another it waits for him, who then must not wait for it.
+        // The only holder gets the stronger lock. With another holder it waits, and that one must then not wait for it.
         assert!(locks.lock_keys(of[0], TABLE, &[1], Exclusive).is_ok());
         assert!(waits(&locks.lock_keys(of[0], TABLE, &[2], Exclusive)));
         assert!(matches!(locks.lock_keys(of[1], TABLE, &[2], Exclusive), Err(Busy::Deadlock)));
         locks.end(of[1]);
         assert!(locks.lock_keys(of[0], TABLE, &[2], Exclusive).is_ok());
-        // What is held alone stays so when it is asked for in less.
+        // An exclusive lock stays exclusive when a shared one is requested.
         assert!(locks.lock_keys(of[0], TABLE, &[2], Shared).is_ok());
         assert!(waits(&locks.lock_keys(of[2], TABLE, &[2], Shared)));
         locks.end(of[0]);
@@ -183,7 +184,7 @@ mod tests {
         assert!(waits(&locks.lock_all_keys(of[2], TABLE, Exclusive)));
         assert!(locks.lock_keys(of[2], TABLE, &[1, 7], Shared).is_ok());
         assert!(waits(&locks.lock_keys(of[0], TABLE, &[9], Exclusive)));
-        // It has all already.
+        // This transaction already holds all keys.
         assert!(locks.lock_keys(of[1], TABLE, &[9], Shared).is_ok());
         locks.end(of[0]);
         locks.end(of[2]);
@@ -203,7 +204,7 @@ mod tests {
         assert!(locks.lock_keys(of[1], TABLE, &[1], Shared).is_ok());
         assert!(locks.lock_keys(of[2], TABLE, &[2], Exclusive).is_ok());
         assert!(waits(&locks.lock_keys(of[1], TABLE, &[2], Shared)));
-        // The first holder runs; the second one waits for who asks.
+        // The first holder runs. The second one waits for the requester.
         assert!(matches!(locks.lock_keys(of[2], TABLE, &[1], Exclusive), Err(Busy::Deadlock)));
         locks.end(of[1]);
         assert!(waits(&locks.lock_keys(of[2], TABLE, &[1], Exclusive)));

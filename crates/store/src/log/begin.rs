@@ -1,5 +1,5 @@
-//! The beginning of a file: written and synced under a name that does not count, then given its own. Then the files
-//! before it are closed, which asserts that it exists.
+//! Beginning of a log file: it is written and synced under a temporary name, and then renamed into place. After that
+//! the files before it are closed, which asserts that it exists.
 
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
 use crate::directory::{LOG, closed_log_name, log_name, new_log_name, open_log_of};
@@ -7,18 +7,18 @@ use crate::disk::{Disk, WriteFile};
 use crate::error::FileError;
 use crate::open::{file_error, list};
 
-/// A file that is durable as far as it goes, but does not count before [`publish`].
+/// A log file that is written and synced, but not valid before [`publish`].
 #[derive(Debug)]
 pub(super) struct Begun {
     pub head: Head,
     pub file: Box<dyn WriteFile>,
 }
 
-/// Writes a file that begins with records carried over from the one before, which follow `head.last_sequence`. The
-/// length in the head is filled in here.
+/// Writes a file that begins with records carried over from the previous one, which follow `head.last_sequence`. Sets
+/// `begun_bytes` of the head.
 ///
 /// # Errors
-/// When it cannot be written; nothing has changed then that counts.
+/// If the file cannot be written. Nothing valid has changed then.
 pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> Result<Begun, FileError> {
     let records: usize = carried.iter().map(|payload| RECORD_BYTES + payload.len()).sum();
     head.begun_bytes = (HEAD_BYTES + records) as u64;
@@ -37,20 +37,20 @@ pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> R
     Ok(Begun { head, file })
 }
 
-/// Gives a prepared file its name, durably, and then closes all files before it, durably.
+/// Renames a prepared file into place, durably, and then closes all files before it, durably.
 ///
 /// # Errors
-/// When this fails, the file may count or not. No record in it may be acknowledged before this succeeded: until then,
-/// nobody would notice that the file is missing.
+/// If the file system returns an error. The file may then be valid or not. No record in it may be acknowledged before
+/// this succeeds: until then, nobody would notice that the file is missing.
 pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let name = new_log_name(number);
     disk.rename(&name, &log_name(number)).map_err(|source| file_error(disk, "rename", &name, source))?;
-    // A closed file asserts that there is a next one, so the next one must not be lost after this.
+    // A closed file asserts that its successor exists, so the successor must not be lost after this.
     disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))?;
     close_before(disk, number)
 }
 
-/// Closes all files with smaller numbers. A crash may have left more than one that is not closed.
+/// Closes all files with smaller numbers. A crash may have left several open ones.
 fn close_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let entries = list(disk, LOG)?;
     let mut open = entries.iter().filter_map(|entry| open_log_of(&entry.name)).filter(|old| *old < number).peekable();

@@ -1,4 +1,4 @@
-//! The bytes of heads and records; the picture is in the head of the module above.
+//! Encoding of heads and records. The docs of the module `log` have the picture.
 
 use std::hash::Hasher;
 
@@ -6,7 +6,7 @@ use twox_hash::XxHash3_64;
 
 /// Bytes of the head of a file.
 pub(super) const HEAD_BYTES: usize = 56;
-/// Bytes of a record before its payload.
+/// Bytes of the header of a record, before its payload.
 pub(super) const RECORD_BYTES: usize = 40;
 
 pub(super) const RECORD_MAGIC: [u8; 4] = [0xd7, b'r', b'e', b'c'];
@@ -16,30 +16,30 @@ const HEAD_CHECKSUM_AT: usize = 48;
 const RECORD_DURABLE_AT: usize = 24;
 const RECORD_CHECKSUM_AT: usize = 32;
 
-// Where the fields of a head are, for messages too.
+// Offsets of the fields of a head, also used in messages.
 pub(super) const DATABASE_AT: usize = 8;
 pub(super) const NUMBER_AT: usize = 16;
 pub(super) const LAST_SEQUENCE_AT: usize = 24;
 pub(super) const BEFORE_BYTES_AT: usize = 32;
 const BEGUN_BYTES_AT: usize = 40;
 
-/// How a file begins.
+/// The head of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The number of the database.
+    /// Id of the database.
     pub database: u64,
-    /// The number of the file.
+    /// Number of the file.
     pub number: u64,
-    /// The sequence number of the last record before this file.
+    /// Sequence number of the last record before this file.
     pub last_sequence: u64,
-    /// How many bytes of the file before count.
+    /// Number of valid bytes in the previous file.
     pub before_bytes: u64,
-    /// Bytes of this file when it got its name.
+    /// Length of this file when it was renamed into place.
     pub begun_bytes: u64,
 }
 
 impl Head {
-    /// The bytes of the head.
+    /// Encodes the head.
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&HEAD_MAGIC);
@@ -52,7 +52,7 @@ impl Head {
         bytes
     }
 
-    /// Reads a head by itself; an error tells where, and what should be there.
+    /// Decodes a head. An error is the offset, and what was expected there.
     pub fn parse(bytes: &[u8; HEAD_BYTES]) -> Result<Self, (usize, &'static str)> {
         if bytes[..8] != HEAD_MAGIC {
             return Err((0, "\"TAUTLOG1\""));
@@ -79,7 +79,8 @@ impl Head {
     }
 }
 
-/// Appends a record whose `durable` and checksum are not known yet. The payload is the parts in their order.
+/// Appends a record without `durable` and checksum, which [`seal`] fills in. The payload is the concatenation of the
+/// parts.
 pub(super) fn frame(into: &mut Vec<u8>, sequence: u64, payload: &[&[u8]]) {
     let length: usize = payload.iter().map(|part| part.len()).sum();
     into.reserve(RECORD_BYTES + length);
@@ -94,7 +95,7 @@ pub(super) fn frame(into: &mut Vec<u8>, sequence: u64, payload: &[&[u8]]) {
 /// Writes `durable` and the checksum into each of the framed records.
 pub(super) fn seal(mut framed: &mut [u8], durable: u64, seed: u64) {
     while !framed.is_empty() {
-        // It was framed here, from a slice in memory.
+        // The length is right: `frame` wrote it from a slice in memory.
         let length = number_at(framed, 8) as usize;
         let (record, rest) = framed.split_at_mut(RECORD_BYTES + length);
         record[RECORD_DURABLE_AT..RECORD_CHECKSUM_AT].copy_from_slice(&durable.to_le_bytes());
@@ -104,7 +105,7 @@ pub(super) fn seal(mut framed: &mut [u8], durable: u64, seed: u64) {
     }
 }
 
-/// The payloads of records that were framed here.
+/// Payloads of records that [`frame`] wrote.
 pub(super) fn payloads(mut framed: &[u8]) -> Vec<&[u8]> {
     let mut payloads = Vec::new();
     while !framed.is_empty() {
@@ -115,19 +116,19 @@ pub(super) fn payloads(mut framed: &[u8]) -> Vec<&[u8]> {
     payloads
 }
 
-/// A record that passed.
+/// A record with a valid checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ParsedRecord<'a> {
-    /// Its sequence number.
+    /// Sequence number of the record.
     pub sequence: u64,
-    /// How many bytes of the file were synced before it was written.
+    /// Number of bytes of the file that were synced before the record was written.
     pub durable: u64,
-    /// What it carries.
+    /// The bytes that were appended.
     pub payload: &'a [u8],
 }
 
 impl<'a> ParsedRecord<'a> {
-    /// The record with which the bytes begin; an error tells what should be there.
+    /// Parses the record at the start of the bytes. An error is what was expected there.
     pub fn parse(bytes: &'a [u8], seed: u64) -> Result<Self, &'static str> {
         if bytes.len() < RECORD_BYTES {
             return Err("a whole record");
@@ -149,7 +150,7 @@ impl<'a> ParsedRecord<'a> {
     }
 }
 
-/// What the record says to be durable, unchecked, where so many bytes are there.
+/// The `durable` field of a record, unchecked. `None` if there are too few bytes.
 pub(super) fn peek_durable(bytes: &[u8]) -> Option<u64> {
     (bytes.len() >= RECORD_BYTES).then(|| number_at(bytes, RECORD_DURABLE_AT))
 }
@@ -161,7 +162,7 @@ fn checksum(record: &[u8], seed: u64) -> u64 {
     hasher.finish()
 }
 
-/// The number at an offset. There must be eight bytes.
+/// The number at an offset. Panics with fewer than eight bytes.
 fn number_at(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);

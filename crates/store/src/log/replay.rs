@@ -1,4 +1,5 @@
-//! Reading the files again, and telling damage from a torn tail; the rules are in the head of the module above.
+//! Replay of the log files, and the distinction between damage and a torn tail. The docs of the module `log` have the
+//! rules.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,71 +16,71 @@ use crate::disk::{Disk, ReadFile, read_file};
 use crate::error::OpenError;
 use crate::open::{file_error, list};
 
-/// A record that is read again.
+/// A replayed record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
-    /// Its sequence number.
+    /// Sequence number of the record.
     pub sequence: u64,
-    /// What was appended.
+    /// The bytes that were appended.
     pub payload: &'a [u8],
-    /// The file.
+    /// Path of the file with the record.
     pub path: &'a Path,
-    /// Where in the file the record begins.
+    /// Offset of the record in the file.
     pub at: u64,
 }
 
 impl Record<'_> {
-    /// Where in the file its payload begins.
+    /// Offset of the payload in the file.
     pub fn payload_at(&self) -> u64 {
         self.at + RECORD_BYTES as u64
     }
 }
 
-/// Where the log ends.
+/// End of the log.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// The number of the last file.
+    /// Number of the last file.
     pub number: u64,
-    /// The sequence number of the last record.
+    /// Sequence number of the last record.
     pub last_sequence: u64,
     /// Bytes of the last file up to the end of that record.
     pub bytes: u64,
-    /// What follows it, and is neither a record nor zeros up to the end of the file.
+    /// The tail after that record, unless it is only zeros.
     pub cut: Option<Cut>,
-    /// Bytes of the last file that are known to be durable: whole records.
+    /// Known durable bytes of the last file, up to the end of a record.
     pub(super) settled_bytes: u64,
-    /// The sequence number of the last record in them.
+    /// Sequence number of the last record in `settled_bytes`.
     pub(super) settled_sequence: u64,
-    /// The payloads of the records after that.
+    /// Payloads of the records after it.
     pub(super) unsettled: Vec<Vec<u8>>,
 }
 
 impl End {
-    /// The sequence number of the last record that the log itself says to be durable.
+    /// Sequence number of the last record that the log itself proves to be durable.
     pub fn settled_sequence(&self) -> u64 {
         self.settled_sequence
     }
 }
 
-/// A tail that does not count.
+/// A torn tail, which is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Where the tail begins.
+    /// Offset of the tail.
     pub at: u64,
-    /// Bytes of it, up to the last that is not zero.
+    /// Bytes of the tail up to its last byte that is not zero.
     pub bytes: u64,
-    /// What should be there.
+    /// What was expected at the offset.
     pub expected: &'static str,
 }
 
-/// Visits the records of all files from number `first` on, in their order. `last_sequence` is the sequence number of
-/// the last record before them, where that is known. Nothing is changed.
+/// Visits the records of all files from number `first` on, in order. `last_sequence` is the sequence number of the last
+/// record before them, if known. Nothing is changed.
 ///
 /// # Errors
-/// When a file is missing, of another database, or damaged; and what `visit` returns. What was visited until then is
-/// right, but not all there is.
+/// If a file is missing, damaged or of another database, or `visit` returns an error. The records visited before are
+/// correct, but not complete.
 pub(crate) fn replay<E: From<OpenError>>(
     disk: &dyn Disk,
     database: u64,
@@ -110,16 +111,16 @@ pub(crate) fn replay<E: From<OpenError>>(
     file.visit(disk, None, visit)
 }
 
-/// What lies behind a damage of the log.
+/// What is found in the log after its damage.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
-    /// The greatest sequence number that is found, if it is greater than the last that was visited.
+    /// Greatest sequence number found, if it is greater than the last visited one.
     pub last_sequence: Option<u64>,
-    /// The payloads of records that pass, in the order of their sequence numbers.
+    /// Payloads of valid records, ordered by sequence number.
     pub records: Vec<Vec<u8>>,
 }
 
-/// Finds the records after one, wherever they are in the files from number `first` on that can still be read.
+/// Finds all records after `last_sequence` in the readable files from number `first` on.
 pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_sequence: u64) -> Behind {
     let (mut greatest, mut records) = (last_sequence, BTreeMap::new());
     let entries = list(disk, LOG).unwrap_or_default();
@@ -136,7 +137,7 @@ pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_se
                 Ok(record) => {
                     greatest = greatest.max(record.sequence);
                     if record.sequence > last_sequence {
-                        // What a later file carries over is the same.
+                        // A later file may carry over the same record.
                         records.insert(record.sequence, record.payload.to_vec());
                     }
                     at += RECORD_BYTES + record.payload.len();
@@ -153,7 +154,7 @@ pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_se
     Behind { last_sequence, records: records.into_values().collect() }
 }
 
-/// A file whose head is read and right.
+/// An open log file with a valid head.
 #[derive(Debug)]
 struct LogFile {
     name: String,
@@ -162,10 +163,11 @@ struct LogFile {
     file: Arc<dyn ReadFile>,
 }
 
-/// Opens a file of the log, closed or not, and tells its name. It may be closed meanwhile, and never goes back.
+/// Opens a log file, closed or not, and returns its name. The file may be closed meanwhile, but never reopened for
+/// writing.
 ///
 /// # Errors
-/// `NotFound` if it does not exist, and whatever else the file system answers.
+/// If the file system returns an error: `NotFound` if the file does not exist.
 pub(crate) fn open_file(disk: &dyn Disk, number: u64) -> io::Result<(String, Arc<dyn ReadFile>)> {
     let name = log_name(number);
     match disk.open(&name) {
@@ -178,10 +180,10 @@ pub(crate) fn open_file(disk: &dyn Disk, number: u64) -> io::Result<(String, Arc
     }
 }
 
-/// Makes durable what another process wrote to a file of the log, closed or not.
+/// Syncs a log file that another process wrote, closed or not.
 ///
 /// # Errors
-/// As [`open_file`].
+/// If the file system returns an error: `NotFound` if the file does not exist.
 pub(crate) fn sync_file(disk: &dyn Disk, number: u64) -> io::Result<()> {
     match disk.sync_file(&log_name(number)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => disk.sync_file(&closed_log_name(number)),
@@ -215,7 +217,7 @@ impl LogFile {
         Ok(Self { name, path, head, file })
     }
 
-    /// All bytes of the file, whatever its name is by now.
+    /// All bytes of the file, even if it was renamed meanwhile.
     fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
         read_file(&*self.file).map_err(|source| file_error(disk, "read", &self.name, source).into())
     }
@@ -232,7 +234,7 @@ impl LogFile {
         Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
     }
 
-    /// Visits the records, up to where the next file counts them.
+    /// Visits the records that are valid according to the next file.
     fn visit<E: From<OpenError>>(
         &self,
         disk: &dyn Disk,
@@ -278,7 +280,7 @@ impl LogFile {
         })
     }
 
-    /// The bytes of the file that count.
+    /// The valid bytes of the file.
     fn counted<'a>(&self, bytes: &'a [u8], next: Option<&Self>) -> Result<&'a [u8], OpenError> {
         let Some(next) = next else { return Ok(bytes) };
         let counted = next.head.before_bytes;
@@ -291,7 +293,7 @@ impl LogFile {
     }
 }
 
-/// A place in a file, and the sequence number of the record before it.
+/// A position in a file, and the sequence number of the record before it.
 #[derive(Debug)]
 struct Walk<'a> {
     file: &'a LogFile,
@@ -301,8 +303,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Steps over the next record, or tells what should be in its place. It is an error when the record passes, but
-    /// contradicts its place, which no tear brings about.
+    /// Parses the next record and moves past it, or returns what was expected. A valid record that contradicts its
+    /// position is an error, because a torn write cannot cause it.
     fn next(&mut self) -> Result<Result<ParsedRecord<'a>, &'static str>, OpenError> {
         let record = match ParsedRecord::parse(&self.bytes[self.at..], self.file.head.seed()) {
             Ok(record) => record,
@@ -321,40 +323,41 @@ impl<'a> Walk<'a> {
         Ok(Ok(record))
     }
 
-    /// Bytes from this place on, without the zeros at the end of the file.
+    /// Bytes from the position on, without the zeros at the end of the file.
     fn tail_bytes(&self) -> usize {
         self.bytes[self.at..].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
     }
 
-    /// Whether a later record says that the bytes at this place, which are no record, were durable. It begins in the tail.
+    /// Whether a later record, which begins in the tail, states that the invalid bytes at the position were durable.
     fn was_durable(&self, tail_bytes: usize) -> bool {
         let seed = self.file.head.seed();
-        // Lengths cannot be trusted any more, so that a record may begin at every byte.
+        // Lengths are no longer reliable, so a record may begin at every byte.
         let rest = (self.at + 1..self.at + tail_bytes).map(|at| (at as u64, &self.bytes[at..]));
         let mut candidates = rest.filter(|(_, bytes)| bytes.starts_with(&RECORD_MAGIC));
         candidates.any(|(at, bytes)| {
-            // Cheaper than the checksum. A copy of an earlier record inside a payload says less than this place.
+            // Cheaper than the checksum. A copy of an earlier record inside a payload has a `durable` before this
+            // position.
             let vouches = peek_durable(bytes).is_some_and(|durable| durable > self.at as u64 && durable <= at);
             vouches && ParsedRecord::parse(bytes, seed).is_ok()
         })
     }
 }
 
-/// How far the records of a file are known to be durable, while they are read one after the other.
+/// Tracks how far a file is known to be durable, while its records are read in order.
 #[derive(Debug)]
 struct Settled {
-    /// What the file's head, or a record, says to be durable.
+    /// Durable bytes according to the head or a record.
     durable: u64,
-    /// The end of the last record in that.
+    /// End of the last record within them.
     bytes: usize,
-    /// Its sequence number.
+    /// Sequence number of that record.
     sequence: u64,
-    /// Where the payloads of the records after it are.
+    /// Ranges of the payloads of the records after it.
     after: VecDeque<Range<usize>>,
 }
 
 impl Settled {
-    /// Before the first record; a file that the next one counts is durable as far as that goes.
+    /// State before the first record. The bytes of a file that has a next one are all durable.
     fn at_head(head: Head, is_counted: bool) -> Self {
         let durable = if is_counted { u64::MAX } else { head.begun_bytes };
         Self { durable, bytes: HEAD_BYTES, sequence: head.last_sequence, after: VecDeque::new() }

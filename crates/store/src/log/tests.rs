@@ -1,5 +1,5 @@
-//! Logs are written, torn, damaged and read again. The payload of a record is known from its number and from which
-//! life of the database it is, so that a wrong one is noticed wherever it comes from.
+//! Tests that write, tear, damage and read logs. The payload of a record is derived from its number and the life of the
+//! database, so that a wrong record is noticed wherever it comes from.
 
 mod chain;
 mod crash;
@@ -51,13 +51,13 @@ fn append_synced(log: &Log, life: u8) {
     log.flush(position, Durability::Synced).unwrap();
 }
 
-/// The name that a file of the log has.
+/// The current name of a log file.
 fn name_of(disk: &SimulatedDisk, number: u64) -> String {
     let closed = closed_log_name(number);
     if disk.files().contains_key(&closed) { closed } else { log_name(number) }
 }
 
-/// The length of a file of the log.
+/// The length of a log file.
 fn length(disk: &SimulatedDisk, number: u64) -> u64 {
     disk.files()[&name_of(disk, number)].len() as u64
 }
@@ -75,7 +75,7 @@ fn read(disk: &dyn Disk, first: u64, last_sequence: Option<u64>) -> Result<(End,
     Ok((end, records))
 }
 
-/// The records with these numbers, of one life.
+/// The expected records with these numbers, written in one life.
 fn payloads(sequences: std::ops::RangeInclusive<u64>, life: u8) -> Payloads {
     sequences.map(|sequence| (sequence, payload_of(sequence, life))).collect()
 }
@@ -112,7 +112,7 @@ fn records_lead_back_over_rotations_and_resumptions() {
     assert_eq!(log.durable_sequence(), 114);
     let (end, records) = read(&disk, 7, None).unwrap();
     assert_eq!((end.bytes, records), (log.bytes(), payloads(101..=114, 0)));
-    // A later beginning, as after a checkpoint.
+    // A later first file, as after a checkpoint.
     assert_eq!(read(&disk, 9, Some(110)).unwrap().1, payloads(111..=114, 0));
     super::remove_before(&disk, 9).unwrap();
     let names: Vec<String> = disk.files().into_keys().collect();

@@ -1,13 +1,13 @@
-//! Writing: records gather in memory, and one waiting thread writes and syncs them for all.
+//! Writing: records are collected in memory, and one waiting thread writes and syncs them for all (group commit).
 //!
 //! ```text
 //!   append             | 14 | 15 | 16 |         in memory, in the order of calls
-//!   flush, leading     takes them all           one write, and one sync if anybody needs it
-//!   flush, following   waits                    then finds its record covered, or leads the next group
+//!   flush, leader      takes them all             one write, and one sync if anybody needs it
+//!   flush, follower    waits                      then its record is covered, or it leads the next group
 //! ```
 //!
-//! A sync that also makes a new length durable costs half as much again, so the file is extended ahead of what is written,
-//! by steps of [`Disk::extension_step`]. A file begins without: one in which nothing is written stays as small as it is.
+//! A sync that also makes a new length durable takes half as long again. So the file is extended ahead of the writes,
+//! in steps of [`Disk::extension_step`]. A new file is not extended: it stays small until something is written to it.
 
 use std::mem;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::disk::{Disk, WriteFile};
 use crate::error::{FileError, LogFailed, OpenError};
 use crate::open::file_error;
 
-/// The place of a record in the log.
+/// Position of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
-    /// How often the log had been begun anew after a failure: numbers of lost records are given again.
+    /// How often the log was restarted after a failure. Sequence numbers of lost records are used again.
     epoch: usize,
     sequence: u64,
 }
@@ -37,70 +37,70 @@ impl Position {
     }
 }
 
-/// How far a record has to get.
+/// Durability of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It survives when the machine stops.
+    /// The record survives if the machine stops.
     Synced,
-    /// It survives when the process ends.
+    /// The record survives if the process ends.
     Written,
 }
 
-/// A log that is written.
+/// A log open for writing.
 ///
-/// After a write or sync that failed, nobody knows what is on the medium. The log then stays failed: whatever was not
-/// covered before gets the first cause as its error. See [`Log::restart`].
+/// After a failed write or sync, it is unknown what is on the medium. The log then stays failed: all records that were
+/// not durable enough before get the first failure as their error. See [`Log::restart`].
 ///
-/// Records gather in memory until somebody flushes. Nothing is written when the log is dropped; see [`Log::close`].
+/// Records are collected in memory until a thread flushes them. Dropping the log writes nothing; see [`Log::close`].
 #[derive(Debug)]
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     database: u64,
     state: Mutex<State>,
-    /// Whenever a leader is done.
+    /// Notified when a leader is done.
     led: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     number: u64,
-    /// Of the checksums in the current file.
+    /// Seed of the checksums in the current file.
     seed: u64,
-    /// `None` while somebody writes to it.
+    /// `None` while a leader writes to it.
     file: Option<Box<dyn WriteFile>>,
-    /// Framed records that nobody has taken yet; after a failure, all that may not be in the file.
+    /// Framed records that no leader has taken yet. After a failure, all records that may not be in the file.
     buffer: Vec<u8>,
-    /// Bytes of the current file that count, once all records are written.
+    /// Valid bytes of the current file after all records are written.
     bytes: u64,
-    /// Its length, with zeros behind them.
+    /// Length of the current file, zeros at the end included.
     length: u64,
-    /// How much of it is synced.
+    /// Number of synced bytes of the current file.
     synced_bytes: u64,
-    /// Of the last record that was appended, written and synced.
+    /// Sequence numbers of the last record that was appended, written and synced.
     last_sequence: u64,
     written_sequence: u64,
     synced_sequence: u64,
-    /// The last record for which somebody waits to be synced.
+    /// The last record that a thread waits to be synced.
     wanted_sequence: u64,
     failure: Option<LogFailed>,
-    /// For each time that the log was begun anew, the last record before that counts, and what had failed.
+    /// For each restart, the last record before it that counts, and the failure.
     restarts: Vec<(u64, LogFailed)>,
 }
 
 impl Log {
-    /// Begins the log of a database, durably; `last_sequence` is the number before that of its first record.
+    /// Begins the log of a database, durably. `last_sequence` is one less than the sequence number of its first record.
     ///
     /// # Errors
-    /// When its directory or first file cannot be written.
+    /// If its directory or first file cannot be written.
     pub fn create(disk: Arc<dyn Disk>, database: u64, number: u64, last_sequence: u64) -> Result<Self, FileError> {
         let head = Head { database, number, last_sequence, before_bytes: 0, begun_bytes: 0 };
         Self::begin(disk, head, &[])
     }
 
-    /// Goes on where [`super::replay()`] ended, in a new file. All that was visited is durable afterwards.
+    /// Continues in a new file where [`super::replay()`] ended. All visited records are durable afterwards.
     ///
     /// # Errors
-    /// When the file cannot be written; the log can then be replayed and resumed again.
+    /// If the file cannot be written. The log can then be replayed and resumed again.
     pub fn resume(disk: Arc<dyn Disk>, database: u64, end: &End) -> Result<Self, FileError> {
         let head = Head {
             database,
@@ -114,7 +114,8 @@ impl Log {
 
     fn begin(disk: Arc<dyn Disk>, head: Head, carried: &[Vec<u8>]) -> Result<Self, FileError> {
         disk.create_directory(LOG).map_err(|source| file_error(&*disk, "create", LOG, source))?;
-        // Names that a killed process gave may not be durable. Those of earlier files must be before that of a later.
+        // Names given by a killed process may not be durable. Names of earlier files must become durable before later
+        // ones.
         for name in [ROOT, LOG] {
             disk.sync_directory(name).map_err(|source| file_error(&*disk, "sync", name, source))?;
         }
@@ -139,11 +140,11 @@ impl Log {
         Ok(Self { disk, database: head.database, state: Mutex::new(state), led: Condvar::new() })
     }
 
-    /// Appends a record, whose payload is the parts in their order, to what the next flush writes. Only memory is
-    /// touched; the order of records is that of calls.
+    /// Appends a record to the buffer of the next flush, without I/O. The payload is the concatenation of the parts.
+    /// Records have the order of the calls.
     ///
     /// # Errors
-    /// When the log has failed.
+    /// If the log has failed.
     pub fn append(&self, payload: &[&[u8]]) -> Result<Position, LogFailed> {
         let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
@@ -157,10 +158,10 @@ impl Log {
         Ok(Position { epoch: state.restarts.len(), sequence })
     }
 
-    /// Waits until the record and all before it are as durable as asked.
+    /// Waits until the record and all before it have the durability asked for.
     ///
     /// # Errors
-    /// When they are not, for the log has failed. They may still be found when it is replayed.
+    /// If the log fails before that. The records may still be found when the log is replayed.
     pub fn flush(&self, position: Position, durability: Durability) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         loop {
@@ -190,7 +191,7 @@ impl Log {
     /// Makes all records so far durable.
     ///
     /// # Errors
-    /// As [`Log::flush`].
+    /// If the flush fails, as for [`Log::flush`].
     pub fn close(&self) -> Result<(), LogFailed> {
         let last = {
             let state = self.state.lock();
@@ -199,12 +200,12 @@ impl Log {
         self.flush(last, Durability::Synced)
     }
 
-    /// Makes all records so far durable and goes on in the next file, whose number is returned. Records that are
-    /// appended meanwhile go there.
+    /// Makes all records so far durable and continues in the next file. Returns its number. Records that are appended
+    /// meanwhile go to the new file.
     ///
     /// # Errors
-    /// When the records or the file cannot be written. If it was the file, before it got its name, the log goes on in
-    /// the one before; otherwise it has failed.
+    /// If the records or the file cannot be written. If the file failed before it was renamed into place, the log
+    /// continues in the previous file. Otherwise the log has failed.
     pub fn rotate(&self) -> Result<u64, LogFailed> {
         let mut state = self.state.lock();
         let file = self.take_synced(&mut state)?;
@@ -224,7 +225,7 @@ impl Log {
                 return Err(LogFailed::new(error));
             }
         };
-        // From here on the new file may count, and then nothing more of the old one does.
+        // From here on the new file may be valid, and then nothing more of the old one is.
         drop(file);
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
@@ -234,21 +235,21 @@ impl Log {
         Ok(state.number)
     }
 
-    /// Whether it has failed.
+    /// Whether the log has failed.
     pub fn has_failed(&self) -> bool {
         self.state.lock().failure.is_some()
     }
 
-    /// What has become of a record, if the log failed and was begun anew after it was appended.
+    /// Outcome of a record, if the log failed and was restarted after it was appended.
     pub fn verdict(&self, position: Position) -> Option<Result<(), LogFailed>> {
         self.state.lock().verdict(position)
     }
 
-    /// Goes on after a failure, in the next file, behind the last record that is durable. Those after it that somebody
-    /// has seen, up to `seen`, are carried over; all others never happened.
+    /// Continues after a failure, in the next file, after the last durable record. Later records up to `seen` are
+    /// carried over, because somebody has seen them. All others never happened.
     ///
     /// # Errors
-    /// When it cannot; it may be tried again.
+    /// If the log cannot continue. The restart can be tried again.
     pub fn restart(&self, seen: u64) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         let Some(failure) = state.failure.clone() else { return Ok(()) };
@@ -260,7 +261,7 @@ impl Log {
             before_bytes: state.synced_bytes,
             begun_bytes: 0,
         };
-        // Nobody else can do anything meanwhile.
+        // The lock is held, so nothing else happens meanwhile.
         let begun = prepare(&*self.disk, head, &carried).map_err(LogFailed::new)?;
         publish(&*self.disk, head.number).map_err(LogFailed::new)?;
         state.buffer = Vec::new();
@@ -274,8 +275,8 @@ impl Log {
         Ok(())
     }
 
-    /// The payloads of the records after the last one that is synced, up to one of them: from the file as far as they
-    /// were written, and then from memory. `None` where the file does not give them back.
+    /// Payloads of the records after the last synced one, up to the record `last`. Written records come from the file,
+    /// the others from memory. `None` if the file does not return them.
     fn unsynced(&self, state: &State, last: u64) -> Option<Vec<Vec<u8>>> {
         let mut payloads = Vec::new();
         let written = last.min(state.written_sequence);
@@ -294,7 +295,7 @@ impl Log {
         (payloads.len() as u64 == last.saturating_sub(state.synced_sequence)).then_some(payloads)
     }
 
-    /// Bytes of records in the current file, with those that are not written yet.
+    /// Bytes of records in the current file, including those not written yet.
     pub fn record_bytes(&self) -> u64 {
         self.state.lock().bytes - HEAD_BYTES as u64
     }
@@ -304,7 +305,7 @@ impl Log {
         self.state.lock().number
     }
 
-    /// Bytes of the current file that count, with those that are not written yet.
+    /// Valid bytes of the current file, including those not written yet.
     #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes
@@ -316,12 +317,12 @@ impl Log {
         self.state.lock().last_sequence
     }
 
-    /// The sequence number of the last record that is synced.
+    /// The sequence number of the last synced record.
     pub fn durable_sequence(&self) -> u64 {
         self.state.lock().synced_sequence
     }
 
-    /// The current file, once all records are synced. Nobody can write until it is put back.
+    /// Takes the current file once all records are synced. Nobody can write until it is put back.
     fn take_synced(&self, state: &mut MutexGuard<'_, State>) -> Result<Box<dyn WriteFile>, LogFailed> {
         loop {
             if let Some(failure) = &state.failure {
@@ -338,7 +339,8 @@ impl Log {
         }
     }
 
-    /// Writes all that is buffered, and syncs it if anybody waits for that. The lock is free meanwhile.
+    /// Leads a group: writes the whole buffer, and syncs it if a thread waits for that. The lock is released during the
+    /// I/O.
     fn lead(&self, state: &mut MutexGuard<'_, State>, mut file: Box<dyn WriteFile>) {
         let mut group = mem::take(&mut state.buffer);
         let (seed, synced_bytes, number) = (state.seed, state.synced_bytes, state.number);
@@ -355,7 +357,7 @@ impl Log {
             if is_synced { file.sync().map_err(failed("sync")) } else { Ok(()) }
         });
         if let Err(error) = result {
-            // What was appended meanwhile follows it.
+            // Records that were appended meanwhile follow the group.
             group.append(&mut state.buffer);
             state.buffer = group;
             self.fail(state, error);
@@ -371,7 +373,7 @@ impl Log {
         self.led.notify_all();
     }
 
-    /// Fails the log for ever.
+    /// Puts the log into its failed state.
     fn fail(&self, state: &mut State, error: FileError) -> LogFailed {
         let failure = LogFailed::new(error);
         state.failure = Some(failure.clone());
@@ -381,7 +383,7 @@ impl Log {
 }
 
 impl State {
-    /// Takes a file that counts now for the current one. What is buffered goes there.
+    /// Makes a published file the current one. Buffered records go there.
     fn go_on_in(&mut self, begun: Begun) {
         let Begun { head, file } = begun;
         (self.number, self.seed, self.file) = (head.number, head.seed(), Some(file));

@@ -1,4 +1,4 @@
-//! The blocks of a table: copied where they are whole, and else written with the rows that can still be read.
+//! The blocks of a table: copied if they are intact, otherwise rewritten with the rows that can still be read.
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::store::{entry_of, write_file};
 use crate::verify::check_block_file;
 use crate::{BlockEntry, BlockFile, OpenBlock, Table};
 
-/// Brings the blocks of a table to a new directory. Returns the table with these blocks, and what is lost.
+/// Salvages the blocks of a table into a new directory. Returns the table with these blocks, and its report.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -57,7 +57,7 @@ pub(super) fn salvage_blocks(
     }
     let is_changed = places.len() < table.blocks.len() || !rewritten.is_empty();
     let mut salvaged = table.part(&places, usize::MAX);
-    // Deleted rows are not written anew.
+    // Rewritten blocks do not contain the deleted rows.
     rewritten.into_iter().filter_map(UnitId::of).for_each(|unit| salvaged.delta.forget_block(unit));
     let blocks = entries.into_iter().map(|entry| Arc::new(BlockFile::new(Arc::clone(new), entry)));
     salvaged.blocks = Arc::new(blocks.collect());
@@ -68,7 +68,7 @@ pub(super) fn salvage_blocks(
     Ok((salvaged, report))
 }
 
-/// Copies a whole block byte for byte.
+/// Copies an intact block byte for byte.
 fn copy(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), FileError> {
     const CHUNK_BYTES: u64 = 1 << 20;
     let name = block_name(entry.id);
@@ -86,11 +86,11 @@ fn copy(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), 
     })
 }
 
-/// What can be read of a damaged block.
+/// The readable part of a damaged block.
 struct Salvaged {
-    /// A block of the rows that are left and not deleted, and its design, if there are any.
+    /// A block of the remaining live rows, and its design. `None` if there are no such rows.
     image: Option<(BlockImage, Arc<taut_types::TableDesign>)>,
-    /// Rows of the segments that were read.
+    /// Row ranges of the segments that were read.
     read: Vec<Range<u64>>,
 }
 
@@ -99,7 +99,7 @@ impl Salvaged {
         Self::try_read(table, file).unwrap_or(Self { image: None, read: Vec::new() })
     }
 
-    /// Reads segment by segment; `None` if nothing of the block can be read.
+    /// Reads each segment separately. `None` if nothing of the block can be read.
     fn try_read(table: &Table, file: &Arc<BlockFile>) -> Option<Self> {
         let open = file.open_damaged().ok()?;
         let block = open.block();
@@ -123,7 +123,7 @@ impl Salvaged {
         Some(Self { image, read })
     }
 
-    /// The rows of the block that were not read, and how many of them were not deleted.
+    /// The rows of the block that were not read, and the number of live rows among them.
     fn lost(&self, table: &Table, file: &BlockFile) -> (Vec<Range<u64>>, u64) {
         let (mut lost, mut at): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
         for read in self.read.iter().cloned().chain(std::iter::once(file.entry().rows..file.entry().rows)) {
@@ -138,7 +138,7 @@ impl Salvaged {
     }
 }
 
-/// The columns of the rows of a segment that are not deleted.
+/// The columns of the live rows of a segment.
 fn read_segment(table: &Table, open: &OpenBlock, segment: usize) -> Result<Vec<arrow_array::ArrayRef>, BlockError> {
     let mut report = ScanReport::default();
     let mut reader = table.open_segment(open, segment);
@@ -147,7 +147,7 @@ fn read_segment(table: &Table, open: &OpenBlock, segment: usize) -> Result<Vec<a
     reader.project(&selection, 0..selection.len(), &columns, &mut report)
 }
 
-/// What the blocks of a table tell of its columns.
+/// Column statistics over all blocks of a table.
 fn statistics_of(table: &Table) -> Result<Vec<ColumnStatistics>, CommitError> {
     let mut all = vec![ColumnStatistics::empty(); table.schema.len()];
     for file in table.blocks.iter() {

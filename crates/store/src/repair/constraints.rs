@@ -1,4 +1,5 @@
-//! Keys that the rows that are left violate, since plans rely on them: a join that a foreign key makes needless is left out.
+//! Removal of keys that the remaining rows violate. Plans rely on keys, for example to remove a join along a foreign
+//! key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::{ForeignKey, KeySearch, ReadCounters, Table, TableId, UniqueKey};
 const NOT_UNIQUE: &str = "rows that were deleted may be back, and have the same key";
 const NOT_REFERENCED: &str = "rows that it references are lost";
 
-/// Drops the constraints that do not hold any more. Keys are looked at only where deleted rows may be back, and foreign
-/// keys also where rows are lost.
+/// Drops the constraints that no longer hold. Keys are checked only if deleted rows may be back, foreign keys also if
+/// rows are lost.
 pub(super) fn drop_violated(tables: &mut [Table], reports: &mut [RepairedTable], deletions_are_lost: bool) {
     let mut dropped: Vec<(usize, String)> = Vec::new();
     for (at, table) in tables.iter().enumerate() {
@@ -58,7 +59,7 @@ fn loses_rows(report: &RepairedTable) -> bool {
     report.losses.iter().any(|loss| matches!(loss, TableLoss::Rows { .. }))
 }
 
-/// Tells each table which others reference it.
+/// Updates `referenced_by` of all tables.
 fn set_referenced_by(tables: &mut [Table]) {
     let references: Vec<(TableId, TableId)> = tables
         .iter()
@@ -71,17 +72,17 @@ fn set_referenced_by(tables: &mut [Table]) {
     }
 }
 
-/// Whether no two rows share a key. What cannot be read is not known to hold.
+/// Whether no two rows share a key. False if some rows cannot be read.
 fn is_unique(table: &Table, key: &UniqueKey) -> bool {
     let columns: Vec<usize> = key.columns.iter().map(|column| column.index()).collect();
     for_each_batch(table, &key.columns, |keys| {
         let found = KeySearch::new(table, &columns).find(keys)?;
-        // A row finds itself. Equal keys of one batch find each other.
+        // Each row finds itself. Equal keys of one batch find the same rows.
         Ok(found.windows(2).all(|pair| pair[0].0 != pair[1].0))
     })
 }
 
-/// Whether each row without nulls in a foreign key has a row that it references.
+/// Whether each foreign key without nulls has a referenced row.
 fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     let referenced: Vec<usize> = key.referenced.iter().map(|column| column.index()).collect();
     for_each_batch(table, &key.columns, |keys| {
@@ -92,7 +93,7 @@ fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     })
 }
 
-/// Calls `holds` with some columns of all rows until it does not hold.
+/// Calls `holds` with some columns of all live rows, in batches, while it returns true. Returns whether it always did.
 fn for_each_batch(
     table: &Table,
     columns: &[ColumnIndex],

@@ -1,4 +1,4 @@
-//! The last state of a damaged database that can be read: from its catalog, delta and log, without a look into blocks.
+//! The last readable state of a damaged database: from its catalog, delta file and log, without reading blocks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::log::{self, Cut, Record};
 use crate::open::{CutLog, build, file_error, list, read_catalog, read_delta};
 use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, TableId};
 
-/// What could be read.
+/// The last readable state, and what is lost.
 pub(super) struct History {
     pub catalog: Catalog,
     pub losses: Vec<DatabaseLoss>,
     pub cut: Option<CutLog>,
-    /// Whether the tables are not all as one commit left them.
+    /// Whether the tables may come from different commits.
     pub is_mixed: bool,
 }
 
-/// Reads the newest state. Its blocks belong to `damaged`; of those for which there is no file, blocks that replaced them
-/// after a damage of the log are taken.
+/// Reads the newest state. Its blocks belong to `damaged`. Blocks whose files are missing are replaced by their
+/// successors, if the log after its damage records them.
 pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
     let mut losses = Vec::new();
     let file = find_catalog(damaged, &mut losses)?;
@@ -52,7 +52,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
             let behind = log::records_behind(disk, database, first, salvaged);
             let commits = behind.last_sequence.map(|last| last - salvaged);
             behind.records.iter().for_each(|payload| replay.follow_moves(payload));
-            // What the missing file held is nowhere else.
+            // The contents of the missing file are nowhere else.
             let commits = commits.filter(|_| !matches!(error, OpenError::MissingLog { .. }));
             losses.push(DatabaseLoss::Log { error, version: salvaged, commits });
         }
@@ -63,7 +63,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     Ok(History { catalog: replay.edit.into_catalog(), losses, cut, is_mixed })
 }
 
-/// The catalog, or the newest other one that can be read: one that was not renamed yet, or that somebody has put aside.
+/// The catalog, or else the newest other readable one: a file that was not renamed yet, or that a user put aside.
 fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<CatalogFile<'static>, RepairError> {
     let disk = &*damaged.disk;
     let read = |name: &str| {
@@ -86,15 +86,15 @@ fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<C
     }
 }
 
-/// Commits that are made again.
+/// The replay of commits.
 struct Replay {
     edit: CatalogEdit,
-    /// The blocks that have a file, whatever is in it.
+    /// The blocks that have a file, with whatever content.
     present: HashSet<BlockId>,
-    /// Whether changes that cannot be made are passed over.
+    /// Whether changes that cannot be made are skipped.
     is_lenient: bool,
     is_mixed: bool,
-    /// Inserted rows that have lost their place.
+    /// Inserted rows whose position in the delta is lost.
     displaced: Vec<(TableId, RecordBatch)>,
     lost_changes: u64,
 }
@@ -120,7 +120,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Makes the changes of a record, all or none unless it may pass over some.
+    /// Makes the changes of a record: all or none, unless the replay is lenient.
     fn apply_record(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
         let corrupt = |at: u64, expected: String| OpenError::Corrupt {
             path: record.path.to_owned(),
@@ -146,7 +146,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Makes a change that may be of rows that are lost.
+    /// Makes a change that may affect lost rows.
     fn apply_leniently(&mut self, change: Change) {
         if let Change::Truncate { table } | Change::DropTable { table } = &change {
             self.displaced.retain(|(displaced, _)| displaced != table);
@@ -161,7 +161,7 @@ impl Replay {
         }
     }
 
-    /// Puts blocks in the place of those of some blocks and pages that are there.
+    /// Replaces those of the old blocks and pages that exist by new blocks.
     fn replace(&mut self, table: TableId, old: &OldRows, new: Vec<NewBlock>) {
         let Some(stored) = self.edit.catalog().table_of(table) else {
             self.lost_changes += 1;
@@ -179,7 +179,8 @@ impl Replay {
         }
     }
 
-    /// Of a commit behind a damage of the log, makes the moves of rows whose blocks are gone because they were moved.
+    /// Applies the row relocations of a commit after the damage of the log, for blocks whose files are gone because of
+    /// them.
     fn follow_moves(&mut self, payload: &[u8]) {
         let Ok(parsed) = record::parse(payload) else { return };
         let mut moved: HashSet<BlockId> = HashSet::new();
@@ -198,7 +199,7 @@ impl Replay {
                         self.replace(table, &old, new);
                     }
                 }
-                // Rows that were deleted while they were moved.
+                // Rows that were deleted while they were relocated.
                 Ok(change @ Change::DeleteRows { unit, .. }) if moved.contains(&BlockId(unit.0.into())) => {
                     let _ = self.edit.redo(&change);
                 }
@@ -207,7 +208,7 @@ impl Replay {
         }
     }
 
-    /// Inserts the displaced rows; returns how many changes were not made.
+    /// Inserts the displaced rows. Returns the number of changes that could not be made.
     fn finish(&mut self) -> u64 {
         for (table, rows) in std::mem::take(&mut self.displaced) {
             let inserted = self.edit.insert_rows(table, rows);

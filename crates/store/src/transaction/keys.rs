@@ -1,4 +1,4 @@
-//! What a transaction needs to check keys: their locks, and who has rows to himself. The protocol is in `locks/keys.rs`.
+//! The part of a transaction that checks keys: locks of keys and of rows. The protocol is in `locks/keys.rs`.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::locks::{Busy, KeyMode};
 use crate::{KeySearch, TableId};
 
 impl Transaction {
-    /// The rows that have some keys, as [`KeySearch::find`] gives them, in the database as it would be if the transaction
-    /// committed now. Rows of others have the names that they have there.
+    /// Searches for the rows that have one of some keys, as [`KeySearch::find`] does. It searches the database as it
+    /// would be if the transaction committed now. Rows of other transactions have their row ids of the newest version.
     ///
     /// # Errors
-    /// When it could not commit, or a block cannot be read.
+    /// If the transaction could not commit now, or a block cannot be read.
     pub fn find(
         &self,
         table: TableId,
@@ -37,7 +37,7 @@ impl Transaction {
             let preview = self.preview()?;
             return Ok(KeySearch::new(preview.table_of(table).ok_or_else(gone)?, columns).find(keys)?);
         };
-        // A preview would take in all that it inserted, again for each statement.
+        // A preview would adopt all rows that the transaction inserted, again for each statement.
         let deleted = match self.state.lock().work.rows.get(&table) {
             Some(rows) => foreign_rows(own, theirs, rows, &base.moves)?,
             None => RowSet::default(),
@@ -48,37 +48,38 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Whether it has changed more than rows.
+    /// Whether the transaction has changed more than rows.
     fn changes_catalog(&self) -> bool {
         !self.state.lock().work.edit.changes().is_empty()
     }
 
-    /// Locks keys of a table, by their hashes ([`crate::key_hashes`]), until it ends; all at once, so that the order in
-    /// which they come means nothing. Waits for those who have them locked.
+    /// Locks keys of a table, by their hashes ([`crate::key_hashes`]), until the transaction ends. All are locked at
+    /// once, so their order does not matter. Waits for transactions that hold conflicting locks.
     ///
     /// # Errors
-    /// When one of these waits for this one.
+    /// If one of these transactions waits for this one: a deadlock.
     pub async fn lock_keys(&self, table: TableId, hashes: &[u64], mode: KeyMode) -> Result<(), TransactionError> {
         self.wait(|| self.store.locks().lock_keys(self.id, table, hashes, mode)).await.map(drop)
     }
 
-    /// Locks all keys of a table, those too that no row has, until it ends. Waits for those who have any locked.
+    /// Locks all keys of a table until the transaction ends, including keys that no row has. Waits for transactions
+    /// that hold conflicting locks.
     ///
     /// # Errors
-    /// When one of these waits for this one.
+    /// If one of these transactions waits for this one: a deadlock.
     pub async fn lock_all_keys(&self, table: TableId, mode: KeyMode) -> Result<(), TransactionError> {
         self.wait(|| self.store.locks().lock_all_keys(self.id, table, mode)).await.map(drop)
     }
 
-    /// Waits until no other transaction has a row locked; tells whether one had.
+    /// Waits until no other transaction holds a lock on a row. Returns whether it had to wait.
     ///
     /// # Errors
-    /// When that one waits for this one.
+    /// If the other transaction waits for this one: a deadlock.
     pub async fn wait_for_row(&self, table: TableId, row: RowId) -> Result<bool, TransactionError> {
         self.wait(|| self.store.locks().find_free(self.id, table, row)).await
     }
 
-    /// Asks for a lock until there is nobody to wait for; tells whether there was.
+    /// Requests a lock until there is nobody to wait for. Returns whether it had to wait.
     async fn wait(&self, lock: impl Fn() -> Result<(), Busy>) -> Result<bool, TransactionError> {
         let mut has_waited = false;
         loop {

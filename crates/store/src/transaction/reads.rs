@@ -1,13 +1,13 @@
-//! What a serializable transaction has read, and whether others have changed any of it.
+//! The read set of a serializable transaction, and whether others have changed any of it.
 //!
 //! ```text
-//! read      of each table: all rows, or those that pass some conjunctions of tests, found or not
-//! changed   rows that are in one version of the table and not in the other: inserted, or deleted since
+//! read      for each table: all rows, or those that pass some conjunctions of predicates, found or not
+//! changed   rows that are in only one of two versions of the table: inserted or deleted since
 //! ```
 //!
-//! A transaction may commit where no changed row passes what it has read. An update is a deletion and an insertion, so that
-//! rows count which come to pass, which cease to, and which do before and after. Where it cannot be told which rows were
-//! changed, as where they were moved to other blocks meanwhile, all may be.
+//! A transaction may commit if no changed row is in its read set. An update is a deletion and an insertion, so a row
+//! counts if its old or its new version passes the predicates. If it is not known which rows were changed, for example
+//! because they were relocated to other blocks meanwhile, all rows count as changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,32 +21,33 @@ use crate::delta::{DeltaPage, UnitId};
 use crate::error::ReadError;
 use crate::{BlockFile, BlockId, Catalog, CommitError, ReadCounters, Table, TableId};
 
-/// So many conjunctions are compared at most; who has read by more has read all of a table.
+/// Maximum number of conjunctions per table. A transaction with more counts as a reader of the whole table.
 const CONJUNCTIONS_MAX: usize = 1_000;
-/// Changed rows of a table, or new blocks, times conjunctions that are compared at most: other commits may wait meanwhile.
+/// Maximum number of changed rows of a table, or of new blocks, times conjunctions. Other commits may wait during the
+/// comparison.
 const COMPARISONS_MAX: usize = 400_000;
-/// Segments of blocks that are read at most, for rows that were deleted there.
+/// Maximum number of segments that are read for rows deleted from blocks.
 const SEGMENTS_MAX: usize = 64;
 
-/// What a transaction has read.
+/// Read set of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Reads(BTreeMap<TableId, TableReads>);
 
 #[derive(Debug, Default)]
 struct TableReads {
-    /// How often all rows were read.
+    /// Count of reads of all rows.
     whole: usize,
-    /// Of others those that pass all tests of one of these.
+    /// Otherwise, the rows that pass all predicates of one of these conjunctions.
     conjunctions: Vec<Vec<ColumnTest>>,
 }
 
 impl Reads {
-    /// All rows of a table.
+    /// Adds all rows of a table.
     pub fn add_whole(&mut self, table: TableId) {
         self.0.entry(table).or_default().whole += 1;
     }
 
-    /// The rows that pass some tests.
+    /// Adds the rows that pass all of `tests`.
     pub fn add(&mut self, table: TableId, tests: Vec<ColumnTest>) {
         let reads = self.0.entry(table).or_default();
         match tests.is_empty() || reads.conjunctions.len() >= CONJUNCTIONS_MAX {
@@ -56,7 +57,7 @@ impl Reads {
         }
     }
 
-    /// That it was said so many times in vain that all rows of a table are read.
+    /// Takes back `times` reads of all rows of a table.
     pub fn remove_whole(&mut self, table: TableId, times: usize) {
         if let Some(reads) = self.0.get_mut(&table) {
             reads.whole = reads.whole.saturating_sub(times);
@@ -68,15 +69,15 @@ impl Reads {
         self.0.is_empty()
     }
 
-    /// Whether what was read is as it was.
+    /// Checks that nothing in the read set has changed between `base` and `newest`.
     ///
     /// # Errors
-    /// When another transaction has changed some of it.
+    /// If another transaction has changed some of it.
     pub fn check(&self, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
         for (table, reads) in &self.0 {
             let Some(before) = base.table_of(*table) else { continue };
             let is_same = newest.table_of(*table).is_some_and(|now| {
-                // A plan may rest on constraints.
+                // A plan may depend on constraints.
                 (&now.name, &now.constraints) == (&before.name, &before.constraints)
                     && (now.contents == before.contents || !reads.may_have_changed(before, now))
             });
@@ -93,17 +94,17 @@ impl TableReads {
         if self.whole > 0 || before.schema != now.schema {
             return true;
         }
-        // What cannot be read counts as changed.
+        // A read error counts as a change.
         !self.conjunctions.is_empty() && ChangedRows::new(before, now, &self.conjunctions).any_is_read().unwrap_or(true)
     }
 }
 
-/// The rows by which two versions of a table differ, beside what was read of one of them.
+/// The difference between two versions of a table, and the conjunctions that were read of it.
 struct ChangedRows<'a> {
     before: &'a Table,
     now: &'a Table,
     conjunctions: &'a [Vec<ColumnTest>],
-    /// The columns of all tests.
+    /// The columns of all predicates.
     columns: Vec<ColumnIndex>,
 }
 
@@ -131,7 +132,7 @@ impl<'a> ChangedRows<'a> {
             }
             deleted_of_pages.insert(page.id(), (page, known, Vec::new()));
         }
-        // A page that is gone was moved to blocks: which of their rows came with it is not known.
+        // A page that is gone was moved to blocks. It is not known which of their rows came from it.
         if !pages.is_empty() {
             return Ok(true);
         }
@@ -143,7 +144,7 @@ impl<'a> ChangedRows<'a> {
             }
             left -= count;
             if let Some((_, known, rows)) = deleted_of_pages.get_mut(&unit) {
-                // Rows that came and went meanwhile nobody has seen.
+                // Nobody has seen rows that were inserted and deleted meanwhile.
                 rows.extend(deleted.into_iter().take_while(|row| (*row as usize) < *known));
                 continue;
             }
@@ -157,7 +158,7 @@ impl<'a> ChangedRows<'a> {
         Ok(deleted_of_pages.into_values().any(|(page, _, rows)| self.any_of_page_is_read(page, &rows)))
     }
 
-    /// Whether blocks are gone, or others came that may have rows which are read.
+    /// Whether blocks are gone, or new blocks may contain rows that were read.
     fn any_block_may_be_read(&self, left: &mut usize) -> Result<bool, ReadError> {
         if Arc::ptr_eq(&self.before.blocks, &self.now.blocks) {
             return Ok(false);
@@ -179,7 +180,7 @@ impl<'a> ChangedRows<'a> {
         Ok(false)
     }
 
-    /// The rows that are deleted now and were not before.
+    /// The rows that are deleted in `now` but not in `before`.
     fn deleted(&self) -> impl Iterator<Item = (UnitId, u16, RoaringBitmap)> {
         self.now.delta.all_deleted().flat_map(|(unit, now)| {
             let before = self.before.delta.deleted(unit);
@@ -220,7 +221,7 @@ impl<'a> ChangedRows<'a> {
         Ok(self.any_passes(&values.map_err(|error| open.locate(error))?, rows))
     }
 
-    /// Whether any row of the columns of all tests passes those of a conjunction.
+    /// Whether any row passes all predicates of a conjunction. `values` holds the columns of all predicates.
     fn any_passes(&self, values: &[ArrayRef], rows: usize) -> bool {
         let passes = |test: &ColumnTest, row: usize| {
             let logical_type = self.before.schema.column(test.column).logical_type;
@@ -232,7 +233,7 @@ impl<'a> ChangedRows<'a> {
     }
 }
 
-/// The rows of a page behind those that were known which are not deleted.
+/// The live rows of a page from row `known` on.
 fn inserted(now: &Table, page: &DeltaPage, known: usize) -> Vec<u32> {
     if page.rows() <= known {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Where the tuples of a packed piece lie: the fields in a tuple, the tuples in pages, and the bytes of inline values.
+//! Arrangement of a packed piece: fields in a tuple, tuples in pages, and the bytes of inline values.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use super::plan::FieldPlan;
 use crate::groups::pages::{INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Pages with room for fewer tuples than this are longer, up to a length: what each page has beside tuples would otherwise
-/// take a five-hundredth of a block.
+/// Tuples that a page should hold. Pages that hold fewer are longer, up to a maximum length. Otherwise, the bytes of
+/// each page besides its tuples would take a five-hundredth of a block.
 const PAGE_ROWS_WANTED: usize = 512;
 const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
 
-/// The stored bytes of an inline column, value behind value, and where each ends.
+/// Stored bytes of an inline column, value after value, and the offset at which each ends.
 pub(super) struct Heap {
     pub bytes: Vec<u8>,
     pub ends: Vec<usize>,
     /// Rows whose bytes are a reference.
     pub referred: Vec<u32>,
-    /// With values in overflow sections.
+    /// Bytes of the values, including those in overflow sections.
     pub stored_bytes: u64,
 }
 
@@ -54,55 +54,55 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Where the bytes of a row begin.
+    /// Offset at which the bytes of a row begin.
     pub fn start(&self, row: usize) -> usize {
         if row == 0 { 0 } else { self.ends[row - 1] }
     }
 
-    /// Bytes of a row.
+    /// Number of bytes of a row.
     pub fn length(&self, row: usize) -> usize {
         self.ends[row] - self.start(row)
     }
 
-    /// From the least length of some rows to the greatest.
+    /// Range from the least to the greatest length of the first `rows` rows.
     fn lengths(&self, rows: usize) -> Range<usize> {
         let lengths = (0..rows).map(|row| self.length(row));
         lengths.clone().min().unwrap_or(0)..lengths.max().unwrap_or(0)
     }
 }
 
-/// The size of pages, and what is in them.
+/// Size of the pages of a piece, and of their tuples and anchors.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub page_bytes: usize,
     pub tuple_bits: usize,
-    /// Where inline values are found by lengths.
+    /// Anchors, if inline values are found by lengths.
     pub anchors: Option<Anchors>,
 }
 
 impl Shape {
-    /// Bytes of some tuples in a page, without the values in its heap.
+    /// Bytes of `rows` tuples in a page, without the values in its heap.
     pub fn bytes_of(self, rows: usize) -> usize {
         (rows * self.tuple_bits).div_ceil(8) + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows))
     }
 }
 
-/// Where the tuples of a piece lie.
+/// Shape of the pages of a piece, and the rows at which they end.
 pub(super) struct Arrangement {
     pub shape: Shape,
     pub page_ends: Vec<u32>,
 }
 
-/// Gives each field its place in the tuple.
+/// Assigns each field its bits in the tuple, and chooses the shape of pages.
 pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> Shape {
     let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
     let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
     let lengths: Vec<Range<usize>> = heaps.iter().flatten().map(|heap| heap.lengths(rows)).collect();
-    // Of a tuple, in the mean.
+    // Mean bits of the heap per tuple.
     let heap_bits = heaps.iter().flatten().map(|heap| 8 * heap.bytes.len()).sum::<usize>() / rows.max(1);
     let mut page_bytes = PAGE_BYTES;
     loop {
-        // An end in the heap is less than the size of a page, a power of two.
+        // An end in the heap is less than the page size, which is a power of two.
         let end_bits = page_bytes.trailing_zeros();
         let anchors = Anchors::of(lengths.len(), page_bytes).filter(|anchors| {
             let bits = lengths.iter().map(|lengths| width_of(lengths.len() as u128)).sum::<u32>();
@@ -120,7 +120,7 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
                 }
             }
             plan.record.bit = bit;
-            // At most 16,384 fields of 130 bits.
+            // There are at most 16,384 fields of 130 bits.
             bit += plan.record.bits() as u32;
         }
         let bits = bit as usize;
@@ -139,7 +139,7 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
     }
 }
 
-/// The rows at which pages end: each takes as many as fit.
+/// Rows at which pages end. Each page takes as many rows as fit.
 pub(super) fn cut(shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
     let room = shape.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();

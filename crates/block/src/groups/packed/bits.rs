@@ -5,14 +5,14 @@
 //! byte   0               | 1            bit b lies in byte b / 8 at weight 2^(b % 8)
 //! ```
 //!
-//! Loads read more bytes than a number has; [`PADDING`] zero bytes behind the last number keep them inside.
+//! Loads read more bytes than a number has. [`PADDING`] zero bytes after the last number keep them inside the slice.
 
-/// Bytes behind the last number that loads may touch.
+/// Bytes after the last number that loads may read.
 pub(crate) const PADDING: usize = 24;
-/// The widest number that eight bytes hold wherever it begins.
+/// Maximum width of a number that fits eight bytes wherever it begins.
 pub(crate) const NARROW_BITS: u32 = 57;
 
-/// The bits that a number of `width` bits can have.
+/// Mask of the low `width` bits.
 pub(crate) fn mask(width: u32) -> u64 {
     if width == 0 { 0 } else { u64::MAX >> (64 - width.min(64)) }
 }
@@ -21,12 +21,12 @@ fn mask_wide(width: u32) -> u128 {
     if width == 0 { 0 } else { u128::MAX >> (128 - width.min(128)) }
 }
 
-/// How many bits a number needs.
+/// Number of bits that a number needs.
 pub(crate) fn width_of(number: u128) -> u32 {
     128 - number.leading_zeros()
 }
 
-/// The eight bytes at an offset.
+/// The eight bytes at an offset, as a little-endian number.
 #[inline(always)]
 pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
@@ -34,20 +34,20 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// 64 bits from a bit on, of which the first [`NARROW_BITS`] are valid.
+/// 64 bits that begin at a bit. Only the first [`NARROW_BITS`] are valid.
 #[inline(always)]
 pub(crate) fn load_narrow(bytes: &[u8], bit: usize) -> u64 {
     word(bytes, bit / 8) >> (bit % 8)
 }
 
-/// 64 bits from a bit on.
+/// 64 bits that begin at a bit.
 #[inline(always)]
 pub(crate) fn load(bytes: &[u8], bit: usize) -> u64 {
     let (at, shift) = (bit / 8, bit % 8);
     word(bytes, at) >> shift | u64::from(bytes[at + 8]) << 1 << (63 - shift)
 }
 
-/// A number of up to 128 bits.
+/// Number of up to 128 bits that begins at a bit.
 #[inline]
 pub(crate) fn load_wide(bytes: &[u8], bit: usize, width: u32) -> u128 {
     (u128::from(load(bytes, bit)) | u128::from(load(bytes, bit + 64)) << 64) & mask_wide(width)
@@ -59,17 +59,17 @@ pub(crate) fn is_set(bytes: &[u8], bit: usize) -> bool {
     bytes[bit / 8] >> (bit % 8) & 1 != 0
 }
 
-/// Sets the bits of a number, which are zero so far.
+/// Sets the bits of a number, which must be zero before.
 #[inline(always)]
 pub(crate) fn put(bytes: &mut [u8], bit: usize, number: u64) {
     let (at, shift) = (bit / 8, bit % 8);
     let merged = word(bytes, at) | number << shift;
     bytes[at..at + 8].copy_from_slice(&merged.to_le_bytes());
-    // The bits that the shift has lost; none where it is zero.
+    // The bits that the shift has lost. It has lost none if it is zero.
     bytes[at + 8] |= (number >> 1 >> (63 - shift)) as u8;
 }
 
-/// Sets the bits of a wide number, which are zero so far.
+/// Sets the bits of a wide number, which must be zero before.
 pub(crate) fn put_wide(bytes: &mut [u8], bit: usize, number: u128) {
     put(bytes, bit, number as u64);
     if number > u128::from(u64::MAX) {
@@ -80,14 +80,14 @@ pub(crate) fn put_wide(bytes: &mut [u8], bit: usize, number: u128) {
 /// The tuples of one page: row `i` at bit `i * stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuples<'a> {
-    /// From the first tuple on, with [`PADDING`] behind the last.
+    /// Bytes from the first tuple on, with [`PADDING`] bytes after the last.
     pub bytes: &'a [u8],
     /// Bits of a tuple.
     pub stride: usize,
 }
 
 impl Tuples<'_> {
-    /// Appends a field of consecutive tuples.
+    /// Appends a field of consecutive tuples to `output`.
     #[inline(always)]
     pub fn extend<T>(
         &self,
@@ -100,7 +100,7 @@ impl Tuples<'_> {
         let mask = mask(width);
         let stride_bytes = self.stride / 8;
         if self.stride.is_multiple_of(8) && stride_bytes >= 8 && width <= NARROW_BITS {
-            // Whole bytes: the shift is the same for all tuples.
+            // Tuples of whole bytes: the shift is the same for all.
             let (first, shift) = (field_bit / 8 + rows.start * stride_bytes, field_bit % 8);
             let tuples = self.bytes[first..].chunks(stride_bytes).take(rows.len());
             output.extend(tuples.map(|tuple| value(word(tuple, 0) >> shift & mask)));

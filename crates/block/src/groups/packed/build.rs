@@ -1,4 +1,4 @@
-//! From the columns of a segment to the sections of a packed piece.
+//! Builds the sections of a packed piece from the columns of a segment.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::BuildError;
 use crate::groups::pages::{Directory, HEAD_BYTES, Overflow};
 use crate::values::{ColumnValues, Keys};
 
-/// The sections of a piece, and the rows at which its pages end.
+/// Returns the sections of a piece, and the rows at which its pages end.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
     rows: usize,
@@ -60,7 +60,7 @@ pub(crate) fn build(
     Ok((sections, page_ends))
 }
 
-/// The bytes of one page, field by field.
+/// Bytes of one page, written field by field.
 fn page(
     columns: &[(&ColumnValues, Choice, &str)],
     plans: &[FieldPlan],
@@ -76,7 +76,7 @@ fn page(
     let mut bytes = vec![0; tuples_at + tuples_bytes + PADDING];
     bytes.reserve(heap_bytes + shape.bytes_of(rows.len()) - tuples_bytes);
     bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
-    // Less than a page.
+    // Dictionaries are shorter than a page.
     bytes[4..8].copy_from_slice(&(dictionaries.bytes.len() as u32).to_le_bytes());
     bytes[PAGE_HEAD_BYTES..tuples_at].copy_from_slice(&dictionaries.bytes);
     let tuples = &mut bytes[tuples_at..];
@@ -128,7 +128,8 @@ fn page(
                 }
             }
             (Source::Inline(_), _) => {
-                // Ends are written under nulls too, as the value behind begins there, and lengths, which are zero.
+                // Ends are also written under nulls, because the next value begins there. So are lengths, which are
+                // zero.
                 for row in rows.clone() {
                     let tuple = (row - rows.start) * tuple_bits;
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
@@ -165,7 +166,8 @@ fn page(
     bytes
 }
 
-/// Where the values of each inline field end in the heap of a page, and where those of each tuple begin.
+/// Offsets in the heap of a page: the ends of the values of each inline field, and the start of the values of each
+/// tuple.
 fn heap_ends(heaps: &[Option<Heap>], rows: &Range<usize>) -> (Vec<Vec<usize>>, Vec<usize>) {
     let (mut ends, mut starts) = (vec![vec![]; heaps.len()], Vec::with_capacity(rows.len()));
     let mut end = 0;

@@ -1,4 +1,4 @@
-//! Finding the distinct values of a column, giving up early where there are many.
+//! Finds the distinct values of a column. Gives up early if they are many.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::values::{ColumnValues, Keys};
 
-/// Rows looked at before all are.
+/// Rows of the sample that is read first.
 const SAMPLE_ROWS: usize = 1024;
 
-/// The distinct values of a column and where each row finds its own.
+/// Distinct values of a column, and the ordinal of the value of each row.
 pub(crate) struct Distinct {
-    /// A row that has each value, in the order of the values.
+    /// One row with each value, in the order of the values.
     pub rows: Vec<u32>,
-    /// For each row, the place of its value; any place under null.
+    /// Ordinal of the value of each row. A null row has any ordinal.
     pub codes: Arc<Vec<u32>>,
 }
 
@@ -25,11 +25,11 @@ pub(crate) struct Limits {
     pub entries: usize,
     /// Plain bytes of all entries.
     pub bytes: usize,
-    /// Whether a sample may show that it is not worth trying.
+    /// Whether to give up if a sample has too many values.
     pub sample: bool,
 }
 
-/// The distinct values, or `None` beyond the limits.
+/// Finds the distinct values of a column. Returns `None` if they exceed the limits.
 pub(crate) fn distinct(values: &ColumnValues, limits: Limits) -> Option<Distinct> {
     match &values.keys {
         Keys::Narrow(numbers) => {
@@ -60,7 +60,7 @@ pub(crate) fn distinct(values: &ColumnValues, limits: Limits) -> Option<Distinct
     }
 }
 
-/// A value by its view where that holds all of it, else by its bytes.
+/// A value: its view if that contains all bytes, else its bytes.
 #[derive(PartialEq, Eq, Hash, Clone, Copy)]
 enum BytesKey<'a> {
     Short(u128),
@@ -118,7 +118,7 @@ fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl
 }
 
 impl Distinct {
-    /// Brings the values into order, and the codes with them.
+    /// Sorts the values, and changes the codes accordingly.
     fn sort<K: Ord>(&mut self, key: impl Fn(u32) -> K) {
         let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
         order.sort_unstable_by_key(|code| key(self.rows[*code as usize]));

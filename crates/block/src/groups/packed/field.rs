@@ -1,29 +1,30 @@
-//! The fields of a packed tuple, as the head of a piece describes them.
+//! Fields of a packed tuple, as described in the head of a piece.
 //!
 //! ```text
 //! offset  size  field
 //! 0       1     kind          0 nulls, 1 number, 2 dictionary, 3 inline, 4 inline fsst, 5 dictionary of pages
 //! 1       1     width         bits of the value, 0..=128
-//! 2       1     flags         1 nullable, 2 overflow, 4 plain (a width that is the type's, not the data's), 8 lengths
+//! 2       1     flags         1 nullable, 2 overflow, 4 plain (width of the type, not of the data), 8 lengths
 //! 3       1     zero
-//! 4       4     bit           where the field begins in the tuple
-//! 8       16    base          number: the number of distance zero; dictionary of pages: the one entries count from; inline
-//!                             with lengths: the least length
-//! 24      4     entries       dictionary: how many; dictionary of pages: the set
+//! 4       4     bit           bit of the tuple at which the field begins
+//! 8       16    base          number: the number of distance zero; dictionary of pages: the number entries count from;
+//!                             inline with lengths: the least length
+//! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal of the set
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
 //! 32      4     table_length
 //! 36      4     zero
-//! 40      8     stored_bytes  inline: bytes of the values in the heaps of pages and in overflow sections; dictionary of
-//!                             pages: bytes of the dictionaries of all pages, or a share of them
+//! 40      8     stored_bytes  inline: bytes of the values in the heaps of pages and in overflow sections; dictionary
+//!                             of pages: bytes of the dictionaries of all pages, or a share of them
 //!
-//! field in a tuple:   [null bit, where nullable] [overflow bit, where overflow] [value: width bits]
+//! field in a tuple:   [null bit, if nullable] [overflow bit, if overflow] [value: width bits]
 //! ```
 //!
-//! A `number` is a distance from the base. A `dictionary` code is a place in a sorted list of values, which is a plain
-//! chunk of the column's type, or in the dictionary of the page (see `page_dictionary`). An `inline` value is where the
-//! value ends in the heap of its page; it begins where the one before ends: that of the inline field before in the tuple,
-//! or of the last inline field of the tuple before. With `lengths`, which all inline fields of a piece have or none, it is
-//! how many bytes it has more than the least one (see `lengths`).
+//! A `number` is a distance from the base. A `dictionary` code is the ordinal of a value in a sorted list. The list is
+//! a plain chunk of the column's type, or the dictionary of the page (see `page_dictionary`). An `inline` value is the
+//! offset at which the value ends in the heap of its page. It begins where the preceding value ends: that of the inline
+//! field before it in the tuple, or of the last inline field of the preceding tuple. With `lengths`, an `inline` value
+//! is the length of the value minus the least length (see `lengths`). All inline fields of a piece have `lengths`, or
+//! none has.
 
 use std::sync::OnceLock;
 
@@ -44,12 +45,12 @@ pub(crate) const NULLABLE: u8 = 1;
 pub(crate) const OVERFLOW: u8 = 2;
 pub(crate) const PLAIN: u8 = 4;
 pub(crate) const LENGTHS: u8 = 8;
-/// More than a column of a segment can take.
+/// Upper bound of the stored bytes of a column of a segment.
 const STORED_BYTES_MAX: u64 = 1 << 40;
-/// A group has at most so many columns, and no more sets.
+/// Maximum number of columns in a group, and so of sets.
 const SET_MAX: u32 = 16_384;
 
-/// What a record of the field table says.
+/// Record of the field table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub kind: Kind,
@@ -63,7 +64,7 @@ pub(crate) struct Record {
     pub stored_bytes: u64,
 }
 
-/// How the value of a field is meant. The codes are stored and never reused.
+/// Kind of the values of a field. The codes are stored in files and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -75,19 +76,19 @@ pub(crate) enum Kind {
     PageDictionary = 5,
 }
 
-/// A checked field, ready to be read.
+/// A checked field.
 #[derive(Debug)]
 pub(crate) struct Field {
     pub logical: LogicalType,
     pub record: Record,
-    /// Where the value begins in the tuple, behind the bits for null and overflow.
+    /// Bit of the tuple at which the value begins, after the bits for null and overflow.
     pub value_bit: usize,
     pub null_bit: Option<usize>,
     pub overflow_bit: Option<usize>,
     pub values: FieldValues,
 }
 
-/// What the values of a field refer to.
+/// Source of the values of a field.
 #[derive(Debug)]
 pub(crate) enum FieldValues {
     Nulls,
@@ -104,22 +105,23 @@ pub(crate) enum FieldValues {
     },
 }
 
-/// Where an inline value begins.
+/// How the start of an inline value is found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begins {
-    /// Where the value before ends, which is in another field: of the same tuple, or of the one before.
+    /// The value begins where the preceding value ends. The field of that value is in the same tuple or in the one
+    /// before.
     Behind(Before),
-    /// Behind the values whose lengths are before its own.
+    /// The value begins after the values whose lengths precede its own.
     ByLengths(Lengths),
 }
 
-/// The field of the end before an inline value.
+/// Field with the end of the value that precedes an inline value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
-    /// Where the field begins that holds the end before.
+    /// Bit of its tuple at which the value of this field begins.
     pub value_bit: usize,
     pub width: u32,
-    /// Whether that field is one of the tuple before.
+    /// Whether this field is in the preceding tuple.
     pub in_previous_tuple: bool,
 }
 
@@ -129,7 +131,7 @@ impl Record {
         usize::from(self.flags & NULLABLE != 0) + usize::from(self.flags & OVERFLOW != 0) + self.width as usize
     }
 
-    /// Whether values are in the heaps of pages.
+    /// Whether the values are in the heaps of pages.
     pub fn is_inline(&self) -> bool {
         matches!(self.kind, Kind::Inline | Kind::InlineFsst)
     }
@@ -164,7 +166,7 @@ impl Record {
         (zeros && known && record.stored_bytes <= STORED_BYTES_MAX).then_some(record)
     }
 
-    /// Whether a field of this kind can have what the record says.
+    /// Whether the record is valid for a column of type `logical`.
     fn fits(&self, logical: LogicalType) -> bool {
         let (overflows, has_length) = (self.flags & OVERFLOW != 0, self.flags & LENGTHS != 0);
         if has_length && !(self.is_inline() && u32::try_from(self.base).is_ok()) {
@@ -190,7 +192,7 @@ impl Record {
     }
 }
 
-/// Checks the field table of a head.
+/// Parses and checks the field table of a head.
 pub(crate) fn parse_fields(
     head: &Buffer,
     fields: std::ops::Range<usize>,
@@ -231,7 +233,7 @@ pub(crate) fn parse_fields(
                     }
                     _ => None,
                 };
-                // Linked below, when all inline fields are known.
+                // `link_inline` sets the final value when all inline fields are known.
                 let begins = Begins::Behind(Before { value_bit, width: record.width, in_previous_tuple: true });
                 FieldValues::Inline { begins, symbols }
             }
@@ -243,7 +245,7 @@ pub(crate) fn parse_fields(
     Ok(parsed)
 }
 
-/// The table of a field; empty where it has none.
+/// Table of a field. Empty if the field has none. Returns `None` if it is outside of the head.
 fn table_of(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> {
     let (at, length) = (record.table_at as usize, record.table_length as usize);
     if !matches!(record.kind, Kind::Dictionary | Kind::InlineFsst) {
@@ -253,14 +255,15 @@ fn table_of(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> 
     inside.then(|| head.slice_with_length(at, length))
 }
 
-/// Tells each inline field where its values begin, if all of them say it alike.
+/// Sets how each inline field finds its values. Returns `None` if only some of the fields have lengths, or too many
+/// have.
 fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
     let inline = || fields.iter().filter(|field| field.record.is_inline());
     let has_length = |field: &&Field| field.record.flags & LENGTHS != 0;
     let length = |field: &Field| Length {
         bit: field.value_bit,
         mask: mask(field.record.width),
-        // Checked to have 32 bits.
+        // The base is checked to fit 32 bits.
         base: field.record.base as usize,
     };
     let Some(last) = inline().last() else { return Some(()) };
@@ -284,7 +287,7 @@ fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
 }
 
 impl Field {
-    /// Where values are found by lengths.
+    /// Lengths by which inline values are found. Returns `None` for other fields.
     pub fn lengths(&self) -> Option<&Lengths> {
         match &self.values {
             FieldValues::Inline { begins: Begins::ByLengths(lengths), .. } => Some(lengths),
@@ -292,7 +295,7 @@ impl Field {
         }
     }
 
-    /// The values of a dictionary, decoded once.
+    /// Values of the dictionary of the field, decoded once.
     pub fn dictionary(&self) -> Option<&ArrayRef> {
         match &self.values {
             FieldValues::Dictionary { chunk, decoded } => Some(decoded.get_or_init(|| chunk.decode(0..chunk.rows()))),

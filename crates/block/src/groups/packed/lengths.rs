@@ -1,15 +1,17 @@
 //! Inline values that are found by their lengths.
 //!
-//! A field that says where its value ends has as many bits as an offset in the page, which is more than a short value takes
-//! itself. So the fields of a piece may say how long their values are instead; then *anchors*, one for each group of tuples,
-//! say where in the heap the values of the group begin, and the lengths before a value in its group are added up.
+//! The end of a value needs as many bits as an offset in the page. A short value itself takes fewer. Therefore the
+//! fields of a piece may store the lengths of their values instead. *Anchors*, one for each group of tuples, then store
+//! the offset in the heap at which the values of the group begin. The lengths that precede a value in its group are
+//! added to that.
 //!
 //! ```text
 //! page     │ head │ dictionaries │ tuple 0 │ tuple 1 │ ... │ anchor 0 │ anchor 1 │ ... │ heap │ zeros │
-//!                                                            u16 where page_bytes are up to 64 KiB, else u32
+//!                                                            u16 if page_bytes are at most 64 KiB, else u32
 //! ```
 //!
-//! The more inline fields a tuple has the fewer tuples a group: no value is more than [`GROUP_LENGTHS`] lengths behind its anchor.
+//! The more inline fields a tuple has, the fewer tuples are in a group. No value is more than [`GROUP_LENGTHS`] lengths
+//! after its anchor.
 
 use std::ops::Range;
 
@@ -18,21 +20,22 @@ use super::bits::{Tuples, load_narrow};
 use crate::groups::pages::u32_at;
 use crate::header::u16_at;
 
-/// Lengths from an anchor to the next.
+/// Maximum number of lengths between two anchors.
 const GROUP_LENGTHS: usize = 16;
-/// Pieces with more inline fields than this say where values end: each field would read the lengths of all.
+/// Maximum number of inline fields in a piece that stores lengths. With more fields, pieces store ends, because each
+/// field would read the lengths of all.
 pub(super) const FIELDS_MAX: usize = 4;
 
-/// How often a piece has anchors.
+/// Size and distance of the anchors of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchors {
     group_rows: usize,
-    /// Bytes of one.
+    /// Bytes of one anchor.
     bytes: usize,
 }
 
 impl Anchors {
-    /// Those of a piece with some inline fields, if it can have lengths.
+    /// Anchors of a piece with `fields` inline fields. Returns `None` if such a piece cannot have lengths.
     pub fn of(fields: usize, page_bytes: usize) -> Option<Self> {
         let bytes = if page_bytes <= 1 << 16 { 2 } else { 4 };
         (1..=FIELDS_MAX)
@@ -40,42 +43,42 @@ impl Anchors {
             .then(|| Self { group_rows: GROUP_LENGTHS / fields.next_power_of_two(), bytes })
     }
 
-    /// Bits of a tuple, as its share.
+    /// Bits of anchors per tuple.
     pub fn bits(self) -> usize {
         8 * self.bytes / self.group_rows
     }
 
-    /// Bytes in a page of some tuples.
+    /// Bytes of the anchors of `rows` tuples in a page.
     pub fn bytes_of(self, rows: usize) -> usize {
         rows.div_ceil(self.group_rows) * self.bytes
     }
 
-    /// Appends those of a page, of the place in the heap where the values of each tuple begin.
+    /// Appends the anchors of a page. `starts` are the offsets in the heap at which the values of each tuple begin.
     pub fn write(self, starts: &[usize], page: &mut Vec<u8>) {
         for start in starts.iter().step_by(self.group_rows) {
-            // Less than the bytes of a page.
+            // Offsets are less than the bytes of a page.
             page.extend_from_slice(&(*start as u32).to_le_bytes()[..self.bytes]);
         }
     }
 }
 
-/// How the values of one inline field of a piece are found.
+/// Lengths and anchors by which the values of one inline field of a piece are found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     pub anchors: Anchors,
-    /// Of all inline fields of the piece, of which there are `count`.
+    /// Lengths of all inline fields of the piece. There are `count` of them.
     fields: [Length; FIELDS_MAX],
     count: usize,
-    /// The place of this field among them.
+    /// Ordinal of this field among them.
     own: usize,
 }
 
-/// The length of one value of a tuple.
+/// Position and base of the length of one inline field in a tuple.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Length {
-    /// Where in the tuple it is.
+    /// Bit of the tuple at which the length begins.
     pub bit: usize,
-    /// Its bits.
+    /// Mask of the bits of the length.
     pub mask: u64,
     /// The length that zero stands for.
     pub base: usize,
@@ -84,33 +87,33 @@ pub(crate) struct Length {
 impl Length {
     #[inline(always)]
     fn of(self, tuples: &[u8], tuple: usize) -> usize {
-        // Fewer than 33 bits each.
+        // Both numbers have fewer than 33 bits.
         self.base + (load_narrow(tuples, tuple + self.bit) & self.mask) as usize
     }
 }
 
-/// Of some fields of a tuple together.
+/// Sum of the lengths of some fields of a tuple.
 #[inline(always)]
 fn sum(lengths: &[Length], tuples: &[u8], tuple: usize) -> usize {
     lengths.iter().map(|length| length.of(tuples, tuple)).sum()
 }
 
-/// Where the values of a tuple begin. It goes on to the next one with each that is found: who reads tuples in order looks
-/// at each length once.
+/// Start of the values of a tuple in the heap. Each value that is found moves it to the next tuple, so that reading
+/// tuples in order reads each length once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     row: usize,
-    /// In the heap.
+    /// Offset in the heap.
     start: usize,
 }
 
 impl Cursor {
-    /// That no tuple was looked at.
+    /// Position before any tuple has been read.
     pub const NOWHERE: Self = Self { row: usize::MAX, start: 0 };
 }
 
 impl Lengths {
-    /// Those of each inline field of a piece, if it can have lengths.
+    /// Lengths of each inline field of a piece. Returns `None` if the piece cannot have lengths.
     pub fn all(fields: &[Length], page_bytes: usize) -> Option<impl Iterator<Item = Self>> {
         let anchors = Anchors::of(fields.len(), page_bytes)?;
         let mut padded = [Length::default(); FIELDS_MAX];
@@ -119,7 +122,7 @@ impl Lengths {
         Some((0..count).map(move |own| Self { anchors, fields: padded, count, own }))
     }
 
-    /// The share of this field in the anchors of pages that end at these rows.
+    /// Share of this field in the bytes of the anchors of pages that end at `page_ends`.
     pub fn anchor_bytes(&self, page_ends: &[u32]) -> u64 {
         let starts = std::iter::once(&0).chain(page_ends);
         let of_page = |(start, end): (&u32, &u32)| self.anchors.bytes_of((end - start) as usize);
@@ -127,7 +130,7 @@ impl Lengths {
         (bytes / self.count + if self.own == 0 { bytes % self.count } else { 0 }) as u64
     }
 
-    /// Where in the heap the value of a tuple lies; a page that is damaged may have less.
+    /// Range of the value of a tuple in the heap. In a damaged page the range may exceed the heap.
     #[inline(always)]
     pub(super) fn find(&self, page: &Page, row: usize) -> Range<usize> {
         let mut cursor = page.cursor.get();
@@ -147,7 +150,7 @@ impl Lengths {
         start..start + own
     }
 
-    /// From the anchor before a tuple, or from a tuple behind that, to where its values begin.
+    /// Position of the values of a tuple. Starts at the anchor of its group, or at an earlier tuple of the group.
     fn seek(&self, page: &Page, row: usize, cursor: Cursor) -> Cursor {
         let first = row - row % self.anchors.group_rows;
         let is_behind = (first..row).contains(&cursor.row);
@@ -160,7 +163,7 @@ impl Lengths {
         cursor
     }
 
-    /// Where the values of the first tuple of a group begin.
+    /// Offset in the heap of the values of the first tuple of a group.
     fn anchor(&self, page: &Page, row: usize) -> usize {
         let at = page.anchors_at + row / self.anchors.group_rows * self.anchors.bytes;
         match self.anchors.bytes {

@@ -1,26 +1,26 @@
 //! Packed rows ("super tuples"): dense, bit-aligned whole rows, without slots and without a header per tuple.
 //!
-//! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size that is indexed directly, so
-//! a scan iterates inside the page. After Holloway and DeWitt (2008), section 4.2: pages of 32 KiB, fields of as many
-//! bits as the data needs, aligned to nothing. The widths, bases and dictionaries of all pages of a piece are in its
-//! head, and dictionaries of pages in their page, so that **reading a whole row touches at most two sections: the head
-//! and one page** (and overflow sections where a value is longer than 8 KiB).
+//! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size that is indexed directly, so a
+//! scan iterates inside the page. After Holloway and DeWitt (2008), section 4.2: pages have 32 KiB, and fields have as
+//! many bits as the data needs, without alignment. The head of a piece has the widths, bases and dictionaries of all
+//! its pages. Dictionaries of pages are in their page. Therefore **reading a whole row touches at most two sections:
+//! the head and one page** (and overflow sections if a value is longer than 8 KiB).
 //!
 //! ```text
 //! page
 //! offset   size            field
-//! 0        4               rows          as the directory says
-//! 4        4               dictionary_bytes  zero where no field refers to dictionaries of pages
+//! 0        4               rows          as in the directory
+//! 4        4               dictionary_bytes  zero if no field refers to dictionaries of pages
 //! 8        8               zero
 //! 16       ...             dictionaries  see `page_dictionary`
-//!          rows * bits     tuples        tuple i at bit i * tuple_bits; see `field` for what is in one
+//!          rows * bits     tuples        tuple i at bit i * tuple_bits; see `field` for its fields
 //!          ...             anchors       see `lengths`
-//!          ...             heap          inline values, row by row, in a row by order of the fields
+//!          ...             heap          inline values, row by row, in each row in the order of the fields
 //!          24              zeros         so that loads of whole words stay inside
 //! ```
 //!
-//! `tuple_bits` is rounded up to whole bytes where that costs at most 1/32 of a tuple and its inline values, because then
-//! every load of a field has the same shift.
+//! `tuple_bits` is rounded up to whole bytes if that costs at most 1/32 of a tuple and its inline values. Every load of
+//! a field then has the same shift.
 
 mod arrangement;
 mod bits;
@@ -57,29 +57,29 @@ use crate::groups::pages::{Directory, Pages, u32_at};
 
 const PAGE_HEAD_BYTES: usize = 16;
 
-/// A piece of packed rows, ready to be read.
+/// An open piece of packed rows.
 pub(crate) struct PackedPiece<'a> {
     pub pages: Pages<'a>,
     pub directory: Directory,
     fields: Vec<Field>,
-    /// Of pages, where inline values are found by lengths.
+    /// Anchors of the pages, if inline values are found by lengths.
     anchors: Option<Anchors>,
-    /// Sets of fields that refer to dictionaries of pages.
+    /// Number of sets of fields that refer to dictionaries of pages.
     sets: usize,
-    /// Where the inline values of some rows lie, while they are read.
+    /// Ranges in the heap of the inline values of some rows, while they are read.
     found: Vec<Range<usize>>,
 }
 
 /// A checked page.
 struct Page {
     bytes: Buffer,
-    /// Section of the piece, for errors.
+    /// Ordinal of its section in the piece, for errors.
     section: usize,
     tuples_at: usize,
     anchors_at: usize,
     heap: Range<usize>,
     stride: usize,
-    /// Where an inline value was found last.
+    /// Position of the last inline value that was found.
     cursor: Cell<Cursor>,
 }
 
@@ -90,7 +90,7 @@ impl Page {
 }
 
 impl<'a> PackedPiece<'a> {
-    /// Checks the head of a piece of fields of these types.
+    /// Opens a piece of fields of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: &Buffer, types: &[LogicalType], rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
@@ -103,7 +103,7 @@ impl<'a> PackedPiece<'a> {
         Ok(Self { pages, directory, fields, anchors, sets, found: vec![] })
     }
 
-    /// Asks for a page of this many rows, and checks it.
+    /// Loads a page of `rows` rows, and checks it.
     fn page_of(&mut self, page: usize, rows: usize) -> Result<Page, BlockError> {
         let bytes = self.pages.page(page)?.clone();
         let section = self.pages.page_section(page);
@@ -129,7 +129,8 @@ impl<'a> PackedPiece<'a> {
         Ok(Page { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
     }
 
-    /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
+    /// Calls `visit` for each part of `ranges` in one page that has selected rows, with the page and the rows in the
+    /// segment.
     fn selected_pages(
         &mut self,
         ranges: &RowRanges,
@@ -155,7 +156,7 @@ impl<'a> PackedPiece<'a> {
         Ok(())
     }
 
-    /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.
+    /// Deselects rows in `ranges` that fail a predicate on the column with ordinal `place`.
     pub fn filter(
         &mut self,
         place: usize,
@@ -183,7 +184,7 @@ impl<'a> PackedPiece<'a> {
         }
     }
 
-    /// Clears rows of a dictionary field whose entry's flag is false; null rows stay iff `null_passes`.
+    /// Deselects rows of a dictionary field whose entry has a false flag. Null rows stay selected iff `null_passes`.
     pub fn filter_codes(
         &mut self,
         place: usize,
@@ -195,7 +196,7 @@ impl<'a> PackedPiece<'a> {
         self.filter_field(place, &FieldTest::on_codes(flags), null_passes, ranges, selection)
     }
 
-    /// The codes of a dictionary field whose entries pass a test.
+    /// Ranges of the codes of a dictionary field whose entries pass a predicate.
     pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
         let FieldValues::Dictionary { chunk, .. } = &self.fields[place].values else { return None };
         let flags = entries_that_pass(chunk, &ColumnTest::new(ColumnIndex(0), test.clone()));
@@ -203,7 +204,7 @@ impl<'a> PackedPiece<'a> {
         Some(flags.set_slices().map(|(start, end)| start as u32..end as u32).collect())
     }
 
-    /// The entries of a dictionary field.
+    /// Entries of a dictionary field.
     pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
         self.fields[place].dictionary().cloned()
     }
@@ -251,7 +252,7 @@ impl<'a> PackedPiece<'a> {
         })
     }
 
-    /// Numbers of more than 64 bits, by the definition of the test.
+    /// Filters numbers of more than 64 bits by evaluating the predicate on each.
     fn filter_wide(
         &mut self,
         place: usize,
@@ -302,7 +303,7 @@ impl<'a> PackedPiece<'a> {
         })
     }
 
-    /// How the column at `place` is stored: outermost encoding, in words, and bytes.
+    /// Storage of the column with ordinal `place`: outermost encoding, its description, and bytes.
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
         let field = &self.fields[place];
         let record = &field.record;
@@ -329,8 +330,8 @@ impl<'a> PackedPiece<'a> {
 }
 
 impl Field {
-    /// Clears those of some rows of a page that fail a test on distances or codes; nulls stay iff `null_passes`. The page
-    /// begins with row `first` of the segment.
+    /// Deselects rows of a page that fail a predicate on distances or codes. Null rows stay selected iff `null_passes`.
+    /// The page begins with row `first` of the segment.
     fn filter(
         &self,
         page: &Page,
@@ -351,7 +352,7 @@ impl Field {
             _ => None,
         };
         if self.record.width <= NARROW_BITS && stride.is_multiple_of(8) {
-            // Whole bytes: the shift is the same for all tuples.
+            // Tuples of whole bytes: the shift is the same for all.
             let (at, shift, stride) = (bit / 8, bit % 8, stride / 8);
             test.apply(rows.clone(), selection, |row| word(bytes, (row - first) * stride + at) >> shift & mask);
         } else if self.record.width <= NARROW_BITS {
@@ -373,7 +374,7 @@ impl Field {
     }
 }
 
-/// Which entries of a dictionary pass a test.
+/// Flags of the entries of a dictionary that pass a predicate.
 fn entries_that_pass(entries: &Chunk, test: &ColumnTest) -> BooleanBuffer {
     let mut passing = Bitmap::all_set(entries.rows());
     entries.filter(test, 0..entries.rows(), &mut passing);

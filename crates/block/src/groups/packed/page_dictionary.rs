@@ -1,16 +1,16 @@
-//! Dictionaries of pages: sorted numbers at the head of a page, to which codes in its tuples refer.
+//! Dictionaries of pages: sorted numbers at the beginning of a page, to which codes in its tuples refer.
 //!
-//! After Holloway and DeWitt (2008), section 4.2: the values on a page are fewer than those of the piece, and so the codes
-//! shorter. A *set* is one or more fields of a piece that refer to the same dictionary in each page. The width of codes is
-//! the same in all pages, so that tuples are; which columns share a set is chosen in `sharing`.
+//! After Holloway and DeWitt (2008), section 4.2: a page has fewer values than the piece, so its codes are shorter. A
+//! *set* is one or more fields of a piece that refer to the same dictionary in each page. Codes have the same width in
+//! all pages, so that tuples have the same size. `sharing` chooses the columns of each set.
 //!
 //! ```text
-//! behind the 16 bytes that every page begins with, as many bytes as they say:
+//! after the first 16 bytes of a page, which contain the length:
 //! offset  size   field
 //! 0       S * 8  sets      for each set of the piece: entries u32, offset at which its entries end u32
-//! S * 8          entries   of set 0, then of set 1, ...: for each the distance from the one before, for the first one from
-//!                          the base of the fields, in groups of seven bits, the lowest first, the highest bit of a byte set
-//!                          where another follows
+//! S * 8          entries   of set 0, then of set 1, ...: each entry is the distance from the one before, the first
+//!                          from the base of the fields; in groups of seven bits, the lowest first; the highest bit of
+//!                          a byte is set if another group follows
 //! ```
 
 use taut_encoding::Bitmap;
@@ -24,27 +24,27 @@ use crate::groups::field_test::FieldTest;
 use crate::groups::output::wrong;
 use crate::groups::pages::u32_at;
 
-/// Bytes of a set besides its entries.
+/// Bytes of a set in addition to its entries.
 pub(super) const SET_BYTES: usize = 8;
-/// Bits in a byte of a distance.
+/// Bits of a distance in each byte.
 const GROUP_BITS: u32 = 7;
 
-/// Bytes that a distance takes.
+/// Number of bytes of an encoded distance.
 pub(super) fn distance_bytes(distance: u64) -> usize {
     ((64 - distance.leading_zeros()).div_ceil(GROUP_BITS)).max(1) as usize
 }
 
-/// Appends a distance.
+/// Appends an encoded distance.
 fn push_distance(mut distance: u64, bytes: &mut Vec<u8>) {
     while distance >> GROUP_BITS != 0 {
-        // The low bits, and the highest one.
+        // The low bits of the distance, and the highest bit of the byte.
         bytes.push(distance as u8 | 1 << GROUP_BITS);
         distance >>= GROUP_BITS;
     }
     bytes.push(distance as u8);
 }
 
-/// The distance at the front of some bytes, which are advanced behind it.
+/// Decodes the distance at the front of `bytes`, and advances them past it. Returns `None` if they are corrupt.
 #[inline]
 fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
     let (mut distance, mut shift) = (0, 0);
@@ -63,7 +63,7 @@ fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// Writes the dictionaries of a page: for each set its base and its entries, ascending from there.
+/// Encodes the dictionaries of a page. Each set has a base, and entries that ascend from there.
 pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
     let (mut directory, mut entries) = (vec![], vec![]);
     let sets: Vec<_> = sets.collect();
@@ -81,13 +81,13 @@ pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
     directory
 }
 
-/// The entries of a set of so many; `None` where the bytes are none.
+/// Decodes the entries of one of `sets` sets. Returns `None` if the bytes are corrupt.
 fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
     let at = set * SET_BYTES;
     let start = if set == 0 { sets * SET_BYTES } else { u32_at(bytes, at - 4) as usize };
     let (count, end) = (u32_at(bytes, at) as usize, u32_at(bytes, at + 4) as usize);
     let mut rest = bytes.get(start..end)?;
-    // Each takes a byte at least.
+    // Each entry takes at least one byte.
     let mut entries = Vec::with_capacity(count.min(rest.len()));
     let mut number = base;
     for entry in 0..count {
@@ -101,7 +101,7 @@ fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
     rest.is_empty().then_some(entries)
 }
 
-/// The codes of entries that pass a test.
+/// Converts a predicate on the entries into a predicate on their codes.
 fn codes_that_pass(entries: &[i64], test: &ColumnTest) -> FieldTest {
     let Test::Range { low, high } = &test.test else {
         let flags = entries.iter().map(|entry| test.admits(Some(&Key::Number((*entry).into()))));
@@ -120,14 +120,14 @@ fn codes_that_pass(entries: &[i64], test: &ColumnTest) -> FieldTest {
 }
 
 impl Field {
-    /// The set to which the codes of the field refer.
+    /// Ordinal of the set to which the codes of the field refer. Returns `None` for other fields.
     pub fn set(&self) -> Option<usize> {
         matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
     }
 }
 
 impl PackedPiece<'_> {
-    /// The entries of a page to which the codes of a field refer; none for other fields.
+    /// Entries in a page to which the codes of a field refer.
     fn entries_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
         let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
         // Parsing has checked that the base fits 64 bits.
@@ -135,14 +135,14 @@ impl PackedPiece<'_> {
         entries.ok_or_else(|| self.pages.corrupt(page.section, wrong(PAGE_HEAD_BYTES, "dictionaries of the page")))
     }
 
-    /// As [`PackedPiece::entries_of`], with as many entries as there can be codes.
+    /// Like [`PackedPiece::entries_of`], but with an entry for every possible code.
     pub(super) fn table_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
         let mut entries = self.entries_of(field, page)?;
         entries.resize(1 << field.record.width, field.record.base as i64);
         Ok(entries)
     }
 
-    /// Clears rows that fail a test other than one for nulls, by their codes, which mean something else in each page.
+    /// Deselects rows that fail a predicate that is not one on nulls. Codes have a different meaning in each page.
     pub(super) fn filter_page_codes(
         &mut self,
         place: usize,
@@ -158,7 +158,7 @@ impl PackedPiece<'_> {
         })
     }
 
-    /// A field of a set in words.
+    /// Description of the encoding of a field that is in a set.
     pub(super) fn describe_set(&self, field: &Field) -> String {
         let sharing = self.fields.iter().filter(|other| other.set() == field.set()).count();
         let shared = if sharing > 1 { format!(", shared by {sharing} columns,") } else { String::new() };

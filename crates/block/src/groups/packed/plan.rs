@@ -1,4 +1,4 @@
-//! Choosing the field of each column: from the data of the segment, or as the design forces.
+//! Chooses the field of each column, by the data of the segment or as the design forces.
 
 use arrow_array::{Array, ArrayRef, BinaryViewArray, UInt32Array};
 use arrow_select::take::take;
@@ -14,41 +14,41 @@ use crate::groups::pages::INLINE_BYTES_MAX;
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Plain bytes of the dictionaries of one piece, so that its head stays about as short as a page.
+/// Maximum plain bytes of the dictionaries of one piece. Keeps its head about as short as a page.
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 32 << 10;
 const DICTIONARY_ENTRIES_MAX: usize = 4096;
-/// Narrower numbers are not worth a dictionary.
+/// Minimum width of numbers that are worth a dictionary.
 const DICTIONARY_WIDTH_MIN: u32 = 6;
-/// Values that a symbol table is trained on and judged by.
+/// Approximate number of values in the sample on which a symbol table is trained and judged.
 const SAMPLE_VALUES: usize = 512;
 const SAMPLE_BYTES: usize = 32 << 10;
 
-/// A column of a piece as it will be stored.
+/// Plan for storing one column of a piece.
 pub(crate) struct FieldPlan {
     pub record: Record,
-    /// What the head holds for it.
+    /// Table of the field in the head.
     pub table: Vec<u8>,
     pub source: Source,
-    /// The values of a number that a dictionary of the piece does not pay for.
+    /// Distinct values of a number field for which a dictionary of the piece does not pay.
     unpaid: Option<Distinct>,
 }
 
-/// Where the values of a field come from.
+/// Source of the values of a field.
 pub(crate) enum Source {
-    /// The numbers of the column, less the base.
+    /// Numbers of the column minus the base.
     Numbers,
-    /// Codes of its dictionary.
+    /// Codes of the column's dictionary.
     Codes(Distinct),
-    /// Codes of dictionaries of pages: of a set, and a column of it.
+    /// Codes of dictionaries of pages, with their set and the ordinal of the column in it.
     PageCodes { set: usize, member: usize },
-    /// Its bytes, compressed where there is a compressor.
+    /// Bytes of the values, compressed if there is a compressor.
     Inline(Option<Box<Compressor>>),
-    /// Nothing.
+    /// No values, because all are null.
     Nulls,
 }
 
 impl FieldPlan {
-    /// The plan of a column as the data asks for, without a table.
+    /// A plan without a table. Its flags follow from the data.
     pub fn new(values: &ColumnValues, kind: Kind, width: u32, source: Source) -> Self {
         let flags = if values.nulls().is_some() { NULLABLE } else { 0 };
         let record =
@@ -56,7 +56,7 @@ impl FieldPlan {
         Self { record, table: vec![], source, unpaid: None }
     }
 
-    /// The distinct values of the column, where they were looked for and are not too many.
+    /// Distinct values of the column. Returns `None` if they were not searched for, or are too many.
     pub fn distinct(&self) -> Option<&Distinct> {
         match &self.source {
             Source::Codes(found) => Some(found),
@@ -79,7 +79,7 @@ impl FieldPlan {
     fn inline(values: &ColumnValues, views: &BinaryViewArray, compressor: Option<Box<Compressor>>) -> Self {
         let kind = if compressor.is_some() { Kind::InlineFsst } else { Kind::Inline };
         let table = compressor.as_deref().map(symbols::table_of).unwrap_or_default();
-        // The width is known when the page size is.
+        // The width is set when the page size is known.
         let mut plan = Self::new(values, kind, 0, Source::Inline(compressor));
         plan.table = table;
         let is_long = |row| !views.is_null(row) && views.views()[row] as u32 as usize > INLINE_BYTES_MAX;
@@ -106,7 +106,7 @@ fn impossible(name: &str, encoding: Encoding, reason: &'static str) -> BuildErro
     BuildError::Field { column: name.to_owned(), encoding: encoding.name(), reason }
 }
 
-/// Plans the field of one column. `budget` are the bytes left for dictionaries.
+/// Plans the field of one column. `budget` is the number of bytes left for dictionaries.
 pub(crate) fn plan(
     values: &ColumnValues,
     choice: Choice,
@@ -129,8 +129,8 @@ pub(crate) fn plan(
     }
 }
 
-/// Bytes that a column takes as a field, about: text is judged by a sample, and dictionaries of pages, which are chosen
-/// for the columns that are left, by none.
+/// Estimated bytes of a column that is stored as a field. Text is estimated from a sample. Dictionaries of pages are
+/// not considered, since they are chosen for the columns that remain.
 pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> Result<usize, BuildError> {
     let mut budget = DICTIONARY_BYTES_MAX;
     let plan = plan(values, choice, name, &mut budget)?;
@@ -155,7 +155,7 @@ fn plan_numbers(
     budget: &mut usize,
 ) -> Result<FieldPlan, BuildError> {
     let (min, max) = values.number_bounds(0..values.rows()).unwrap_or((0, 0));
-    // The difference of two numbers of 128 bits, as an unsigned one.
+    // The difference of two 128-bit numbers, as an unsigned number.
     let width = width_of(max.wrapping_sub(min) as u128);
     match choice {
         Choice::Plain | Choice::Forced(Encoding::Plain) => {
@@ -175,7 +175,7 @@ fn plan_numbers(
             let mut plan = FieldPlan::dictionary(values, found, name)?;
             let table_bits = 8 * plan.table.len();
             let saved = (width.saturating_sub(plan.record.width)) as usize * values.rows();
-            // A code is read in one step more than a distance: a quarter of the bits must be worth it.
+            // A code takes one more step to read than a distance. It must save a quarter of the bits.
             if saved < table_bits + (width as usize * values.rows()) / 4 {
                 let mut number = FieldPlan::number(values, min, width);
                 if let Source::Codes(found) = std::mem::replace(&mut plan.source, Source::Nulls) {
@@ -216,7 +216,7 @@ fn plan_bytes(
                 }
             }
             let (compressor, before, after) = train(views);
-            // Decompression must be worth a quarter of the bytes.
+            // Decompression must save a quarter of the bytes.
             let pays = after + before / 4 <= before && before >= 1024;
             Ok(FieldPlan::inline(values, views, pays.then_some(compressor)))
         }
@@ -224,21 +224,21 @@ fn plan_bytes(
     }
 }
 
-/// A compressor for a sample of the values, and the bytes of the sample before and after it.
+/// A compressor trained on a sample of the values, and the bytes of the sample before and after compression.
 fn train(views: &BinaryViewArray) -> (Box<Compressor>, usize, usize) {
     let compressor = Box::new(Compressor::train(&sample_of(views)));
     let (before, after) = compressed(&compressor, views);
     (compressor, before, after)
 }
 
-/// Bytes of a sample of the values before and after a compressor.
+/// Bytes of a sample of the values before and after compression.
 fn compressed(compressor: &Compressor, views: &BinaryViewArray) -> (usize, usize) {
     let sample = sample_of(views);
     let before = sample.iter().map(|value| value.len()).sum();
     (before, sample.iter().map(|value| compressor.compress(value).len()).sum())
 }
 
-/// Values that are neither null nor long, evenly spread.
+/// Evenly spread values that are neither null nor long.
 fn sample_of(views: &BinaryViewArray) -> Vec<&[u8]> {
     let step = (views.len() / SAMPLE_VALUES).max(1);
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Values out of packed pages: whole columns, single rows, inline bytes.
+//! Reads values from packed pages: whole columns, single rows, inline bytes.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::groups::pages::{FETCHED_LINES_MAX, u32_at};
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
-    /// The columns at these places, for some rows. Pages are visited once, each for all columns.
+    /// Reads the columns with the ordinals `places`, for some rows. Each page is visited once for all columns.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let output = |place: &usize| {
             let field = &self.fields[*place];
@@ -31,7 +31,7 @@ impl PackedPiece<'_> {
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let tuple_bits = self.directory.tuple_bits;
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
-        // Where no page has dictionaries, none has to be looked at.
+        // If no page has dictionaries, their lengths need not be read.
         let has_dictionaries = self.sets > 0;
         let fetched = self.pages.fetch(
             rows,
@@ -44,7 +44,7 @@ impl PackedPiece<'_> {
             },
         );
         let result = fetched.and_then(|is_sparse| {
-            // Pages that wait to be read.
+            // Pages that are loaded but not yet read.
             let mut pages = vec![];
             rows.by_page(&page_ends, |number, part| {
                 let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
@@ -56,7 +56,7 @@ impl PackedPiece<'_> {
                 pages.clear();
                 read
             })?;
-            // Few rows of each page are copied faster column by column.
+            // If few rows of each page are read, copying column by column is faster.
             self.append_all(places, &pages, &mut outputs)
         });
         self.directory.page_ends = page_ends;
@@ -111,7 +111,7 @@ impl PackedPiece<'_> {
         Ok(())
     }
 
-    /// Appends inline values. Under nulls lie empty ones.
+    /// Appends inline values. Null rows append empty values.
     fn append_text(
         &mut self,
         place: usize,
@@ -125,7 +125,7 @@ impl PackedPiece<'_> {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         if !matches!(rows, PageRows::Range(_)) {
-            // Values that are far apart come from memory together.
+            // Values that are far apart are fetched from memory together.
             let field = &self.fields[place];
             rows.each(|row| {
                 let value = page.find(field, row);
@@ -149,7 +149,7 @@ impl PackedPiece<'_> {
                 text.push(&bytes[range]);
                 return Ok(());
             }
-            // Damage may let values share bytes; then they could have more in all than there is memory.
+            // In damaged pages values may share bytes. Together they could then exceed memory.
             left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
             match &field.values {
                 FieldValues::Inline { symbols: Some(symbols), .. } => {
@@ -163,7 +163,7 @@ impl PackedPiece<'_> {
         appended
     }
 
-    /// Whether an inline value that is not null passes a test.
+    /// Whether an inline value that is not null passes a predicate.
     pub(super) fn admits_inline(
         &mut self,
         place: usize,
@@ -188,7 +188,7 @@ impl PackedPiece<'_> {
         })
     }
 
-    /// The value that a reference names.
+    /// The value to which a reference points.
     fn overflow(&mut self, page: &Page, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
         self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_inline(page))
     }
@@ -200,7 +200,7 @@ impl PackedPiece<'_> {
 }
 
 impl Field {
-    /// Whether the bytes of an inline value are a reference.
+    /// Whether the bytes of an inline value are a reference to an overflow section.
     #[inline(always)]
     fn is_overflow(&self, page: &Page, row: usize) -> bool {
         let tuples = page.tuples();
@@ -209,12 +209,12 @@ impl Field {
 }
 
 impl Page {
-    /// Where inline values lie.
+    /// Bytes of the inline values of the page.
     fn heap(&self) -> &[u8] {
         &self.bytes[self.heap.clone()]
     }
 
-    /// Where in the heap an inline value lies; a page that is damaged may have less.
+    /// Range of an inline value in the heap. In a damaged page the range may exceed the heap.
     #[inline(always)]
     fn find(&self, field: &Field, row: usize) -> Range<usize> {
         let FieldValues::Inline { begins, .. } = &field.values else { return 0..0 };
@@ -241,7 +241,7 @@ fn append_numbers(field: &Field, page: &Page, rows: &PageRows<'_>, output: &mut 
     match &mut output.values {
         Values::Text(_) => {}
         Values::Nulls(count) => *count += rows.len(),
-        // At most 16 bits.
+        // Codes have at most 16 bits.
         Values::Codes(codes) => extend(field, page, rows, codes, |code| code as u32),
         Values::Decimals(vector) if width > 64 || field.logical.plain_bytes() == Some(16) => {
             let base = field.record.base;

@@ -1,9 +1,9 @@
-//! Choosing the columns whose codes refer to dictionaries of pages, and where pages end then.
+//! Chooses the columns whose codes refer to dictionaries of pages, and the rows at which pages then end.
 //!
-//! A column is worth it where a page has much fewer of its values than the piece: where rows are sorted by it or by
-//! columns before it, and where few values are frequent and many are rare. All such columns share one dictionary where
-//! that takes fewer bits than one for each, which is so where they have the same values: codes of values that few columns
-//! have lengthen those of all.
+//! A column benefits if a page has much fewer of its values than the piece. That is so if rows are sorted by it or by
+//! columns before it, or if few values are frequent and many are rare. All such columns share one dictionary if that
+//! takes fewer bits than a dictionary for each. That is so if they have the same values: values of few columns lengthen
+//! the codes of all.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,61 +18,64 @@ use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
 use crate::values::{ColumnValues, Keys};
 
-/// No row.
+/// Number that stands for no row.
 const NEVER: u32 = u32::MAX;
-/// Numbers of up to so many bits are codes as they are, whether or not all of them are there.
+/// Maximum bits of numbers that are used as codes unchanged, whether or not all of them occur.
 const DENSE_WIDTH_MAX: u32 = 12;
-/// The longest codes.
+/// Maximum bits of a code.
 const WIDTH_MAX: u32 = 16;
-/// Pages end where a dictionary is full, so that codes need not be as long as in the page of most values: they are chosen
-/// for so many percent of the values of a page in the mean.
+/// Share in percent of the mean number of values per page for which codes are long enough. A page ends when its
+/// dictionary is full, so that codes need not be long enough for the page with the most values.
 const VALUES_PERCENT: usize = 85;
-/// Bytes of a page in all but its own section: entries of tables, and the zone of a column.
+/// Bytes that a page takes in tables outside of its own section.
 const PAGE_RECORD_BYTES: usize = 64;
+/// Bytes of the zone of a column.
 const ZONE_BYTES: usize = 24;
-/// Columns of which a page has a zone, at most.
+/// Maximum number of columns of which a page has a zone.
 const ZONES_MAX: usize = 16;
 
 /// Columns whose codes refer to the same dictionary in each page.
 pub(super) struct Set {
-    /// All values in the piece, ascending.
+    /// Distinct values of all columns in the piece, ascending.
     values: Vec<i64>,
     members: Vec<Member>,
     /// Bits of a code.
     width: u32,
-    /// Bits that the set saves, and bits of its dictionaries, as far as pages of equal length tell.
+    /// Bits that the set saves, estimated for pages of equal length.
     saved: i64,
+    /// Bits of the dictionaries of the set, estimated for pages of equal length.
     dictionary_bits: usize,
 }
 
 /// A column of a set.
 struct Member {
     place: usize,
-    /// For each row the place of its value among those of the set; any place under null, whose value the dictionary of
-    /// the page then has for nothing.
+    /// Ordinal of the value of each row among those of the set. A null row has any ordinal; its value is in the
+    /// dictionary of the page without use.
     codes: Arc<Vec<u32>>,
-    /// Bits of a row, and of all of them, without the set.
+    /// Bits per row without the set.
     width: u32,
+    /// Bits of all rows without the set.
     bits: usize,
 }
 
-/// What the pages of a piece refer to.
+/// The sets of a piece, and the values in each of its pages.
 #[derive(Default)]
 pub(super) struct Sharing {
     sets: Vec<Set>,
-    /// For each page and set, the places of the page's values, ascending.
+    /// For each page and set, the ordinals of the values in the page, ascending.
     pages: Vec<Vec<Vec<u32>>>,
 }
 
 impl Set {
-    /// The set of some columns, each with its values.
+    /// A set of some columns, each with its values.
     fn of(columns: Vec<(Vec<i64>, Member)>, rows: usize, page_rows: usize) -> Self {
         let mut values: Vec<i64> = columns.iter().flat_map(|(values, _)| values).copied().collect();
         values.sort_unstable();
         values.dedup();
         let member = |(own, mut member): (Vec<i64>, Member)| {
             if own.len() < values.len() {
-                // Every value is among those of all.
+                // Every value of a column is a value of the set.
                 let place = |value: &i64| values.binary_search(value).unwrap_or(0) as u32;
                 let places: Vec<u32> = own.iter().map(place).collect();
                 member.codes = Arc::new(member.codes.iter().map(|code| places[*code as usize]).collect());
@@ -87,7 +90,7 @@ impl Set {
             (pages, entries) = (pages + 1, entries + codes.len());
             bytes += SET_BYTES + set.gaps(&codes).map(distance_bytes).sum::<usize>();
         }
-        // One value of each column must have room.
+        // Codes must have room for one value of each column.
         let typical = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
         set.width = width_of(typical as u128 - 1);
         let before: usize = set.members.iter().map(|member| member.bits).sum();
@@ -96,17 +99,18 @@ impl Set {
         set
     }
 
-    /// The places of the values in some rows, ascending.
+    /// Ordinals of the values in some rows, ascending.
     fn codes_within(&self, rows: Range<usize>) -> Vec<u32> {
         let mut seen = vec![false; self.values.len()];
         for member in &self.members {
             member.codes[rows.clone()].iter().for_each(|code| seen[*code as usize] = true);
         }
-        // Fewer than 2^32.
+        // There are fewer than 2^32 values.
         seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(code, _)| code as u32).collect()
     }
 
-    /// Finds the first of some rows that has each value; rows end before the one for whose values there are no codes.
+    /// Stores in `seen` the first of some rows with each value. Returns the row at which the page must end: the first
+    /// row with a value for which no code is left, or the end of the rows.
     fn see(&self, rows: Range<usize>, seen: &mut [u32]) -> usize {
         seen.fill(NEVER);
         for member in &self.members {
@@ -121,13 +125,13 @@ impl Set {
         new.get(1 << self.width).map_or(rows.end, |row| *row as usize)
     }
 
-    /// At least as many bytes as the dictionary of rows up to `end` has: a gap is no longer than the distance from the base.
+    /// Upper bound of the bytes of the dictionary of the rows up to `end`: a gap is at most the distance from the base.
     fn bytes_max(&self, end: usize, seen: &[u32]) -> usize {
         let values = self.values.iter().zip(seen).filter(|(_, row)| (**row as usize) < end);
         values.map(|(value, _)| distance_bytes(value.wrapping_sub(self.values[0]) as u64)).sum()
     }
 
-    /// The distances between the values at some places, the first from the base.
+    /// Distances between the values with the ordinals `codes`. The first is the distance from the base.
     fn gaps(&self, codes: &[u32]) -> impl Iterator<Item = u64> {
         let mut last = self.values[0];
         codes.iter().map(move |code| {
@@ -146,7 +150,7 @@ impl Set {
     }
 }
 
-/// The columns that may be worth it, with their values.
+/// Columns that may benefit from dictionaries of pages, with their values.
 fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) -> Vec<(Vec<i64>, Member)> {
     let mut found = vec![];
     for (place, (plan, (values, choice, _))) in plans.iter().zip(columns).enumerate() {
@@ -162,7 +166,7 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
             None if record.kind == Kind::Number && record.width <= DENSE_WIDTH_MAX => {
                 let base = record.base as i64;
                 let own: Vec<i64> = (0..1 << record.width).map(|distance| base.saturating_add(distance)).collect();
-                // Distances of up to twelve bits, and under null any number: of it as many bits.
+                // Distances have at most twelve bits. Under nulls a number may be anything, so it is cut to these bits.
                 let mask = own.len() - 1;
                 (
                     own,
@@ -178,23 +182,23 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
 }
 
 impl Sharing {
-    /// Finds the sets of columns, and where they save an eighth of the tuples changes plans and pages.
+    /// Chooses the sets of columns. If they save an eighth of the tuples, changes plans and pages.
     pub(super) fn choose(
         columns: &[(&ColumnValues, Choice, &str)],
         plans: &mut [FieldPlan],
         heaps: &[Option<Heap>],
         arrangement: &mut Arrangement,
     ) -> Self {
-        // Without columns, where all are levels, there is nothing to share.
+        // If all columns are levels, there are no columns that could share a dictionary.
         let Some(rows) = columns.first().map(|(values, ..)| values.rows()) else { return Self::default() };
-        // Shorter tuples make pages of more rows.
+        // With shorter tuples, pages have more rows.
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
-        // Codes of the piece answer more than those of pages do.
+        // Codes of the piece serve more purposes than codes of pages, which must therefore be shorter.
         let is_shorter = |set: &Set| set.members.iter().all(|member| set.width < member.width);
         let worth = |set: &Set| set.saved * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
         let own = candidates(columns, plans).into_iter().map(|column| Set::of(vec![column], rows, page_rows));
         let mut sets: Vec<Set> = own.filter(worth).collect();
-        // One dictionary takes the place of several, and the codes of all are at least as long as the longest.
+        // One dictionary replaces several. The codes of all columns are then at least as long as the longest.
         let longest = sets.iter().map(|set| set.width).max().unwrap_or(0);
         let longer: usize = sets.iter().map(|set| (longest - set.width) as usize * rows).sum();
         if sets.len() > 1 && longer < sets.iter().map(|set| set.dictionary_bits).sum() {
@@ -214,7 +218,7 @@ impl Sharing {
         Self::try_on(sets, columns, plans, heaps, arrangement).unwrap_or_default()
     }
 
-    /// Changes plans and pages, unless that saves less than was thought.
+    /// Changes plans and pages. Undoes that and returns `None` if it saves less than estimated.
     fn try_on(
         sets: Vec<Set>,
         columns: &[(&ColumnValues, Choice, &str)],
@@ -252,20 +256,21 @@ impl Sharing {
         None
     }
 
-    /// Finds the rows at which pages end, and the values of each: a page takes as many rows as fit, and as its
-    /// dictionaries have codes for. `None` where a row alone is too long.
+    /// Finds the rows at which pages end, and the values of each page. A page takes as many rows as fit and as its
+    /// dictionaries have codes for. Returns `None` if a single row is too long.
     fn cut(&mut self, shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
         let room = shape.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
         let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
         let (mut ends, mut first) = (vec![], 0);
-        // For each set and value the first row of the page that has it.
+        // First row of the page with each value, for each set.
         let mut seen: Vec<Vec<u32>> = self.sets.iter().map(|set| vec![NEVER; set.values.len()]).collect();
         while first < rows {
             let mut end = rows.min((room * 8).checked_div(shape.tuple_bits).map_or(rows, |most| first + most));
             for (set, seen) in self.sets.iter().zip(&mut seen) {
                 end = set.see(first..end, seen);
             }
-            // Those of rows that are left out after all only make the page shorter than it could be.
+            // Values of rows that are left out in the end are counted too. They only make the page shorter than it
+            // could be.
             let mut bytes: usize = self.sets.iter().zip(&seen).map(|(set, seen)| set.bytes_max(end, seen)).sum();
             for row in first..end {
                 bytes += heaps.iter().map(|heap| heap.length(row)).sum::<usize>();
@@ -279,7 +284,7 @@ impl Sharing {
             }
             let of_page = |seen: &Vec<u32>| {
                 let places = seen.iter().enumerate().filter(|(_, row)| (**row as usize) < end);
-                // Fewer than 2^32.
+                // There are fewer than 2^32 values.
                 places.map(|(place, _)| place as u32).collect()
             };
             self.pages.push(seen.iter().map(of_page).collect());
@@ -289,7 +294,7 @@ impl Sharing {
         Some(ends)
     }
 
-    /// Tells plans their share of the bytes of dictionaries.
+    /// Sets the share of each plan in the bytes of dictionaries.
     fn tell_bytes(&self, plans: &mut [FieldPlan]) {
         for (number, set) in self.sets.iter().enumerate() {
             let of_page =
@@ -302,7 +307,7 @@ impl Sharing {
         }
     }
 
-    /// The dictionaries of a page; none where no column refers to any.
+    /// Dictionaries of a page. Empty if no column refers to any.
     pub(super) fn page(&self, page: usize) -> PageDictionaries<'_> {
         let pages = self.pages.get(page).map_or(&[][..], Vec::as_slice);
         let sets = || self.sets.iter().zip(pages);
@@ -311,7 +316,7 @@ impl Sharing {
         };
         let codes = |(set, places): (&Set, &Vec<u32>)| {
             let mut codes = vec![0; set.values.len()];
-            // Codes have 16 bits at most.
+            // Codes have at most 16 bits.
             places.iter().enumerate().for_each(|(code, place)| codes[*place as usize] = code as u32);
             codes
         };
@@ -320,7 +325,7 @@ impl Sharing {
     }
 }
 
-/// The dictionaries of a page.
+/// Dictionaries of one page.
 pub(super) struct PageDictionaries<'a> {
     sharing: &'a Sharing,
     pub bytes: Vec<u8>,
@@ -329,8 +334,8 @@ pub(super) struct PageDictionaries<'a> {
 }
 
 impl PageDictionaries<'_> {
-    /// The codes in the page of the values of a set, and for each row of a column of it the place of its value among
-    /// them; any place under null.
+    /// The codes in the page of the values of a set, and the ordinal of the value of each row for a column of the set.
+    /// A null row has any ordinal.
     pub(super) fn codes(&self, set: usize, member: usize) -> (&[u32], &[u32]) {
         (&self.codes[set], &self.sharing.sets[set].members[member].codes)
     }

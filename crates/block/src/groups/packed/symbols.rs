@@ -7,22 +7,22 @@
 //! 4 + n   n * 8  symbols     the bytes, then zeros
 //! ```
 //!
-//! A compressed value is a sequence of codes; code 255 stands for the byte behind it. Values are compressed by
-//! `fsst-rs` and decompressed here, by indices that no byte can lead astray.
+//! A compressed value is a sequence of codes. Code 255 stands for the byte that follows it. Values are compressed by
+//! `fsst-rs` and decompressed here, with indexes that no corrupt byte can move out of bounds.
 
 use fsst::Compressor;
 
 const ESCAPE: u8 = 255;
 const SYMBOL_BYTES: usize = 8;
 
-/// A table for decompression.
+/// Symbol table for decompression.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     bytes: Box<[[u8; SYMBOL_BYTES]; 256]>,
     lengths: Box<[u8; 256]>,
 }
 
-/// The bytes of a compressor's table.
+/// Encodes the symbol table of a compressor.
 pub(crate) fn table_of(compressor: &Compressor) -> Vec<u8> {
     let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
     let count = symbols.len().min(lengths.len());
@@ -33,7 +33,7 @@ pub(crate) fn table_of(compressor: &Compressor) -> Vec<u8> {
 }
 
 impl Symbols {
-    /// Checks the bytes of a table.
+    /// Parses and checks an encoded symbol table.
     pub fn parse(table: &[u8]) -> Option<Self> {
         let (count, rest) = table.split_first_chunk::<4>()?;
         let count = u32::from_le_bytes(*count) as usize;
@@ -52,13 +52,13 @@ impl Symbols {
         Some(parsed)
     }
 
-    /// The most bytes that a value of so many codes has.
+    /// Maximum bytes of a value of `codes` codes.
     pub const fn bytes_max(codes: usize) -> usize {
         codes * SYMBOL_BYTES
     }
 
-    /// Writes a value into [`Symbols::bytes_max`] of room, and returns its length. A code without a symbol stands for
-    /// nothing, an escape at the end too.
+    /// Decompresses a value into `room`, which has [`Symbols::bytes_max`] bytes, and returns its length. A code without
+    /// a symbol stands for no bytes, and so does an escape at the end.
     #[inline]
     pub fn decompress(&self, codes: &[u8], room: &mut [u8]) -> usize {
         let mut at = 0;

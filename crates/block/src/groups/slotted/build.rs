@@ -1,4 +1,4 @@
-//! From the columns of a segment to the sections of a slotted piece.
+//! Builds the sections of a slotted piece from the columns of a segment.
 
 use arrow_array::Array;
 use taut_encoding::Choice;
@@ -9,7 +9,7 @@ use crate::groups::pages::{Directory, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN,
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
 
-/// The sections of a piece, and the rows at which its pages end.
+/// Returns the sections of a piece, and the rows at which its pages end.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
     rows: usize,
@@ -69,7 +69,7 @@ pub(crate) fn build(
     Ok((sections, page_ends))
 }
 
-/// For each row, the bytes of its attributes of variable width in the tuple.
+/// Bytes in the tuple of the attributes of variable width, for each row.
 fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec<u32> {
     let mut lengths = vec![0; rows];
     for (values, ..) in columns {
@@ -90,12 +90,12 @@ struct Writer<'a> {
     page_bytes: usize,
     overflow: Overflow,
     stored_bytes: Vec<u64>,
-    /// Where the tuples of the page begin.
+    /// Offsets at which the tuples of the page begin.
     starts: Vec<usize>,
 }
 
 impl Writer<'_> {
-    /// The row behind the last that fits a page beginning with `first`.
+    /// End of the rows that fit a page which begins with row `first`.
     fn end_of_page(&self, lengths: &[u32], first: usize) -> usize {
         let mut free = self.page_bytes - PAGE_HEAD_BYTES;
         let fits = |length: &&u32| {
@@ -128,7 +128,7 @@ impl Writer<'_> {
         Ok(bytes)
     }
 
-    /// Writes ends and bytes of the attributes of variable width. Returns the end of the tuple.
+    /// Writes the ends and bytes of the attributes of variable width. Returns the end of the tuple.
     fn variable(&mut self, bytes: &mut [u8], row: usize, tuple: usize) -> Result<usize, BuildError> {
         let mut end = self.shape.fixed_bytes;
         let slot_bytes = self.shape.slot_bytes;
@@ -158,7 +158,7 @@ impl Writer<'_> {
         Ok(tuple + end)
     }
 
-    /// Writes one column of fixed width, and the nulls of any column, into the tuples of a page.
+    /// Writes the nulls of one column, and its values if they have fixed width, into the tuples of a page.
     fn fixed(&mut self, bytes: &mut [u8], place: usize, rows: std::ops::Range<usize>) {
         let (values, ..) = self.columns[place];
         if let Some(nulls) = values.nulls() {

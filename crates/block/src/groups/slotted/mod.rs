@@ -1,25 +1,25 @@
-//! Slotted rows: the standard row store, against which the other layouts are measured.
+//! Slotted rows: the standard row store, which is the baseline for the other layouts.
 //!
-//! The page of Halverson et al. (2006), figure 1(a): tuples from the front, slots that point to them from the back.
-//! The header of a tuple is the honest minimum, its null bitmap; where that paper counts 8 to 16 bytes, they belong
-//! to a storage manager that Taut does not have. Blocks are sealed, but the page is one that could be updated in
-//! place: tuples move freely behind their slots, and free space is in one piece.
+//! The page is that of Halverson et al. (2006), figure 1(a): tuples from the front, and slots that point to them from
+//! the back. The header of a tuple is the necessary minimum, its null bitmap. The 8 to 16 bytes that the paper counts
+//! belong to a storage manager that Taut does not have. Blocks are sealed, but such a page could be updated in place:
+//! tuples can move without changing their slots, and free space is contiguous.
 //!
 //! ```text
 //! page                                                     page_bytes in all
 //! offset   size          field
-//! 0        4             rows         as the directory says
+//! 0        4             rows         as in the directory
 //! 4        4             free_at      end of the last tuple
 //! 8        8             zero
 //! 16       ...           tuples
 //! free_at  ...           free space
-//!          rows * 2|4    slots        offsets of tuples, the first at the end of the page; u32 beyond 32 KiB
+//!          rows * 2|4    slots        offsets of tuples, the first at the end of the page; u32 if pages exceed 32 KiB
 //!
 //! tuple
 //! 0        (F + 7) / 8   null bitmap  bit f of field f
 //!          ...           attributes of fixed width, in order: keys (see `taut_types::key`) in the type's plain width
-//!          n * 2|4       ends of attributes of variable width, from the start of the tuple; the highest bit says
-//!                        that the bytes refer to an overflow section; u32 beyond 32 KiB
+//!          n * 2|4       ends of attributes of variable width, from the start of the tuple; the highest bit is set if
+//!                        the bytes are a reference to an overflow section; u32 if pages exceed 32 KiB
 //!          ...           their bytes
 //!
 //! field record in the head
@@ -51,23 +51,23 @@ use crate::{BlockError, PAGE_BYTES};
 const PAGE_HEAD_BYTES: usize = 16;
 const FIELD_BYTES: usize = 16;
 
-/// Where the attributes of a tuple lie. Follows from the columns and the size of a page.
+/// Offsets of the attributes in a tuple. They follow from the columns and the page size.
 #[derive(Debug)]
 struct Shape {
     attributes: Vec<Attribute>,
-    /// From the start of a tuple to the bytes of its first attribute of variable width.
+    /// Bytes from the start of a tuple to those of its first attribute of variable width.
     fixed_bytes: usize,
-    /// Bytes of a slot, and of an end.
+    /// Bytes of a slot, and of the end of an attribute.
     slot_bytes: usize,
 }
 
-/// One attribute.
+/// Position of one attribute in a tuple.
 #[derive(Clone, Copy, Debug)]
 enum Attribute {
     /// A key of `width` bytes at an offset in the tuple.
     Fixed { at: usize, width: usize },
-    /// Bytes whose end is at an offset in the tuple. They begin at the end before, which lies at `before`, or
-    /// behind the fixed part.
+    /// Bytes whose end is stored at `end_at` in the tuple. They begin at the end that is stored at `before`, or after
+    /// the fixed part.
     Variable { end_at: usize, before: Option<usize> },
 }
 
@@ -94,35 +94,35 @@ impl Shape {
         tuple[place / 8] >> (place % 8) & 1 != 0
     }
 
-    /// A slot or end.
+    /// Reads a slot or an end.
     #[inline(always)]
     fn offset(&self, bytes: &[u8], at: usize) -> usize {
         if self.slot_bytes == 2 { u16_at(bytes, at).into() } else { u32_at(bytes, at) as usize }
     }
 
-    /// Where a page has the slot of a tuple, if it is one.
+    /// Offset in a page of the slot of a tuple. Returns `None` if the page is too short.
     fn slot_at(&self, page: &[u8], row: usize) -> Option<usize> {
         page.len().checked_sub((row + 1) * self.slot_bytes)
     }
 
-    /// What a page that has not been checked says is the offset of a tuple.
+    /// Offset of a tuple as stored in a page that has not been checked.
     fn slot_of(&self, page: &[u8], row: usize) -> Option<usize> {
         self.slot_at(page, row).map(|at| self.offset(page, at))
     }
 
-    /// The offset of a tuple.
+    /// Offset of a tuple in a page.
     #[inline(always)]
     fn slot(&self, page: &[u8], row: usize) -> usize {
         self.offset(page, page.len() - (row + 1) * self.slot_bytes)
     }
 
-    /// Whether a tuple may be at this offset of a page whose head has been checked.
+    /// Whether a tuple can begin at this offset of a page whose head has been checked.
     #[inline(always)]
     fn is_tuple(&self, page: &[u8], offset: usize) -> bool {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
-    /// The bytes of a tuple from the first to the last of the fixed part that lead to some attributes.
+    /// Smallest range of the fixed part of a tuple that is needed to locate some attributes.
     fn fixed_range(&self, places: &[usize]) -> Range<usize> {
         let ranges = places.iter().map(|place| match self.attributes[*place] {
             Attribute::Fixed { at, width } => at..at + width,
@@ -141,13 +141,13 @@ impl Shape {
         }
     }
 
-    /// The bit of an end that says that the bytes are a reference.
+    /// The bit of an end that marks the bytes as a reference.
     fn reference_bit(&self) -> usize {
         1 << (8 * self.slot_bytes - 1)
     }
 }
 
-/// The key of a number of `width` bytes.
+/// Reads a key of `width` bytes.
 #[inline(always)]
 fn key_of(bytes: &[u8], at: usize, width: usize) -> i64 {
     match width {
@@ -162,14 +162,14 @@ fn wide_key_of(bytes: &[u8], at: usize) -> i128 {
     (u128::from(u64_at(bytes, at)) | u128::from(u64_at(bytes, at + 8)) << 64) as i128
 }
 
-/// A piece of slotted rows, ready to be read.
+/// An open piece of slotted rows.
 pub(crate) struct SlottedPiece<'a> {
     pub pages: Pages<'a>,
     pub directory: Directory,
     head: Buffer,
     types: Vec<LogicalType>,
     shape: Shape,
-    /// What is known of each page.
+    /// How much of each page has been checked.
     checked: Vec<Checked>,
 }
 
@@ -177,9 +177,9 @@ pub(crate) struct SlottedPiece<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Checked {
     Nothing,
-    /// Its head: slots are where they should be, and are yet to be checked one by one.
+    /// The head. All slots are inside the page, but each must be checked before use.
     Head,
-    /// All its slots lead to tuples.
+    /// The head and all slots: each points to a tuple.
     Slots,
 }
 
@@ -190,7 +190,7 @@ struct Page {
 }
 
 impl<'a> SlottedPiece<'a> {
-    /// Checks the head of a piece of attributes of these types.
+    /// Opens a piece of attributes of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: Buffer, types: Vec<LogicalType>, rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
@@ -203,7 +203,7 @@ impl<'a> SlottedPiece<'a> {
         Ok(Self { pages, directory, head, types, shape, checked })
     }
 
-    /// Asks for a page of this many rows, and checks it as far as it was not before.
+    /// Loads a page of `rows` rows, and checks of it what was not checked before.
     fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<Page, BlockError> {
         let bytes = self.pages.page(number)?.clone();
         let section = self.pages.page_section(number);
@@ -250,12 +250,13 @@ impl<'a> SlottedPiece<'a> {
         Ok(())
     }
 
-    /// Whether the column at `place` has nulls in this piece.
+    /// Whether the column with ordinal `place` has nulls in this piece.
     fn has_nulls(&self, place: usize) -> bool {
         u32_at(&self.head, self.directory.fields.start + place * FIELD_BYTES + 8) > 0
     }
 
-    /// Calls `visit` with each page that has selected rows in `ranges`, and those rows as a range of the segment.
+    /// Calls `visit` for each part of `ranges` in one page that has selected rows, with the page and the rows in the
+    /// segment.
     fn selected_pages(
         &mut self,
         ranges: &RowRanges,
@@ -281,8 +282,8 @@ impl<'a> SlottedPiece<'a> {
         Ok(())
     }
 
-    /// Of rows of one page whose values ascend, those that pass a test, by binary search. `None` for rows of several pages,
-    /// and for values that are no numbers of up to 64 bits or may be null.
+    /// Finds the rows that pass a predicate by binary search, among rows of one page whose values ascend. Returns
+    /// `None` if the rows are of several pages, if values may be null, or if they are not numbers of up to 64 bits.
     pub fn search(
         &mut self,
         place: usize,
@@ -314,7 +315,7 @@ impl<'a> SlottedPiece<'a> {
         }
     }
 
-    /// Clears the bits of rows in `ranges` that fail a test on the column at `place`.
+    /// Deselects rows in `ranges` that fail a predicate on the column with ordinal `place`.
     pub fn filter(
         &mut self,
         place: usize,
@@ -329,7 +330,7 @@ impl<'a> SlottedPiece<'a> {
         let Attribute::Fixed { at, width } = self.shape.attributes[place] else {
             return self.filter_variable(place, test, ranges, selection);
         };
-        // The distance of a key from the least one.
+        // Distance of a key from the least possible key.
         let distances = FieldTest::on_numbers(test, i64::MIN.into(), u64::MAX);
         let distance = |key: i64| key as u64 ^ 1 << 63;
         let mut tuples = vec![];
@@ -374,7 +375,7 @@ impl<'a> SlottedPiece<'a> {
         })
     }
 
-    /// Clears rows whose value fails; nulls are gone already.
+    /// Deselects rows whose value fails. Null rows are already deselected.
     fn filter_variable(
         &mut self,
         place: usize,
@@ -403,7 +404,7 @@ impl<'a> SlottedPiece<'a> {
         })
     }
 
-    /// How the column at `place` is stored: encoding, in words, and bytes.
+    /// Storage of the column with ordinal `place`: encoding, its description, and bytes.
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
         let stored_bytes = u64_at(&self.head, self.directory.fields.start + place * FIELD_BYTES);
         (Encoding::Plain, "plain".to_owned(), stored_bytes)

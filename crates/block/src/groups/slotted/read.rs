@@ -1,4 +1,4 @@
-//! Values out of slotted pages.
+//! Reads values from slotted pages.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::selection::{PageRows, Rows};
 
-/// Up to so many rows of a page, only their slots are checked.
+/// Maximum number of rows of a page for which only their own slots are checked.
 const FEW_SLOTS_MAX: usize = 64;
 
 impl SlottedPiece<'_> {
-    /// The columns at these places, for some rows. Pages are visited once, each for all columns.
+    /// Reads the columns with the ordinals `places`, for some rows. Each page is visited once for all columns.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let mut outputs: Vec<Output> = places.iter().map(|place| Output::new(self.types[*place], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
@@ -23,7 +23,8 @@ impl SlottedPiece<'_> {
         let slot = |page: &[u8], row| self.shape.slot_at(page, row).unwrap_or(0);
         let fetched = self.pages.fetch(rows, &page_ends, bytes, slot, |page, row| self.shape.slot_of(page, row));
         let result = fetched.and_then(|is_sparse| {
-            // Pages that wait to be read, and where their tuples lie: slots are looked up once for all columns.
+            // Pages that are loaded but not yet read, and the offsets of their tuples. Slots are looked up once for all
+            // columns.
             let (mut pages, mut tuples) = (vec![], vec![]);
             rows.by_page(&page_ends, |number, part| {
                 let first = tuples.len();
@@ -37,7 +38,7 @@ impl SlottedPiece<'_> {
                 tuples.clear();
                 read
             })?;
-            // Few rows of each page are copied faster column by column.
+            // If few rows of each page are read, copying column by column is faster.
             self.append_all(places, &pages, &tuples, &mut outputs)
         });
         self.directory.page_ends = page_ends;
@@ -47,7 +48,7 @@ impl SlottedPiece<'_> {
         arrays.map(|array| array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))).collect()
     }
 
-    /// Asks for a page, and appends the offsets of tuples of some of its rows.
+    /// Loads a page, and appends the offsets of the tuples of some of its rows.
     fn find(
         &mut self,
         number: usize,
@@ -56,7 +57,7 @@ impl SlottedPiece<'_> {
         tuples: &mut Vec<usize>,
     ) -> Result<Page, BlockError> {
         let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
-        // Few slots are checked one by one: a page has a thousand.
+        // If rows are few, their slots are checked one by one: a page has a thousand slots.
         let is_few = rows.len() <= FEW_SLOTS_MAX;
         let wanted = if is_few { Checked::Head } else { Checked::Slots };
         let page = self.page_of(number, count as usize, wanted)?;
@@ -114,7 +115,7 @@ impl SlottedPiece<'_> {
         Ok(())
     }
 
-    /// Appends values of variable width. Under nulls lie empty ones.
+    /// Appends values of variable width. Null rows append empty values.
     fn append_text(
         &mut self,
         place: usize,
@@ -136,14 +137,14 @@ impl SlottedPiece<'_> {
                 text.push(&bytes[range]);
                 continue;
             }
-            // Damage may let values share bytes; then they could have more in all than there is memory.
+            // In damaged pages values may share bytes. Together they could then exceed memory.
             left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_value(page, *tuple))?;
             text.push(value);
         }
         Ok(())
     }
 
-    /// Whether a value of variable width that is not null passes a test.
+    /// Whether a value of variable width that is not null passes a predicate.
     pub(super) fn admits_variable(
         &mut self,
         place: usize,
@@ -161,7 +162,7 @@ impl SlottedPiece<'_> {
         Ok(test.admits(&bytes[range]))
     }
 
-    /// The value that a reference names.
+    /// The value to which a reference points.
     fn overflow(&mut self, page: &Page, tuple: usize, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
         self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_value(page, tuple))
     }
@@ -173,7 +174,7 @@ impl SlottedPiece<'_> {
 }
 
 impl Shape {
-    /// The stored bytes of an attribute of variable width, and whether they are a reference.
+    /// Stored bytes of an attribute of variable width, and whether they are a reference.
     #[inline(always)]
     fn variable<'t>(&self, tuple: &'t [u8], place: usize) -> Option<(&'t [u8], bool)> {
         let Attribute::Variable { end_at, before } = self.attributes[place] else { return None };

@@ -1,4 +1,4 @@
-//! Every row in its partition, within bounds of memory.
+//! Every row gets into its partition, within the limits of memory.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use taut_types::{Column, Schema, TableDesign};
 use super::*;
 
 const ROWS: i64 = 40_000;
-/// Bytes of a row in memory, at most.
+/// Maximum bytes of a row in memory.
 const ROW_BYTES: usize = 80;
 const TIGHT: MemoryBounds = MemoryBounds { held: 100_000, divided: 20_000 };
 
@@ -24,7 +24,7 @@ fn batches(schema: &Schema) -> Vec<RecordBatch> {
     (0..ROWS).step_by(500).map(batch).collect()
 }
 
-/// The table into which all rows were divided, and the most bytes that were held back.
+/// Partitions rows into a table. Returns it with the maximum number of bytes that were held.
 async fn divided(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<Table>, usize) {
     let columns = vec![Column::new("a", LogicalType::BigInt, true), Column::new("b", LogicalType::Varchar, false)];
     let schema = Arc::new(Schema::new(columns).unwrap());
@@ -62,7 +62,7 @@ async fn the_fullest_partition_is_written_before_memory_runs_out() {
         assert!(held_max <= TIGHT.held + 2 * TIGHT.divided, "{by}: {held_max}");
         let partitions = partitions_of(&tight);
         assert!(partitions.is_sorted() && tight.blocks.len() > 2 * 17, "{by}: {partitions:?}");
-        // The last block of a partition has what is left of it.
+        // The last block of a partition has the remaining rows.
         let least = tight.blocks.iter().zip(partitions.windows(2)).filter(|(_, pair)| pair[0] == pair[1]);
         let least = least.map(|(block, _)| block.entry().rows).min().unwrap();
         assert!(least as usize >= TIGHT.held / ROW_BYTES / 17, "{by}: a block of {least} rows");

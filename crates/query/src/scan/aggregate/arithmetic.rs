@@ -1,4 +1,4 @@
-//! Integer and decimal arithmetic in 64 bits, where bounds of the columns prove that nothing overflows.
+//! Integer and decimal arithmetic in 64 bits, if bounds of the columns prove that nothing overflows.
 //!
 //! ```text
 //! l_extendedprice * (1 - l_discount) * (1 + l_tax)      decimal(38, 6), 128 bits a value
@@ -8,8 +8,8 @@
 //!   product           810,900,000 ..= 113,345,460,000   37 bits: exact in 64
 //! ```
 //!
-//! Expressions share their common parts. What is not plain arithmetic on integers, decimals, days and microseconds does
-//! not become a program; it is left to the engine, as are the rows of segments whose bounds prove too little.
+//! Expressions share common subexpressions. Only plain arithmetic on integers, decimals, days and microseconds is
+//! compiled. Other expressions are left to the engine, as are the rows of segments whose bounds do not prove enough.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Liter
 use datafusion::physical_plan::PhysicalExpr;
 use taut_types::ColumnIndex;
 
-/// A part of some expressions, by its place; parts come before what is made of them.
+/// Index of a subexpression. Operands come before the expressions that use them.
 pub type NodeIndex = usize;
 
-/// Least and greatest number.
+/// Minimum and maximum.
 pub type Bounds = (i128, i128);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum Operation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// A column, by its place in [`Arithmetic::columns`].
+    /// A column, by its index in [`Arithmetic::columns`].
     Column(usize),
     Literal(i64),
     Combined(Operation, NodeIndex, NodeIndex),
@@ -44,29 +44,29 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     part: Part,
-    /// The numbers within which the engine would compute the same.
+    /// Range of results in which the engine would compute the same.
     limit: Bounds,
 }
 
-/// Expressions over the columns of a table, with what they have in common computed once.
+/// Expressions over the columns of a table. Common subexpressions are computed once.
 #[derive(Clone, Debug, Default)]
 pub struct Arithmetic {
-    /// The columns that are read.
+    /// Columns that the expressions read.
     pub columns: Vec<ColumnIndex>,
     nodes: Vec<Node>,
 }
 
-/// The numbers of a part for the rows of a batch.
+/// Values of a subexpression for the rows of a batch.
 #[derive(Clone, Debug)]
 pub enum Numbers<'a> {
-    /// The same for each.
+    /// The same number for each row.
     Constant(i64),
     Read(&'a [i64]),
     Computed(Vec<i64>),
 }
 
 impl Numbers<'_> {
-    /// The number of a row.
+    /// Value in a row.
     #[inline]
     pub fn at(&self, row: usize) -> i64 {
         match self {
@@ -76,7 +76,7 @@ impl Numbers<'_> {
         }
     }
 
-    /// As a slice; a constant has none.
+    /// The values as a slice. `None` for a constant.
     pub fn slice(&self) -> Option<&[i64]> {
         match self {
             Self::Constant(_) => None,
@@ -88,7 +88,7 @@ impl Numbers<'_> {
 
 const I64: Bounds = (i64::MIN as i128, i64::MAX as i128);
 
-/// The numbers of a type, as far as 64 bits hold them; `None` for types that are no numbers here.
+/// Range of a type, limited to 64 bits. `None` for types that do not count as numbers here.
 pub fn limit_of(data_type: &DataType) -> Option<Bounds> {
     Some(match data_type {
         DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
@@ -99,7 +99,7 @@ pub fn limit_of(data_type: &DataType) -> Option<Bounds> {
 }
 
 impl Arithmetic {
-    /// Takes an expression in, where all of it is arithmetic that is known here.
+    /// Compiles an expression. Returns `None` if a part of it is not supported arithmetic.
     pub fn compile(&mut self, expression: &Arc<dyn PhysicalExpr>, schema: &ArrowSchema) -> Option<NodeIndex> {
         let (columns, nodes) = (self.columns.len(), self.nodes.len());
         let node = self.part_of(expression, schema);
@@ -140,13 +140,13 @@ impl Arithmetic {
         let (left, right) = match operation {
             Operation::Multiply if scales.0 + scales.1 == scales.2 => (left, right),
             Operation::Multiply => return None,
-            // The engine brings both to the greater scale.
+            // The engine converts both to the greater scale.
             _ => (self.scaled(left, scales.2 - scales.0)?, self.scaled(right, scales.2 - scales.1)?),
         };
         Some(self.node(Part::Combined(operation, left, right), limit))
     }
 
-    /// A cast that changes no number: to a wider integer, or to a decimal of at least the scale.
+    /// Compiles a cast that changes no number: to a wider integer, or to a decimal of at least the same scale.
     fn cast(&mut self, inner: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &ArrowSchema) -> Option<NodeIndex> {
         let from = inner.data_type(schema).ok()?;
         let is_integer =
@@ -159,7 +159,7 @@ impl Arithmetic {
             DataType::Decimal128(precision, scale) if is_integer(&from) || matches!(from, DataType::Decimal128(..)) => {
                 let node = self.part_of(inner, schema)?;
                 let node = self.scaled(node, scale - scale_of(&from)?)?;
-                // What has more digits is an error of the engine's to make.
+                // Numbers with more digits are left to the engine, which reports the error.
                 let greatest = 10_i128.checked_pow(u32::from(*precision))? - 1;
                 Some(self.limited(node, (-greatest, greatest)))
             }
@@ -167,7 +167,7 @@ impl Arithmetic {
         }
     }
 
-    /// A part times a power of ten.
+    /// Multiplies a subexpression by a power of ten.
     fn scaled(&mut self, node: NodeIndex, digits: i8) -> Option<NodeIndex> {
         if digits == 0 {
             return Some(node);
@@ -177,7 +177,7 @@ impl Arithmetic {
         Some(self.node(Part::Combined(Operation::Multiply, node, factor), I64))
     }
 
-    /// A part that is right only within some numbers.
+    /// Limits the range of results in which a subexpression is correct.
     fn limited(&mut self, node: NodeIndex, (low, high): Bounds) -> NodeIndex {
         let Node { part, limit } = self.nodes[node];
         self.node(part, (limit.0.max(low), limit.1.min(high)))
@@ -191,7 +191,7 @@ impl Arithmetic {
         })
     }
 
-    /// The column that a part is, if it is one.
+    /// The column that a subexpression is. `None` for other subexpressions.
     pub fn column_of(&self, node: NodeIndex) -> Option<ColumnIndex> {
         match self.nodes[node].part {
             Part::Column(place) => Some(self.columns[place]),
@@ -199,7 +199,7 @@ impl Arithmetic {
         }
     }
 
-    /// The places of the columns that a part is made of.
+    /// Indexes of the columns that a subexpression reads.
     pub fn columns_of(&self, node: NodeIndex) -> Vec<usize> {
         match self.nodes[node].part {
             Part::Column(place) => vec![place],
@@ -214,7 +214,8 @@ impl Arithmetic {
         }
     }
 
-    /// The bounds of each part, given those of the columns; `None` for what may not be computed in 64 bits.
+    /// Bounds of each subexpression, given the bounds of the columns. `None` for subexpressions that may not be
+    /// computed in 64 bits.
     pub fn bounds(&self, columns: &[Option<Bounds>]) -> Vec<Option<Bounds>> {
         let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(self.nodes.len());
         for Node { part, limit } in &self.nodes {
@@ -231,7 +232,7 @@ impl Arithmetic {
         bounds
     }
 
-    /// The numbers of the parts that `is_wanted` names, for as many rows as the columns have.
+    /// Computes the subexpressions that `is_wanted` selects, for all rows of the columns.
     pub fn evaluate<'a>(&self, columns: &[&'a [i64]], is_wanted: &[bool]) -> Vec<Numbers<'a>> {
         let mut values: Vec<Numbers<'a>> = Vec::with_capacity(self.nodes.len());
         for (node, is_wanted) in self.nodes.iter().zip(is_wanted) {
@@ -246,7 +247,7 @@ impl Arithmetic {
         values
     }
 
-    /// Which parts have to be computed for these.
+    /// Subexpressions that must be computed for these outputs, as flags.
     pub fn wanted(&self, outputs: impl Iterator<Item = NodeIndex>) -> Vec<bool> {
         let mut wanted = vec![false; self.nodes.len()];
         outputs.for_each(|node| wanted[node] = true);
@@ -259,7 +260,7 @@ impl Arithmetic {
     }
 }
 
-/// Operands have at most 64 bits, so that 128 hold every product.
+/// Bounds of an operation. Operands have at most 64 bits, so 128 bits hold every product.
 fn combined_bounds(operation: Operation, left: Bounds, right: Bounds) -> Bounds {
     match operation {
         Operation::Add => (left.0 + right.0, left.1 + right.1),
@@ -272,7 +273,7 @@ fn combined_bounds(operation: Operation, left: Bounds, right: Bounds) -> Bounds 
     }
 }
 
-/// Bounds come from statistics that damage may have made wrong: numbers then wrap, which is no worse than they are.
+/// Computes an operation. Bounds come from statistics, which corruption may have made wrong. Numbers then wrap.
 fn combine<'a>(operation: Operation, left: &Numbers<'_>, right: &Numbers<'_>) -> Numbers<'a> {
     match operation {
         Operation::Add => zip(left, right, i64::wrapping_add),

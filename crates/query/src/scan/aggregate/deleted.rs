@@ -1,4 +1,4 @@
-//! The deleted rows of a segment, which are taken in with the others, and then out again.
+//! Deleted rows of a segment, which are aggregated with the others and then subtracted.
 
 use std::ops::Range;
 
@@ -10,33 +10,34 @@ use super::arithmetic::{Bounds, Numbers};
 use super::states::{States, Values};
 use super::sums::Groups;
 
-/// The numbers of one argument, as [`Values::Numbers`].
+/// Values of one argument, as [`Values::Numbers`].
 struct Argument {
     numbers: Vec<i64>,
-    /// Which are not null; `None` before the first batch that has nulls.
+    /// Validity of the numbers. `None` before the first batch that has nulls.
     valid: Option<BooleanBufferBuilder>,
     bounds: Bounds,
 }
 
-/// Groups and arguments of the deleted rows of a segment. A batch has few of them, so that they are kept until there is no
-/// batch left.
+/// Groups and arguments of the deleted rows of a segment. A batch has few of them, so they are collected over all
+/// batches.
 pub struct DeletedRows<'a> {
-    /// Their places in the selection, ascending, as far as they are not taken in.
+    /// Ordinals in the selection of the deleted rows that are not added yet, ascending.
     left: &'a [u32],
     groups: Vec<u32>,
     arguments: Vec<Argument>,
 }
 
 impl<'a> DeletedRows<'a> {
-    /// Those at some places of a selection, ascending.
+    /// Starts with deleted rows at these ordinals of a selection, ascending.
     pub fn new(places: &'a [u32]) -> Self {
         Self { left: places, groups: Vec::with_capacity(places.len()), arguments: Vec::new() }
     }
 
-    /// Takes in those of the next batch, which has so many rows of the selection; `values` are by argument.
+    /// Adds the deleted rows of the next batch, which has the selected rows with ordinals in `rows`. `values` has one
+    /// entry per argument.
     ///
     /// # Errors
-    /// When an argument is not [`Values::Numbers`].
+    /// If an argument is not [`Values::Numbers`].
     pub fn add(&mut self, rows: &Range<usize>, groups: Groups<'_>, values: &[Values<'_>]) -> Result<()> {
         let count = self.left.partition_point(|place| (*place as usize) < rows.end);
         if count == 0 {
@@ -92,10 +93,10 @@ impl<'a> DeletedRows<'a> {
         Ok(())
     }
 
-    /// Puts them into states, of so many groups.
+    /// Adds the deleted rows to `states`, which have `group_count` groups.
     ///
     /// # Errors
-    /// Those of [`States::update`].
+    /// If [`States::update`] fails.
     pub fn finish(self, states: &mut States, group_count: usize) -> Result<()> {
         if self.groups.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The operator, as plans show it.
+//! The operator of partial aggregation inside the scan, as plans show it.
 
 use std::fmt::{self, Formatter};
 use std::sync::{Arc, OnceLock};
@@ -17,34 +17,35 @@ use super::keys::TABLE_INDEXES_MAX;
 use super::plan::{AggregatePlan, Found, find, groups_estimate};
 use super::stream::{self, Work};
 
-/// More groups than this are left to the engine, if that is how many there are about.
+/// Maximum estimated groups. With more, the engine aggregates.
 const GROUPS_MAX: f64 = (TABLE_INDEXES_MAX / 8) as f64;
-/// So many groups are never too many.
+/// Number of groups that is never too many.
 const GROUPS_FEW: f64 = 4096.0;
-/// Groups of so many rows each, on average, are worth being looked up once per segment.
+/// Minimum average rows per group for which looking up each group once per segment pays off.
 const GROUP_ROWS_MIN: f64 = 8.0;
 
 /// A partial aggregation that reads the segments of a table itself.
 #[derive(Debug)]
 pub struct TautAggregateExec {
-    /// What it stands for.
+    /// The replaced aggregation.
     replaced: Arc<AggregateExec>,
     plan: Arc<AggregatePlan>,
-    /// What is scanned, and how; it is read here and never opened.
+    /// The scan, as a description of what to read. It is never opened.
     scan: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
-    /// The segments that are left, for all partitions.
+    /// Remaining segments, shared by all partitions.
     queue: OnceLock<Arc<WorkQueue>>,
-    /// What is replaced, over the rows of the table's pages.
+    /// The replaced aggregation over the rows of the table's pages.
     of_pages: OnceLock<Arc<dyn ExecutionPlan>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl TautAggregateExec {
-    /// What a plan's root may be replaced by: this operator, with the final aggregation above it where the root was both.
+    /// Builds the replacement for the root of a plan, if this operator can replace it. If the root is a partial and
+    /// final aggregation in one, the replacement has a final aggregation above this operator.
     ///
     /// # Errors
-    /// When the engine cannot make the final aggregation.
+    /// If the engine cannot build the final aggregation.
     pub fn replacing(root: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(aggregate) = root.downcast_ref::<AggregateExec>() else { return Ok(None) };
         let Some(Found { plan, scan }) = find(aggregate) else { return Ok(None) };
@@ -91,8 +92,7 @@ impl TautAggregateExec {
         Self { replaced, plan, scan, properties, queue: OnceLock::new(), of_pages: OnceLock::new(), metrics }
     }
 
-    /// The same aggregation of the rows in pages, which all partitions share. There are few of them, so that it is the
-    /// engine's.
+    /// Returns the engine's aggregation of the rows in pages, which all partitions share. There are few such rows.
     fn of_pages(&self, source: &ScanSource) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if source.table().stored().delta.has_no_pages() {
             return Ok(None);
@@ -100,7 +100,7 @@ impl TautAggregateExec {
         if let Some(known) = self.of_pages.get() {
             return Ok(Some(Arc::clone(known)));
         }
-        // The conditions are those of the scan below this operator: more of them may have come since.
+        // The conditions come from the scan below this operator, which may have received more since.
         let scan = DataSourceExec::from_data_source(source.of_pages());
         let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
         let of_pages = replaced.transform_up(|node| {

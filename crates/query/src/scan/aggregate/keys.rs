@@ -1,4 +1,4 @@
-//! From rows to groups.
+//! Mapping of rows to groups.
 //!
 //! ```text
 //! l_returnflag   codes 0..3    ┐
@@ -6,10 +6,10 @@
 //!                                  table of the segment: index -> group of the partition, or none yet
 //! ```
 //!
-//! A key column of a segment has codes, or its numbers lie close together; then a row's keys are a small index. The
-//! values of a group are looked up, in the hash table of the partition, when its index is first met: once per segment and
-//! group, or once in all where all keys are numbers that lie close together in the whole table. Segments of which neither
-//! holds have each row looked up.
+//! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small index. When an
+//! index is first met, the values of its group are looked up in the hash table of the partition. This happens once per
+//! segment and group, or only once if all keys are numbers in small ranges in the whole table. In other segments each
+//! row is looked up.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -22,13 +22,14 @@ use taut_types::ColumnIndex;
 
 use super::sums::Groups;
 
-/// More indexes than this are looked up by hash, segment by segment: the table is made anew for each.
+/// Maximum indexes of a segment. With more, rows are looked up by hash, because the table of indexes is rebuilt for
+/// each segment.
 const SEGMENT_INDEXES_MAX: usize = 1 << 17;
-/// More indexes than this are not kept for the whole table: four bytes each.
+/// Maximum indexes of the whole table, four bytes each.
 pub const TABLE_INDEXES_MAX: usize = 1 << 21;
-/// No group yet.
+/// Entry of an index without a group.
 const NONE: u32 = u32::MAX;
-/// Runs shorter than this on average are read as rows.
+/// Minimum average rows of a run. Shorter runs are read as rows.
 const RUN_ROWS_MIN: usize = 8;
 
 /// An error of storage or of the engine.
@@ -49,7 +50,7 @@ impl From<datafusion::common::DataFusionError> for Failure {
     }
 }
 
-/// How a key column becomes a number below `count`; the last one is for null where there are nulls.
+/// Conversion of a key column to a number below `count`. The last number is null's, if there are nulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPart {
     Codes { count: usize },
@@ -57,13 +58,13 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    /// The part of a column whose numbers have these bounds.
+    /// Conversion of a column whose numbers have these bounds.
     pub fn of_bounds((low, high): (i128, i128)) -> Option<Self> {
         let count = usize::try_from(high.checked_sub(low)?).ok()?.checked_add(2)?;
         Some(Self::Distance { low: i64::try_from(low).ok()?, count })
     }
 
-    /// How many numbers there are.
+    /// Number of possible values.
     pub fn count(self) -> usize {
         match self {
             Self::Codes { count } | Self::Distance { count, .. } => count,
@@ -71,18 +72,18 @@ impl KeyPart {
     }
 }
 
-/// How the rows of a segment find their groups.
+/// Method by which the rows of a segment find their groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SegmentKeys {
-    /// There are no keys: one group.
+    /// There are no keys, and one group.
     None,
-    /// By an index into the table of the segment, or into that of the whole table.
+    /// By an index into the table of the segment or of the whole table.
     Indexed { parts: Vec<KeyPart>, is_of_table: bool },
     /// By their values.
     Hashed,
 }
 
-/// The groups of the rows of a batch.
+/// Groups of the rows of a batch.
 #[derive(Debug, Default)]
 pub struct BatchGroups {
     runs: Vec<(u32, usize)>,
@@ -91,31 +92,31 @@ pub struct BatchGroups {
 }
 
 impl BatchGroups {
-    /// As loops take them.
+    /// The groups, as runs or by row.
     pub fn get(&self) -> Groups<'_> {
         if self.is_in_runs { Groups::Runs(&self.runs) } else { Groups::Rows(&self.rows) }
     }
 
-    /// Whether they are in runs.
+    /// Whether the groups are in runs.
     pub fn is_in_runs(&self) -> bool {
         self.is_in_runs
     }
 }
 
-/// The groups of a partition.
+/// Groups of a partition.
 pub struct Keys {
     columns: Vec<ColumnIndex>,
     values: Box<dyn GroupValues>,
-    /// From index to group, in the segment.
+    /// Group of each index, for the segment.
     of_segment: Vec<u32>,
-    /// From index to group, in the whole table; empty where there are no parts of it.
+    /// Group of each index, for the whole table. Empty without `parts_of_table`.
     of_table: Vec<u32>,
     parts_of_table: Option<Vec<KeyPart>>,
     scratch: Vec<usize>,
 }
 
 impl Keys {
-    /// No group yet. Where parts are given, they hold for all segments.
+    /// Starts without groups. `parts_of_table` must hold for all segments, if given.
     pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, parts_of_table: Option<Vec<KeyPart>>) -> Result<Self> {
         let values = new_group_values(schema, &GroupOrdering::None)?;
         let (of_segment, of_table) = (Vec::new(), Vec::new());
@@ -131,29 +132,30 @@ impl Keys {
         }
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn count(&self) -> usize {
         if self.columns.is_empty() { 1 } else { self.values.len() }
     }
 
-    /// Bytes of memory.
+    /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.values.size() + (self.of_segment.capacity() + self.of_table.capacity()) * size_of::<u32>()
     }
 
-    /// The values of all groups; they begin anew.
+    /// Returns the values of all groups, and starts again without groups.
     pub fn take(&mut self) -> Result<Vec<ArrayRef>> {
         if self.columns.is_empty() {
             return Ok(Vec::new());
         }
         let arrays = self.values.emit(EmitTo::All)?;
-        // Several columns keep the hashes of what was emitted, which would lead to groups that are gone.
+        // With several columns, the hashes of emitted groups are still stored and would lead to groups that no longer
+        // exist.
         self.values.clear_shrink(0);
         self.clear_table();
         Ok(arrays)
     }
 
-    /// How the rows of a segment find their groups.
+    /// Chooses the method by which the rows of a segment find their groups.
     pub fn begin_segment(&mut self, reader: &mut SegmentReader<'_>) -> Result<SegmentKeys, Failure> {
         if self.columns.is_empty() {
             return Ok(SegmentKeys::None);
@@ -203,7 +205,7 @@ impl Keys {
         Ok(indexes.saturating_mul(RUN_ROWS_MIN) <= reader.rows())
     }
 
-    /// Finds the groups of some selected rows; new ones are made.
+    /// Finds the groups of some selected rows. Creates new groups as needed.
     pub fn find(
         &mut self,
         keys: &SegmentKeys,
@@ -231,14 +233,14 @@ impl Keys {
             SegmentKeys::Hashed => {
                 let arrays = reader.project(selection, rows, &self.columns, report)?;
                 self.values.intern(&arrays, &mut self.scratch)?;
-                // Groups are as many as rows at most.
+                // There are at most as many groups as rows.
                 groups.rows.extend(self.scratch.iter().map(|group| *group as u32));
             }
         }
         Ok(())
     }
 
-    /// Indexes in runs, where all keys are stored in runs that are long.
+    /// Computes indexes in runs. Returns false unless all keys are stored in long runs.
     fn runs(
         &self,
         parts: &[KeyPart],
@@ -261,7 +263,7 @@ impl Keys {
         Ok(true)
     }
 
-    /// Indexes of the rows.
+    /// Computes the index of each row.
     fn indexes(
         &self,
         parts: &[KeyPart],
@@ -282,7 +284,7 @@ impl Keys {
                 KeyPart::Distance { low, .. } => {
                     let (numbers, nulls) = reader.numbers(selection, rows.clone(), *column)?.unwrap_or_default();
                     let last = count - 1;
-                    // Damaged numbers may lie outside of their bounds.
+                    // Corrupt numbers may lie outside their bounds.
                     let place = |number: i64| (number.wrapping_sub(*low) as u64).min(u64::from(last)) as u32;
                     match nulls {
                         None => indexes
@@ -301,7 +303,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Replaces indexes by groups, making those that are new.
+    /// Replaces indexes by groups. Creates new groups as needed.
     fn look_up(
         &mut self,
         is_of_table: bool,
@@ -310,7 +312,7 @@ impl Keys {
         groups: &mut BatchGroups,
         report: &mut ScanReport,
     ) -> Result<(), Failure> {
-        // The first rows of groups that are new, and their indexes.
+        // First rows of new groups, and their indexes.
         let (mut positions, mut new) = (Vec::new(), Vec::new());
         let mut row = rows.start;
         let table = if is_of_table { &mut self.of_table } else { &mut self.of_segment };
@@ -334,7 +336,7 @@ impl Keys {
             let arrays = reader.project(&Selection::Positions(positions), 0..count, &self.columns, report)?;
             self.values.intern(&arrays, &mut self.scratch)?;
             for (index, group) in new.iter().zip(&self.scratch) {
-                // Groups are as many as rows at most.
+                // There are at most as many groups as rows.
                 table[*index as usize] = *group as u32;
             }
         }
@@ -346,16 +348,16 @@ impl Keys {
     }
 }
 
-/// Whether the numbers of a segment are those that a part of the whole table was made for.
+/// Whether the numbers of a segment are within the range of a part for the whole table.
 fn holds(part: &KeyPart, reader: &SegmentReader<'_>, column: ColumnIndex) -> Result<bool, BlockError> {
     let KeyPart::Distance { low, count } = part else { return Ok(false) };
     let Some(summary) = reader.number_summary(column)? else { return Ok(false) };
-    // The last number is that of null.
+    // The last number is null's.
     let (low, high) = (i128::from(*low), i128::from(*low) + *count as i128 - 2);
     Ok(summary.bounds.is_none_or(|(least, greatest)| low <= least && greatest <= high))
 }
 
-/// Runs of a further key within runs of indexes.
+/// Splits runs of indexes by the runs of a further key.
 fn merge(outer: &[(u32, usize)], inner: &[(u16, usize)], count: usize) -> Vec<(u32, usize)> {
     let mut merged: Vec<(u32, usize)> = Vec::with_capacity(outer.len() + inner.len());
     let mut inner = inner.iter().copied();

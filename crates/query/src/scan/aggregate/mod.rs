@@ -1,19 +1,20 @@
 //! Aggregation inside the scan: on codes, runs and 64-bit numbers instead of decoded rows.
 //!
 //! ```text
-//! AggregateExec(Final)                        stays as it is
+//! AggregateExec(Final)                        unchanged
 //!   TautAggregate                             the same groups and partial states as AggregateExec(Partial)
 //!     │ takes segments from the WorkQueue, as a scan does
 //!     │ keys      row -> group                codes of dictionaries and runs, distances of numbers, or hashed values
 //!     │ segment   arguments of each batch     `arithmetic` in 64 bits, codes of text, or the engine's
 //!     │                                       expressions on arrays
 //!     │ states    groups and arguments        `sums`, or the engine's own accumulators
-//!     DataSourceExec(ScanSource)              what is read, and its conditions; never opened itself
+//!     DataSourceExec(ScanSource)              columns and conditions of the scan; never opened itself
 //! ```
 //!
-//! Rows that are in no block go through the operator that it replaces, whose states come behind its own.
+//! Rows that are in no block go through the replaced operator, whose states follow its own.
 //!
-//! It is not for groups that are about as many as rows: those are the engine's, which knows when to give up.
+//! It is not used if there are about as many groups as rows: the engine handles these better, because it can stop
+//! partial aggregation.
 
 mod arithmetic;
 mod deleted;

@@ -1,4 +1,4 @@
-//! Which aggregations are computed here, and what they need.
+//! Aggregations that scans compute, and the plan of one.
 
 use std::sync::Arc;
 
@@ -23,74 +23,75 @@ use crate::table::TautTable;
 /// An aggregation over a scan.
 #[derive(Debug)]
 pub struct AggregatePlan {
-    /// The columns of the table that rows are grouped by.
+    /// Columns of the table that rows are grouped by.
     pub keys: Vec<ColumnIndex>,
-    /// The keys as the engine groups them.
+    /// Schema of the grouping keys, as the engine groups them.
     pub key_schema: SchemaRef,
     /// Distinct arguments of the functions.
     pub inputs: Vec<Input>,
-    /// The arguments that are integer or decimal arithmetic.
+    /// Arguments that are integer or decimal arithmetic.
     pub arithmetic: Arithmetic,
-    /// What is computed, in the order of the partial states.
+    /// Functions, in the order of the partial states.
     pub functions: Vec<Function>,
-    /// Groups and partial states.
+    /// Schema of grouping keys and partial states.
     pub schema: SchemaRef,
 }
 
 impl AggregatePlan {
-    /// Whether what rows brought to a group can be taken from it again: of sums and counts, but of no extreme.
+    /// Whether the contribution of rows to a group can be subtracted again. It can for sums and counts, but not for
+    /// minima and maxima.
     pub fn can_subtract(&self) -> bool {
         let is_extreme = |function: &Function| matches!(function, Function::Extreme { .. });
         self.functions.iter().all(|function| !is_extreme(function) && function.of_engine().is_none())
     }
 }
 
-/// An argument, or a condition on which rows an aggregate takes.
+/// An argument of aggregate functions, or a condition on the rows that one aggregates.
 #[derive(Debug)]
 pub struct Input {
-    /// Over a batch of `columns`.
+    /// Expression over a batch of `columns`.
     pub expression: Arc<dyn PhysicalExpr>,
     pub columns: Vec<ColumnIndex>,
     /// The fields of `columns`.
     pub schema: SchemaRef,
-    /// Where it is arithmetic and all that use it take numbers.
+    /// Arithmetic of the argument, if it has one and all functions that use it accept numbers.
     pub node: Option<NodeIndex>,
-    /// Where it is a column of text or bytes and all that use it take codes.
+    /// The column of text or bytes that the argument is, if all functions that use it accept codes.
     pub codes_of: Option<ColumnIndex>,
 }
 
-/// An aggregate function and where its argument is.
+/// An aggregate function and the indexes of its arguments.
 #[derive(Clone, Debug)]
 pub enum Function {
-    /// Rows, null or not.
+    /// Counts rows, null or not.
     CountRows,
     Count {
         input: usize,
     },
-    /// Of 64-bit integers or decimals.
+    /// Sum of 64-bit integers or decimals.
     Sum {
         input: usize,
         data_type: DataType,
     },
-    /// Of decimals; the type is that of the sum.
+    /// Average of decimals. `data_type` is that of the sum.
     Average {
         input: usize,
         data_type: DataType,
     },
-    /// The least, or the greatest, of numbers.
+    /// Minimum or maximum of numbers.
     Extreme {
         input: usize,
         is_greatest: bool,
         data_type: DataType,
     },
-    /// The least, or the greatest, of a column of text or bytes. The engine computes it: of all values, or of the extremes of
+    /// Minimum or maximum of a column of text or bytes. The engine computes it from all values, or from the extremes of
     /// each segment that has codes.
     ExtremeText {
         input: usize,
         is_greatest: bool,
         function: Arc<AggregateFunctionExpr>,
     },
-    /// Any other, as the engine computes it.
+    /// Any other function, which the engine computes.
     Engine {
         function: Arc<AggregateFunctionExpr>,
         inputs: Vec<usize>,
@@ -99,7 +100,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// The function as the engine has it, where its states are the engine's.
+    /// The engine's function, if the engine computes its states.
     pub fn of_engine(&self) -> Option<&Arc<AggregateFunctionExpr>> {
         match self {
             Self::Engine { function, .. } | Self::ExtremeText { function, .. } => Some(function),
@@ -107,7 +108,7 @@ impl Function {
         }
     }
 
-    /// Whether it takes an argument, or a condition, as an array whatever the segment.
+    /// Whether it needs an argument or condition as an array in every segment.
     fn takes_array(&self, index: usize) -> bool {
         matches!(self, Self::Engine { inputs, condition, .. } if inputs.contains(&index) || *condition == Some(index))
     }
@@ -119,7 +120,7 @@ pub struct Found {
     pub scan: Arc<dyn ExecutionPlan>,
 }
 
-/// The aggregation of a plan's root, where it stands on a scan with nothing but projections between.
+/// Finds the aggregation at the root of a plan if there are only projections between it and a scan.
 pub fn find(aggregate: &AggregateExec) -> Option<Found> {
     let is_plain =
         matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned)
@@ -152,7 +153,7 @@ pub fn find(aggregate: &AggregateExec) -> Option<Found> {
     Some(Found { plan, scan: Arc::clone(scan) })
 }
 
-/// Turns expressions over the input of an aggregation into such over the columns of its table.
+/// Converts expressions over the input of an aggregation to expressions over the columns of its table.
 struct Resolver<'a> {
     projections: Vec<&'a ProjectionExec>,
     source: &'a ScanSource,
@@ -277,14 +278,14 @@ impl Resolver<'_> {
         Ok(expression.downcast_ref::<Column>().is_some() && !expression.nullable(&self.arrow)?)
     }
 
-    /// The column of text or bytes that an expression is.
+    /// The column of text or bytes that an expression is. `None` for other expressions.
     fn text_column(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Option<ColumnIndex>> {
         let Some(column) = expression.downcast_ref::<Column>() else { return Ok(None) };
         let is_text = matches!(expression.data_type(&self.arrow)?, DataType::Utf8View | DataType::BinaryView);
         Ok(is_text.then(|| ColumnIndex::from(column.index())))
     }
 
-    /// An expression over the columns of the table.
+    /// Converts an expression to one over the columns of the table.
     fn resolve(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let mut resolved = Arc::clone(expression);
         for projection in &self.projections {
@@ -311,7 +312,7 @@ fn is_decimal(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Decimal128(..))
 }
 
-/// The schema of the partial states of an aggregation, whatever its mode.
+/// Schema of the partial states of an aggregation, for any mode.
 fn partial_schema(aggregate: &AggregateExec) -> Result<SchemaRef> {
     if *aggregate.mode() == AggregateMode::Partial {
         return Ok(aggregate.schema());
@@ -327,7 +328,7 @@ fn partial_schema(aggregate: &AggregateExec) -> Result<SchemaRef> {
     Ok(partial.schema())
 }
 
-/// How many groups there are in blocks at most if every key has its distinct values, about.
+/// Estimates the maximum number of groups in blocks, from the distinct values of each grouping key.
 pub fn groups_estimate(table: &TautTable, keys: &[ColumnIndex]) -> f64 {
     let distinct = |column: &ColumnIndex| {
         table.stored().statistics.get(column.index()).map_or(f64::MAX, |known| known.distinct_estimate() as f64 + 1.0)

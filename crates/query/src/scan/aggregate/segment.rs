@@ -1,4 +1,4 @@
-//! One segment: how its rows find their groups, how arguments are computed, and batch by batch into the states.
+//! Aggregation of one segment: the groups of its rows, and its arguments, batch by batch into the states.
 
 use std::ops::Range;
 
@@ -15,62 +15,62 @@ use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
 
-/// Codes are read in place of text where so many rows are selected for each of them, and for each group that was met before.
+/// Minimum selected rows per code, and per group so far, for reading codes instead of text.
 const ROWS_MIN: usize = 4;
 
-/// Rows of a batch: a few vectors of them stay in the cache of a processor.
+/// Rows of a batch. A few vectors of this length stay in the cache of a processor.
 const BATCH_ROWS: usize = 4096;
 
-/// How many segments were answered in which way.
+/// Counts of segments by method.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentCounts {
-    /// Keys were codes or distances.
+    /// Segments whose keys were codes or distances.
     pub indexed: usize,
-    /// At least one batch had its keys in runs.
+    /// Segments in which at least one batch had its keys in runs.
     pub in_runs: usize,
-    /// Keys were values.
+    /// Segments whose keys were hashed values.
     pub hashed: usize,
-    /// All arguments were computed in 64 bits, or are codes.
+    /// Segments in which all arguments were computed in 64 bits or were codes.
     pub narrow: usize,
-    /// Some argument was computed by the engine on arrays.
+    /// Segments in which the engine computed some argument on arrays.
     pub decoded: usize,
-    /// Statistics and runs told all.
+    /// Segments that were aggregated from statistics and runs alone.
     pub summarized: usize,
 }
 
-/// What is decided once for a segment.
+/// Decisions for one segment.
 struct Decided {
-    /// By column of the arithmetic.
+    /// Bounds of each node of the arithmetic. `None` if it may not be computed in 64 bits.
     bounds: Vec<Option<Bounds>>,
-    /// The parts that are computed in 64 bits.
+    /// For each node of the arithmetic, whether it is computed.
     wanted: Vec<bool>,
-    /// By column of the arithmetic: whether it is read.
+    /// For each column of the arithmetic, whether it is read.
     is_read: Vec<bool>,
-    /// By argument: whether it is computed in 64 bits.
+    /// For each argument, whether it is computed in 64 bits.
     is_narrow: Vec<bool>,
-    /// By argument: the values of its codes, where it is read as codes.
+    /// For each argument, the dictionary of its codes if it is read as codes.
     dictionaries: Vec<Option<ArrayRef>>,
 }
 
-/// One of so many rows of a segment or more are deleted where they are left out, and not taken out again.
+/// If more than one in this many rows of a segment is deleted, the deleted rows are excluded instead of subtracted.
 const DELETED_SHARE: u64 = 16;
 
-/// Whether the deleted rows of a segment are to be taken in with the others, and then out again: where they are few, that is
-/// less than to read around them. No computation may fail on them.
+/// Whether the deleted rows of a segment are aggregated with the others and then subtracted. This is done if they are
+/// few, since it costs less than reading around them, and if no computation can fail on them.
 pub fn subtracts(plan: &AggregatePlan, reader: &SegmentReader<'_>, deleted: &RoaringBitmap) -> Result<bool, Failure> {
     let are_few = deleted.len() * DELETED_SHARE <= reader.rows() as u64;
     Ok(are_few && plan.can_subtract() && decide(plan, reader)?.is_narrow.iter().all(|is_narrow| *is_narrow))
 }
 
-/// What the selected rows of a segment go into.
+/// Groups and states that receive the selected rows of a segment.
 pub struct Into<'a> {
     pub keys: &'a mut Keys,
     pub states: &'a mut States,
-    /// What those of them go into a second time that are deleted: see [`subtracts`].
+    /// States that receive the deleted rows among them again, to be subtracted: see [`subtracts`].
     pub deleted: &'a mut States,
 }
 
-/// Takes the selected rows of a segment in, of which those at some places are deleted.
+/// Aggregates the selected rows of a segment. `deleted` has the ordinals of the deleted ones in the selection.
 pub fn aggregate(
     plan: &AggregatePlan,
     reader: &mut SegmentReader<'_>,
@@ -97,7 +97,7 @@ pub fn aggregate(
         keys.find(&way, reader, (selection, 0..selection.len()), &mut groups, report)?;
         states.add_summaries(selection.len(), &summaries);
         if !deleted.is_empty() {
-            // All rows are selected: their places are their positions.
+            // All rows are selected, so ordinals are positions.
             let only = Selection::Positions(deleted.to_vec());
             let rows = 0..only.len();
             keys.find(&way, reader, (&only, rows.clone()), &mut groups, report)?;
@@ -133,8 +133,8 @@ pub fn aggregate(
     Ok(())
 }
 
-/// What is known of each argument without a look at rows, where that is all that the functions ask: when all rows of the
-/// segment count, and there is one group.
+/// Summarizes each argument without reading rows. Returns `None` unless the summaries are all that the functions need,
+/// all rows of the segment count, and there is one group.
 fn summaries(
     plan: &AggregatePlan,
     decided: &Decided,
@@ -166,7 +166,7 @@ fn summaries(
 fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, Failure> {
     let mut columns = Vec::with_capacity(plan.arithmetic.columns.len());
     for column in &plan.arithmetic.columns {
-        // Where all rows are null, any number does.
+        // If all rows are null, any bounds are correct.
         columns.push(reader.number_summary(*column)?.map(|known| known.bounds.unwrap_or((0, 0))));
     }
     let bounds = plan.arithmetic.bounds(&columns);
@@ -222,7 +222,7 @@ fn with_values(
     Ok(see(&values)?)
 }
 
-/// An argument as the engine computes it.
+/// Computes an argument with the engine's expression.
 fn evaluate(
     input: &Input,
     reader: &mut SegmentReader<'_>,

@@ -1,4 +1,4 @@
-//! The partial states of all groups of a partition.
+//! Partial states of all groups of a partition.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use super::arithmetic::{Bounds, Numbers};
 use super::plan::{AggregatePlan, Function};
 use super::sums::{Extremes, Groups, Lanes, Sums};
 
-/// The values of an argument for the rows of a batch.
+/// Values of an argument for the rows of a batch.
 #[derive(Clone, Debug)]
 pub enum Values<'a> {
-    /// Within bounds of 64 bits; null where `nulls` says so.
+    /// Numbers within 64-bit bounds. `nulls` marks the null rows.
     Numbers {
         numbers: Numbers<'a>,
         nulls: Option<NullBuffer>,
         bounds: Bounds,
     },
-    /// Codes of text or bytes, of which those below `entries` stand for values that ascend as they do, and others for null.
+    /// Codes of text or bytes. Codes below `entries` are in the order of their values; others are null.
     Codes {
         codes: Vec<u16>,
         entries: usize,
@@ -47,48 +47,48 @@ impl Values<'_> {
     }
 }
 
-/// What is known of an argument over all rows of a segment.
+/// Summary of an argument over all rows of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
-    /// Rows in which it is null.
+    /// Rows in which the argument is null.
     pub nulls: u64,
-    /// Its least and greatest number; `None` where it is null throughout.
+    /// Minimum and maximum. `None` if all rows are null.
     pub bounds: Option<(i128, i128)>,
-    /// The sum of its numbers, where a sum is asked for.
+    /// Sum of the numbers, if a sum is needed.
     pub sum: Option<i128>,
 }
 
-/// What is known of one argument, by group.
+/// States of one argument, by group.
 #[derive(Debug, Default)]
 struct InputState {
     is_counted: bool,
     sums: Option<Sums>,
     least: Option<Extremes>,
     greatest: Option<Extremes>,
-    /// Rows in which it is null; as long as the groups in which it ever was.
+    /// Null rows of each group. It is only as long as needed for the groups that had nulls.
     nulls: Vec<i64>,
 }
 
-/// A function that the engine computes.
+/// State of a function that the engine computes.
 enum EngineState {
     Grouped(Box<dyn GroupsAccumulator>),
     Single(Box<dyn Accumulator>),
 }
 
-/// The states of all groups.
+/// Partial states of all groups.
 pub struct States {
     plan: Arc<AggregatePlan>,
-    /// Rows of each group.
+    /// Number of rows of each group.
     rows: Lanes,
     inputs: Vec<InputState>,
-    /// By function; `None` for those that are computed here.
+    /// State of each function. `None` for functions that are computed here.
     engine: Vec<Option<EngineState>>,
-    /// By function, of those of text: extremes of the codes of a segment, which become values at its end.
+    /// Extremes of the codes of a segment, for each function on text. They become values at the end of the segment.
     codes: Vec<Option<Extremes>>,
 }
 
 impl States {
-    /// No group yet.
+    /// Starts without groups.
     pub fn new(plan: Arc<AggregatePlan>) -> Result<Self> {
         let mut inputs: Vec<InputState> = plan.inputs.iter().map(|_| InputState::default()).collect();
         for function in &plan.functions {
@@ -121,7 +121,7 @@ impl States {
         Ok(Self { plan, rows: Lanes::default(), inputs, engine, codes })
     }
 
-    /// Takes in the rows of a batch; `values` are by argument.
+    /// Adds the rows of a batch. `values` has one entry per argument.
     pub fn update(&mut self, groups: Groups<'_>, group_count: usize, values: &[Values<'_>]) -> Result<()> {
         self.rows.resize(group_count);
         match groups {
@@ -160,7 +160,8 @@ impl States {
         Ok(())
     }
 
-    /// Ends a segment: what codes were found become values. `dictionaries` are by argument, of those that came as codes.
+    /// Ends a segment: converts the extreme codes to values. `dictionaries` has the dictionary of each argument that
+    /// was read as codes.
     pub fn end_segment(&mut self, group_count: usize, dictionaries: &[Option<ArrayRef>]) -> Result<()> {
         for (place, function) in self.plan.functions.iter().enumerate() {
             let Function::ExtremeText { input, .. } = function else { continue };
@@ -181,7 +182,7 @@ impl States {
         Ok(())
     }
 
-    /// Takes in the rows of a whole segment, all of one group, by what is known of each argument.
+    /// Adds the rows of a whole segment, all of one group, from summaries of each argument.
     pub fn add_summaries(&mut self, rows: usize, summaries: &[Summary]) {
         self.rows.resize(1);
         // A segment has at most 65,536 rows.
@@ -193,8 +194,8 @@ impl States {
         }
     }
 
-    /// Takes from so many groups what others hold, which begin anew; both are of the same plan, which
-    /// [`AggregatePlan::can_subtract`]. Tells which groups have rows left, if not all.
+    /// Subtracts `others` from the first `group_count` groups and resets `others`. Both must be of the same plan, for
+    /// which [`AggregatePlan::can_subtract`] holds. Returns which groups have rows left, or `None` if all have.
     pub fn subtract(&mut self, others: &mut Self, group_count: usize) -> Option<BooleanArray> {
         if others.rows.is_empty() {
             return None;
@@ -209,7 +210,8 @@ impl States {
         (has_rows.true_count() < group_count).then_some(has_rows)
     }
 
-    /// The states of so many groups, in the order of the schema behind the keys; they begin anew.
+    /// Returns the states of `group_count` groups, in the order of the schema after the keys, and starts again without
+    /// any.
     pub fn take(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
         let rows: Vec<i64> = (0..group_count).map(|group| self.rows.sum(group)).collect();
         self.rows = Lanes::default();
@@ -249,7 +251,7 @@ impl States {
         Ok(arrays)
     }
 
-    /// Bytes of memory.
+    /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         let engine = self.engine.iter().flatten().map(|state| match state {
             EngineState::Grouped(accumulator) => accumulator.size(),
@@ -260,9 +262,9 @@ impl States {
     }
 }
 
-/// What an argument came to, by group.
+/// Results of an argument, by group.
 struct Taken {
-    /// Rows in which it was not null.
+    /// Rows in which the argument is not null.
     counts: Vec<i64>,
     sums: Vec<i128>,
     least: Vec<i128>,
@@ -270,7 +272,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// A group in which it was always null has no sum, average or extreme.
+    /// Validity of sums, averages and extremes: a group in which all values are null has none.
     fn valid(&self) -> Option<NullBuffer> {
         let nulls = NullBuffer::from_iter(self.counts.iter().map(|count| *count > 0));
         (nulls.null_count() > 0).then_some(nulls)
@@ -337,7 +339,7 @@ impl InputState {
     }
 
     fn add_summary(&mut self, summary: &Summary) {
-        // As if the segment had one row.
+        // Added as if the segment had one row.
         let group = Groups::Runs(&[(0, 1)]);
         self.nulls.resize(self.nulls.len().max(1), 0);
         self.nulls[0] += summary.nulls as i64;
@@ -407,7 +409,7 @@ fn condition_of(values: &Values<'_>) -> Result<BooleanArray> {
     }
 }
 
-/// The numbers of an array of integers, decimals, days or microseconds.
+/// Widens the values of an array of integers, decimals, days or microseconds.
 fn wide_numbers(array: &ArrayRef) -> Result<Vec<i128>> {
     fn widened<T: ArrowPrimitiveType>(array: &ArrayRef) -> Vec<i128>
     where
@@ -426,7 +428,7 @@ fn wide_numbers(array: &ArrayRef) -> Result<Vec<i128>> {
     })
 }
 
-/// Numbers as an array of a type; those that do not fit wrap, as the engine's sums do.
+/// Converts numbers to an array of a type. Numbers that do not fit wrap, as the engine's sums do.
 fn numbers_array(numbers: &[i128], nulls: Option<NullBuffer>, data_type: &DataType) -> Result<ArrayRef> {
     fn array<T: ArrowPrimitiveType>(
         numbers: &[i128],

@@ -1,4 +1,4 @@
-//! The partial states of one partition.
+//! Stream of the partial states of one partition.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +31,7 @@ use super::states::States;
 use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
-/// The counters of one partition.
+/// Metrics of one partition.
 struct Metrics {
     baseline: BaselineMetrics,
     counts: SegmentCounts,
@@ -63,12 +63,12 @@ impl Metrics {
     }
 }
 
-/// Groups and states, and the memory that they take.
+/// Groups and states of one partition, and their memory reservation.
 struct Table {
     plan: Arc<AggregatePlan>,
     keys: Keys,
     states: States,
-    /// What deleted rows brought to `states`.
+    /// Contribution of deleted rows to `states`.
     deleted: States,
     reservation: MemoryReservation,
     batch_rows: usize,
@@ -83,12 +83,12 @@ impl Table {
         Ok(Self { plan, keys, states, deleted, reservation, batch_rows: context.session_config().batch_size() })
     }
 
-    /// Whether there is memory for what it has become.
+    /// Whether the memory pool has room for the current size.
     fn fits(&mut self) -> bool {
         self.reservation.try_resize(self.keys.bytes() + self.states.bytes() + self.deleted.bytes()).is_ok()
     }
 
-    /// All groups and states; they begin anew.
+    /// Returns all groups and states, and starts again without any.
     fn take(&mut self) -> Result<Vec<RecordBatch>> {
         let groups = self.keys.count();
         if groups == 0 {
@@ -103,7 +103,7 @@ impl Table {
         self.reservation.free();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(groups));
         let mut all = RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)?;
-        // All rows of a group may be deleted. Without keys there is one group, whatever rows there are.
+        // All rows of a group may be deleted. Without keys there is always one group.
         if let Some(has_rows) = has_rows.filter(|_| !self.plan.keys.is_empty()) {
             all = filter_record_batch(&all, &has_rows)?;
         }
@@ -113,7 +113,7 @@ impl Table {
     }
 }
 
-/// How keys become indexes for the whole table, where all are numbers that lie close together.
+/// Conversion of keys to indexes for the whole table. `None` unless all keys are numbers in small ranges.
 fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPart>> {
     let (mut parts, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
@@ -127,12 +127,12 @@ fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPa
         indexes = indexes.saturating_mul(part.count());
         parts.push(part);
     }
-    // A table of indexes is not worth making for few rows.
+    // A table of indexes does not pay off for few rows.
     let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
     (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !parts.is_empty()).then_some(parts)
 }
 
-/// A segment, of which no row is left out yet.
+/// A segment before any row is excluded.
 struct Segment<'a> {
     plan: &'a AggregatePlan,
     block: &'a OpenBlock,
@@ -140,7 +140,7 @@ struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Takes its rows in that are not deleted and pass the conditions, and tells how many.
+    /// Aggregates the rows that are not deleted and pass the conditions. Returns their number.
     fn take_in(
         mut self,
         deleted: Option<&'a RoaringBitmap>,
@@ -155,7 +155,7 @@ impl<'a> Segment<'a> {
         let Conditions { predicate, history, .. } = conditions;
         let mut subtracted = None;
         if let Some(deleted) = deleted {
-            // Conditions on rows may fail on deleted ones.
+            // Row predicates may fail on deleted rows.
             if predicate.row_tests.is_empty() && subtracts(self.plan, &self.reader, deleted).map_err(error_of)? {
                 subtracted = Some(deleted);
             } else {
@@ -174,15 +174,15 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// What a partition reads.
+/// Work of a partition.
 pub struct Work {
-    /// The segments that are left.
+    /// Remaining segments.
     pub segments: Arc<WorkQueue>,
-    /// The same aggregation of rows in pages, by the engine.
+    /// The engine's aggregation of the rows in pages.
     pub of_pages: Option<Arc<dyn ExecutionPlan>>,
 }
 
-/// The stream of one partition. Nothing is read, and no dynamic filter looked at, before it is polled.
+/// Opens the stream of one partition. It reads nothing, dynamic filters included, before it is polled.
 pub fn open(
     plan: Arc<AggregatePlan>,
     source: &ScanSource,
@@ -227,13 +227,13 @@ pub fn open(
                 metrics.publish();
             }
             if !table.fits() {
-                // The final aggregation merges states of a group that come more than once.
+                // The final aggregation merges repeated states of a group.
                 for batch in table.take()? {
                     yield batch.record_output(&metrics.baseline);
                 }
                 yielded = Instant::now();
             }
-            // Whoever cancels, or waits for this thread, has a chance in between.
+            // Yielding lets cancellation and other tasks of this thread proceed.
             if turn.is_over(yielded) {
                 tokio::task::yield_now().await;
                 yielded = Instant::now();
@@ -242,7 +242,7 @@ pub fn open(
         for batch in table.take()? {
             yield batch.record_output(&metrics.baseline);
         }
-        // Groups that are in blocks too come a second time; the final aggregation merges them.
+        // Groups that are also in blocks are repeated; the final aggregation merges them.
         if let Some(of_pages) = &work.of_pages {
             let mut states = of_pages.execute(partition, context)?;
             while let Some(batch) = states.next().await {

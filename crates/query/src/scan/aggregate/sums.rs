@@ -1,20 +1,20 @@
-//! Loops over numbers by group: sums, counts, least and greatest.
+//! Loops over numbers by group: sums, counts, minima and maxima.
 //!
-//! A sum of 64-bit numbers stays in 64 bits as long as the bounds of what was added prove that it fits, and moves into
-//! 128 bits before it might not. Neighbouring rows are often of one group, and a processor waits for a number that it has
-//! just written: they go to four tables by turns.
+//! A sum of 64-bit numbers stays in 64 bits as long as the bounds of the added numbers prove that it fits. Before it
+//! might overflow, it moves into 128 bits. Neighbouring rows are often of one group, and a processor waits for a number
+//! that it has just written. Therefore rows are added to four tables in rotation.
 
-/// Which group each row of a batch belongs to.
+/// Group of each row of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum Groups<'a> {
-    /// The rows come in runs: a group, and how many rows in a row belong to it.
+    /// Runs of rows: a group, and the number of consecutive rows in it.
     Runs(&'a [(u32, usize)]),
     /// A group for each row.
     Rows(&'a [u32]),
 }
 
 impl Groups<'_> {
-    /// One for each row, as the engine takes them.
+    /// Group of each row, as the engine needs them.
     pub fn indices(self) -> Vec<usize> {
         match self {
             Self::Runs(runs) => {
@@ -43,10 +43,11 @@ impl Groups<'_> {
 }
 
 const LANES: usize = 4;
-/// With more groups than this, neighbouring rows seldom meet, and four tables would miss the cache.
+/// Maximum groups for four tables. With more, neighbouring rows are seldom of one group, and four tables would miss the
+/// cache.
 const LANED_GROUPS_MAX: usize = 4096;
 
-/// A 64-bit sum for each group, which wraps.
+/// Wrapping 64-bit sum of each group.
 #[derive(Debug, Default)]
 pub struct Lanes {
     lanes: [Vec<i64>; LANES],
@@ -54,7 +55,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Makes room for so many groups.
+    /// Grows to at least `groups` groups.
     pub fn resize(&mut self, groups: usize) {
         if groups > LANED_GROUPS_MAX && self.groups <= LANED_GROUPS_MAX {
             let [first, others @ ..] = &mut self.lanes;
@@ -68,7 +69,7 @@ impl Lanes {
         self.lanes[..lanes].iter_mut().for_each(|lane| lane.resize(self.groups, 0));
     }
 
-    /// Whether there is no group.
+    /// Whether there are no groups.
     pub fn is_empty(&self) -> bool {
         self.groups == 0
     }
@@ -128,7 +129,7 @@ impl Lanes {
         self.lanes.each_mut().map(|lane| &mut lane[..groups])
     }
 
-    /// The sum of a group.
+    /// Sum of a group.
     pub fn sum(&self, group: usize) -> i64 {
         self.lanes.iter().filter_map(|lane| lane.get(group)).fold(0, |sum, part| sum.wrapping_add(*part))
     }
@@ -137,23 +138,23 @@ impl Lanes {
         self.lanes.iter_mut().for_each(|lane| lane.fill(0));
     }
 
-    /// Bytes of memory.
+    /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.capacity() * size_of::<i64>()).sum()
     }
 }
 
-/// An exact sum for each group, in 128 bits, which wraps as the engine's does.
+/// Exact 128-bit sum of each group. It wraps on overflow, as the engine's does.
 #[derive(Debug, Default)]
 pub struct Sums {
     lanes: Lanes,
-    /// No sum in `lanes` is farther from zero than this.
+    /// Upper bound of the absolute values of the sums in `lanes`.
     greatest: u128,
     totals: Vec<i128>,
 }
 
 impl Sums {
-    /// Adds numbers that are no farther from zero than `magnitude`.
+    /// Adds numbers whose absolute values are at most `magnitude`.
     pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: &[i64], magnitude: u64) {
         let greatest = self.greatest + u128::from(magnitude) * numbers.len() as u128;
         if greatest <= i64::MAX as u128 {
@@ -176,7 +177,7 @@ impl Sums {
         }
     }
 
-    /// Adds one number so many times for each run.
+    /// Adds `number` once for each row.
     pub fn add_constant(&mut self, groups: Groups<'_>, group_count: usize, number: i64) {
         self.resize(group_count);
         groups.runs(|group, rows| {
@@ -209,7 +210,7 @@ impl Sums {
         self.greatest = 0;
     }
 
-    /// The sums of so many groups; they begin anew.
+    /// Returns the sums of `groups` groups, and starts again at zero.
     pub fn take(&mut self, groups: usize) -> Vec<i128> {
         self.flush();
         self.resize(groups);
@@ -217,29 +218,29 @@ impl Sums {
         std::mem::take(&mut self.totals)
     }
 
-    /// Bytes of memory.
+    /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.lanes.bytes() + self.totals.capacity() * size_of::<i128>()
     }
 }
 
-/// The least or greatest number of each group.
+/// Minimum or maximum of each group.
 #[derive(Debug)]
 pub struct Extremes {
     is_greatest: bool,
-    /// Of numbers of 64 bits, which most are.
+    /// Extremes of 64-bit numbers, which most are.
     narrow: Vec<i64>,
     wide: Vec<i128>,
 }
 
 impl Extremes {
-    /// Nothing found yet.
+    /// Starts without any number.
     pub fn new(is_greatest: bool) -> Self {
         Self { is_greatest, narrow: Vec::new(), wide: Vec::new() }
     }
 
-    /// Looks at numbers, one for each row. Returns false, and has done nothing, where they may be as great or small as what
-    /// stands for none.
+    /// Adds numbers, one for each row. Returns false and does nothing if one of them may equal the value that stands
+    /// for no number.
     pub fn add_narrow(
         &mut self,
         groups: Groups<'_>,
@@ -265,7 +266,7 @@ impl Extremes {
         true
     }
 
-    /// Looks at codes, one for each row, of which those from `end` on are none.
+    /// Adds codes, one for each row. Codes from `end` on are null.
     pub fn add_codes(&mut self, groups: Groups<'_>, group_count: usize, codes: &[u16], end: usize) {
         let none = self.no_narrow();
         let number = |code: &u16| if usize::from(*code) < end { i64::from(*code) } else { none };
@@ -273,7 +274,7 @@ impl Extremes {
         self.add_narrow(groups, group_count, &numbers, (0, u16::MAX.into()));
     }
 
-    /// Looks at numbers, one for each row that is `Some`.
+    /// Adds numbers, one for each row. `None` is null.
     pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = Option<i128>>) {
         self.wide.resize(group_count.max(self.wide.len()), self.nothing());
         let mut numbers = numbers;
@@ -295,7 +296,7 @@ impl Extremes {
         if self.is_greatest { i64::MIN } else { i64::MAX }
     }
 
-    /// What was found for so many groups; it begins anew.
+    /// Returns the extremes of `groups` groups, and starts again without any number.
     pub fn take(&mut self, groups: usize) -> Vec<i128> {
         self.wide.resize(groups, self.nothing());
         let none = self.no_narrow();
@@ -307,14 +308,14 @@ impl Extremes {
         std::mem::take(&mut self.wide)
     }
 
-    /// Bytes of memory.
+    /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.narrow.capacity() * size_of::<i64>() + self.wide.capacity() * size_of::<i128>()
     }
 }
 
-/// Puts each number that is better in the place of what its group has. Few are, once some rows have been seen, so that this
-/// is guessed rightly and costs little more than reading.
+/// Replaces the extreme of a group by each better number. After some rows few numbers are better, so the branch is
+/// predicted well and costs little more than reading.
 fn each_row(found: &mut [i64], groups: &[u32], numbers: &[i64], is_better: impl Fn(i64, i64) -> bool) {
     for (group, number) in groups.iter().zip(numbers) {
         let best = &mut found[*group as usize];
@@ -378,7 +379,7 @@ mod tests {
                 assert!(!found.add_narrow(groups, 3, &numbers, (i64::MIN.into(), 0)));
                 assert!(!found.add_narrow(groups, 3, &numbers, (0, i64::MAX.into())));
                 assert!(found.add_narrow(groups, 3, &numbers, (-500, 500)));
-                // Of a group that only wide numbers were found of, these count.
+                // In a group with only wide numbers, these count.
                 let far = i128::from(i64::MAX) * if is_greatest { -4 } else { 4 };
                 found.add(Groups::Rows(&[0, 3]), 4, [Some(far), Some(far)].into_iter());
                 let expected: Vec<i128> =

@@ -1,4 +1,4 @@
-//! Column tests on Arrow arrays, as [`ColumnTest::admits`] defines them.
+//! Column predicates on Arrow arrays, as [`ColumnTest::admits`] defines them.
 
 use std::ops::RangeBounds;
 
@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::{
 };
 use taut_types::{ColumnTest, LogicalType, Test, f32_to_key, f64_to_key};
 
-/// The rows among those that are left whose value passes a test.
+/// Rows in `left` whose value passes a predicate.
 pub fn passing(array: &ArrayRef, logical_type: LogicalType, test: &ColumnTest, left: BooleanBuffer) -> BooleanBuffer {
     let valid = array.logical_nulls();
     if test.test == Test::Null {
@@ -48,7 +48,7 @@ pub fn passing(array: &ArrayRef, logical_type: LogicalType, test: &ColumnTest, l
     if test.negated { &left & &!&admitted } else { &left & &admitted }
 }
 
-/// Values as keys, of a type whose keys have at most 64 bits.
+/// Comparable datums of the values, for types whose datums have at most 64 bits.
 fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
     match logical_type {
         LogicalType::Boolean => array.as_boolean().values().iter().map(i64::from).collect(),
@@ -67,7 +67,7 @@ fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
     }
 }
 
-/// The keys between two bounds. Each is compared with both, whether it is wanted or not: that is a few at a time.
+/// Rows whose datum is between two bounds. Every row is compared with both, so that several are compared at once.
 fn range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
     let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
     if low > greatest || high < least {
@@ -98,7 +98,7 @@ fn bytes<'a>(value: impl Fn(usize) -> &'a [u8], test: &Test, left: &BooleanBuffe
     }
 }
 
-/// The rows among those that are left for which something holds.
+/// Rows in `left` for which `holds` returns true.
 fn at(left: &BooleanBuffer, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
     BooleanBuffer::collect_bool(left.len(), |row| left.value(row) && holds(row))
 }

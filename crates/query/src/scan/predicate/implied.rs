@@ -1,5 +1,5 @@
-//! Tests that an expression implies on single columns, without being equivalent to them; and what two tests on one column are
-//! together.
+//! Column predicates that an expression implies without being equivalent to them, and unions and intersections of
+//! column predicates.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,13 +16,13 @@ use taut_types::{ColumnIndex, ColumnTest, Key, Schema, Test, UnlessNull, key_at}
 
 use super::{as_keys, column_of, column_test, compared, literal_of};
 
-/// What a column's value must satisfy, by column: a range or a list.
+/// Predicate on each column: a range or a list.
 type Implied = BTreeMap<ColumnIndex, Test>;
 
-/// Values of a list that several lists become, at most; more become a range.
+/// Maximum values of a list that is the union of lists. Longer lists become ranges.
 const LISTED_MAX: usize = 1024;
 
-/// Tests that every row must pass for which an expression is true: necessary, not sufficient.
+/// Predicates that every row passes for which an expression is true: necessary, not sufficient.
 pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
     if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return dynamic.current().map(|current| implied_tests(&current, schema)).unwrap_or_default();
@@ -33,7 +33,7 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
             Operator::And => {
                 let (mut left, right) = both();
                 for (column, test) in right {
-                    // Either one is implied.
+                    // Without an intersection, either one alone is implied.
                     let both = left.get(&column).and_then(|other| both_of(other, &test));
                     left.insert(column, both.unwrap_or(test));
                 }
@@ -64,7 +64,7 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
     }
 }
 
-/// What a disjunction that nulls of a column pass, `c IS NULL OR ...`, amounts to where that column is not null.
+/// Equivalent or implied predicate of a disjunction `c IS NULL OR ...` for rows in which `c` is not null.
 pub(super) fn unless_null(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<UnlessNull> {
     let mut arms = vec![];
     disjuncts(expression, &mut arms);
@@ -90,19 +90,20 @@ fn disjuncts<'a>(expression: &'a Arc<dyn PhysicalExpr>, arms: &mut Vec<&'a Arc<d
     }
 }
 
-/// A join whose build side is partitioned sends `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. ELSE false END`:
-/// a row that passes satisfies one of the arms.
+/// Predicates implied by the filter of a join with a partitioned build side, `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN
+/// .. ELSE false END`: a row that passes satisfies one of the arms.
 fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
     let is_false = |arm: &Arc<dyn PhysicalExpr>| {
         matches!(literal_of(arm), Some(ScalarValue::Boolean(Some(false)) | ScalarValue::Boolean(None)))
     };
-    // Without ELSE the result is null, which no row passes.
+    // Without ELSE the result is null, and no row passes.
     let otherwise = case.else_expr().filter(|arm| !is_false(arm));
     let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
     arms.filter(|arm| !is_false(arm)).map(|arm| implied_tests(arm, schema)).reduce(either).unwrap_or_default()
 }
 
-/// A join on several columns sends `struct(a, b) IN (..)`: each column has one of the values of its field.
+/// Predicates implied by the filter of a join on several columns, `struct(a, b) IN (..)`: each column has one of the
+/// values of its field.
 fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schema: &Schema) -> Implied {
     let structs = list.list().iter().map(|literal| match literal_of(literal) {
         Some(ScalarValue::Struct(one)) => Some(one),
@@ -111,7 +112,7 @@ fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schem
     let Some(structs) = structs.collect::<Option<Vec<_>>>().filter(|_| !list.negated()) else { return Implied::new() };
     let test_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
         let (column, logical_type) = compared(expression, schema)?;
-        // A struct that is null passes nothing; a field that is null may be equal to another one.
+        // A null struct matches no row. A null field may be equal to another null.
         let key = |one: &Arc<StructArray>| key_at(&as_keys(one.columns().get(field)?, logical_type)?, logical_type, 0);
         let keys = structs.iter().filter(|one| one.is_valid(0)).map(|one| key(one)).collect::<Option<Vec<_>>>()?;
         Some((column, ColumnTest::one_of(column, logical_type, keys).test))
@@ -124,7 +125,8 @@ fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schem
     implied
 }
 
-/// The test that those values pass which pass both; `None` where there is none, as of nulls.
+/// Intersection of two predicates: values pass it if they pass both. `None` if no predicate expresses it, as for null
+/// checks.
 pub(super) fn both_of(left: &Test, right: &Test) -> Option<Test> {
     Some(match (left, right) {
         (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
@@ -159,7 +161,8 @@ pub(super) fn both_of(left: &Test, right: &Test) -> Option<Test> {
     })
 }
 
-/// Tests of a disjunction: of the columns that both sides test, what passes either. Long lists become ranges.
+/// Predicates of a disjunction: for each column that both sides restrict, the values that pass either. Long lists
+/// become ranges.
 fn either(left: Implied, right: Implied) -> Implied {
     let both = left.into_iter().filter_map(|(column, test)| Some((column, test, right.get(&column)?)));
     both.filter_map(|(column, test, other)| Some((column, either_of(&test, other)?))).collect()
@@ -177,7 +180,7 @@ fn either_of(left: &Test, right: &Test) -> Option<Test> {
     }
     match (bounded(left), bounded(right)) {
         (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
-            // One that nothing passes has no place between bounds.
+            // An empty range does not extend the union.
             Some(match (low > high, other_low > other_high) {
                 (true, _) => Test::Range { low: other_low, high: other_high },
                 (_, true) => Test::Range { low, high },
@@ -193,7 +196,7 @@ fn either_of(left: &Test, right: &Test) -> Option<Test> {
     }
 }
 
-/// A lower bound such that a greater one admits less.
+/// Sort key of lower bounds: a greater key admits fewer values.
 fn low_order(low: &Bound<Box<[u8]>>) -> (Option<&[u8]>, bool) {
     match low {
         Bound::Unbounded => (None, false),
@@ -202,7 +205,7 @@ fn low_order(low: &Bound<Box<[u8]>>) -> (Option<&[u8]>, bool) {
     }
 }
 
-/// An upper bound such that a greater one admits more.
+/// Sort key of upper bounds: a greater key admits more values.
 fn high_order(high: &Bound<Box<[u8]>>) -> (bool, &[u8], bool) {
     match high {
         Bound::Unbounded => (true, &[], false),
@@ -211,7 +214,7 @@ fn high_order(high: &Bound<Box<[u8]>>) -> (bool, &[u8], bool) {
     }
 }
 
-/// A test as a list, where it is one or admits one value.
+/// Converts a predicate to a list if it is one or admits one value.
 fn listed(test: &Test) -> Option<Test> {
     match test {
         Test::OneOf(_) | Test::BytesOneOf(_) => Some(test.clone()),
@@ -223,7 +226,7 @@ fn listed(test: &Test) -> Option<Test> {
     }
 }
 
-/// A list as the range from its least value to its greatest; other tests as they are.
+/// Converts a list to the range from its least value to its greatest. Other predicates stay as they are.
 fn bounded(test: &Test) -> Test {
     match test {
         Test::OneOf(numbers) => match numbers.first().zip(numbers.last()) {
@@ -238,7 +241,7 @@ fn bounded(test: &Test) -> Test {
     }
 }
 
-/// Two lists as one, ascending and distinct.
+/// Union of two lists, ascending and distinct.
 fn merged<T: Clone + Ord>(left: &[T], right: &[T]) -> Vec<T> {
     let mut all = [left, right].concat();
     all.sort_unstable();
@@ -290,7 +293,7 @@ mod tests {
                 }
             }
         }
-        // Of nulls, and of values of two kinds, no test is both.
+        // Null checks and predicates of different kinds have no intersection.
         for test in tests.iter().chain(&strings) {
             assert_eq!((both_of(test, &Test::Null), both_of(&Test::Null, test)), (None, None), "{test:?}");
         }

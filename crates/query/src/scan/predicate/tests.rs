@@ -1,4 +1,4 @@
-//! Expressions of the engine as tests of storage.
+//! Translation of the engine's expressions to predicates of storage.
 
 use super::*;
 use datafusion::arrow::array::{Float64Array, Int32Array, Int64Array, StringViewArray, StructArray};
@@ -46,7 +46,7 @@ fn comparisons_lists_prefixes_and_nulls_become_column_tests() {
             Test::BytesRange { low: Bound::Included((*b"ab").into()), high: Bound::Excluded((*b"ac").into()) },
             false,
         ),
-        // In wider integers, one of which the column cannot hold.
+        // In wider integers, one beyond the range of the column.
         (datafusion::logical_expr::cast(col("i"), DataType::Int64).gt(lit(1_i64 << 40)), greater.clone(), false),
         (lit(1_i64 << 40).lt(datafusion::logical_expr::cast(col("i"), DataType::Int64)), greater, false),
         (
@@ -158,7 +158,7 @@ fn the_arms_of_a_partitioned_join_are_united() {
     assert_eq!(united.row_tests.len(), 1);
 }
 
-/// `struct(columns) IN (structs)`, as a join on these columns hands it down.
+/// `struct(columns) IN (structs)`, as a join on these columns pushes it down.
 fn structs_in(columns: Vec<Expr>, fields: Vec<ArrayRef>, present: Option<Vec<bool>>, negated: bool) -> InListExpr {
     let arrow = schema().arrow();
     let call = datafusion::functions::core::expr_fn::r#struct(columns);
@@ -195,10 +195,10 @@ fn structs_of_a_join_on_two_columns_say_what_each_has() {
     assert_eq!(tests(both(), some(), None, false), [listed(&[3, 7]), texts.clone()]);
     assert_eq!(tests(vec![col("i"), col("t"), col("i")], some(), None, false), [listed(&[3, 7]), texts]);
     assert_eq!(tests(both(), some(), None, true), []);
-    // Where nulls are equal, a null passes.
+    // If nulls are equal, a null passes.
     assert_eq!(tests(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
     assert_eq!(tests(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
-    // In wider integers, one of which the column cannot hold.
+    // In wider integers, one beyond the range of the column.
     let wide = datafusion::logical_expr::cast(col("i"), DataType::Int64);
     let fields: Vec<ArrayRef> =
         vec![Arc::new(Int64Array::from(vec![1 << 40, 5])), Arc::new(StringViewArray::from(vec![None, Some("x")]))];
@@ -218,7 +218,7 @@ fn hints_on_floating_point_are_column_tests_alone() {
     assert_eq!((written.column_tests.as_slice(), written.row_tests.len()), ([seven, zeros].as_slice(), 1));
     let hint = translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
     assert_eq!((hint.column_tests, hint.row_tests.len()), (written.column_tests, 0));
-    // What a sort that puts nulls first hands down says what it is without nulls, in any type.
+    // The filter of a sort with nulls first has a predicate for rows without nulls, for any type.
     let first_rows = col("f").is_null().or(col("f").gt(lit(1.5)));
     let arrow = schema().arrow();
     let first_rows = SessionContext::new()
@@ -226,7 +226,7 @@ fn hints_on_floating_point_are_column_tests_alone() {
         .unwrap();
     let hint = translated(DynamicFilterPhysicalExpr::new(vec![], first_rows));
     assert!(hint.row_tests[0].unless_null().is_some());
-    // Without floating point the rows are tested as well, which is what a hint is for.
+    // Without floating point the rows are filtered as well, as the hint allows.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
     assert_eq!(translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_tests.len(), 1);
@@ -247,7 +247,7 @@ fn what_nulls_pass_says_what_it_is_without_them() {
     let equal = col("i").eq(lit(5)).and(col("t").is_null().or(col("t").gt(lit("x"))));
     let two = col("i").is_null().or(col("i").gt(lit(5))).or(equal);
     assert_eq!(first_rows(two), unless_null(0, Test::Range { low: 5, high: i128::MAX }, false));
-    // Nothing is known of the first column where the other passes.
+    // Nothing is implied for the first column if the other arm holds.
     assert_eq!(first_rows(col("i").is_null().or(col("t").gt(lit("x")))), None);
     assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);
 }

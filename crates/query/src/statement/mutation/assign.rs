@@ -1,4 +1,4 @@
-//! `SET`: which columns get which values.
+//! Assignments of `SET`.
 
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, Select,
@@ -10,7 +10,7 @@ use super::build::{alone, column, derived, item, select};
 use super::target::Target;
 use crate::error::{QueryError, Result};
 
-/// The value of each column that is set, in table order; `None` for those that are not.
+/// Assigned value of each column, in table order. `None` for columns that are not assigned.
 pub(super) fn values_of(
     assignments: &[Assignment],
     target: &Target,
@@ -38,7 +38,7 @@ pub(super) fn values_of(
     Ok(values)
 }
 
-/// The values of a row of that many columns.
+/// Values of a row expression that is assigned to `wanted` columns.
 fn row(wanted: usize, value: &Expr) -> Result<Vec<Expr>> {
     let values = match value {
         Expr::Tuple(values) => values.clone(),
@@ -75,10 +75,10 @@ fn argument(argument: &FunctionArg) -> Option<Expr> {
     }
 }
 
-/// The columns of a subquery, each as a subquery by itself, which is what the planner knows.
+/// Splits a subquery of several columns into one scalar subquery per column, which the planner supports.
 fn columns_of(wanted: usize, query: &Query) -> Result<Vec<Expr>> {
     let subquery = |query| Expr::Subquery(Box::new(query));
-    // Such a query can lose columns without a change of its rows, and within it the target's columns can be meant.
+    // Removing columns from such a query does not change its rows, and it may refer to columns of the target.
     if let SetExpr::Select(plain) = query.body.as_ref()
         && query.order_by.is_none()
         && plain.distinct.is_none()

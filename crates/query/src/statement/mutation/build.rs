@@ -1,4 +1,4 @@
-//! Pieces of syntax trees. All names that are made here are quoted, so that no planner folds them.
+//! Constructors of syntax tree nodes. All names that are made here are quoted, so that no planner folds their case.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
@@ -16,7 +16,7 @@ pub fn column(relation: &str, name: &str) -> Expr {
     Expr::CompoundIdentifier(vec![quoted(relation), quoted(name)])
 }
 
-/// A function of one value.
+/// A call of a function with one argument.
 pub fn call(function: &str, value: Expr) -> Expr {
     let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
     Expr::Function(Function {
@@ -56,12 +56,12 @@ pub fn equal(left: Expr, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::Eq, right: Box::new(right) }
 }
 
-/// That all conditions hold; `None` where there is none.
+/// The conjunction of the conditions. `None` if there are no conditions.
 pub fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
     combined(conditions, &BinaryOperator::And)
 }
 
-/// That one of the conditions holds; `None` where there is none.
+/// The disjunction of the conditions. `None` if there are no conditions.
 pub fn any_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
     combined(conditions, &BinaryOperator::Or)
 }
@@ -71,7 +71,7 @@ fn combined(conditions: impl IntoIterator<Item = Expr>, op: &BinaryOperator) -> 
     conditions.into_iter().reduce(both)
 }
 
-/// An expression that reads the same within any other when it is printed.
+/// An expression in parentheses if it needs them as a part of another.
 pub fn nested(expression: Expr) -> Expr {
     match expression {
         Expr::BinaryOp { .. } | Expr::UnaryOp { .. } | Expr::Between { .. } | Expr::InList { .. } => {
@@ -81,7 +81,7 @@ pub fn nested(expression: Expr) -> Expr {
     }
 }
 
-/// The value of the first condition that holds. Without conditions it is the other value itself.
+/// `CASE` with the value of the first condition that holds. Without conditions it is `otherwise`.
 pub fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
     if branches.is_empty() {
         return otherwise;
@@ -95,7 +95,7 @@ pub fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
     }
 }
 
-/// An output column.
+/// An output column with an alias.
 pub fn item(expr: Expr, name: &str) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: quoted(name) }
 }
@@ -105,7 +105,7 @@ fn alias_of(name: &str, columns: &[&str]) -> TableAlias {
     TableAlias { explicit: true, name: quoted(name), columns: columns.collect(), at: None }
 }
 
-/// A relation of the catalog under another name.
+/// A table of the catalog with an alias.
 pub fn table(name: &str, alias: &str) -> TableFactor {
     TableFactor::Table {
         name: ObjectName(vec![ObjectNamePart::Identifier(quoted(name))]),
@@ -121,12 +121,12 @@ pub fn table(name: &str, alias: &str) -> TableFactor {
     }
 }
 
-/// The rows of a query as a relation, with other names for its columns where some are given.
+/// The rows of a query as a relation. `columns` renames its columns unless it is empty.
 pub fn derived(subquery: Box<Query>, alias: &str, columns: &[&str]) -> TableFactor {
     TableFactor::Derived { lateral: false, subquery, alias: Some(alias_of(alias, columns)), sample: None }
 }
 
-/// A relation by itself.
+/// A relation without joins.
 pub fn alone(relation: TableFactor) -> TableWithJoins {
     TableWithJoins { relation, joins: Vec::new() }
 }

@@ -36,14 +36,14 @@ pub(super) fn parts(delete: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
 }
 
 impl Delete {
-    /// With `returning`, the query gives the values of the rows beside their ids.
+    /// Builds the query of the rows to delete. With `returning` it returns their values beside their ids.
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>], returning: bool) -> MutationQuery {
         let returned = if returning { columns } else { &[] };
         let values = returned.iter().map(|column| item(target.column(column.name), column.name));
         let projection = std::iter::once(item(target.row(), ROW)).chain(values).collect();
         let from = std::iter::once(alone(target.relation())).chain(self.using.iter().cloned()).collect();
         let mut query = limited(select(projection, from, self.selection.clone()), self.limit.as_ref());
-        // The order of rows to delete matters only for which of them are within a limit.
+        // The order of rows to delete matters only if there is a limit.
         if self.limit.is_some() && !self.order_by.is_empty() {
             let order = self.order_by.iter().map(|by| {
                 let expr = qualified(&by.expr, columns, &target.alias);

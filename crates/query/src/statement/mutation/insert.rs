@@ -1,4 +1,4 @@
-//! `INSERT` with what DataFusion has not: `ON CONFLICT`, `RETURNING`, `DEFAULT`.
+//! `INSERT` with `ON CONFLICT`, `RETURNING` or `DEFAULT`, which DataFusion does not plan.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use crate::error::{QueryError, Result};
 use crate::statement::forms::values_with_queries;
 use crate::statement::{literal, local_name, normalize, parameter};
 
-/// The name of the rows to insert.
+/// Relation name of the rows to insert.
 const EXCLUDED: &str = "excluded";
 
 /// The parts of an `INSERT`.
@@ -30,34 +30,34 @@ pub(super) struct Insert {
     pub conflict: Option<Conflict>,
 }
 
-/// Rows of values to insert.
+/// Rows of an `INSERT ... VALUES`.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
-    /// The columns that they are for; none for all.
+    /// Columns that the values are for. Empty means all columns of the table.
     pub columns: &'a [ObjectName],
-    /// The rows.
+    /// Rows of values.
     pub rows: &'a [Parens<Vec<Expr>>],
 }
 
-/// What `ON CONFLICT` says.
+/// An `ON CONFLICT` clause.
 #[derive(Clone, Debug)]
 pub struct Conflict {
-    /// Which conflicts are meant; `None` for all.
+    /// Conflicts that the clause handles. `None` means all.
     pub target: Option<ConflictTarget>,
     action: OnConflictAction,
 }
 
-/// Which conflicts `ON CONFLICT` means.
+/// Key or constraint whose conflicts `ON CONFLICT` handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConflictTarget {
-    /// Those of a key of these columns.
+    /// A key over these columns.
     Columns(Vec<String>),
-    /// Those of a constraint of this name.
+    /// The constraint of this name.
     Constraint(String),
 }
 
 impl Conflict {
-    /// Whether rows that are there are changed; else new ones that conflict are left out.
+    /// Whether conflicts update the existing rows. Otherwise the new rows that conflict are skipped.
     pub fn updates(&self) -> bool {
         matches!(self.action, OnConflictAction::DoUpdate(_))
     }
@@ -79,7 +79,7 @@ impl Conflict {
     }
 }
 
-/// Whether an `INSERT` is one that DataFusion does not plan.
+/// Whether DataFusion does not plan an `INSERT` of this form.
 pub(super) fn is_ours(insert: &Ast) -> bool {
     insert.on.is_some()
         || insert.returning.is_some()
@@ -131,7 +131,7 @@ impl Insert {
     ) -> Result<MutationQuery> {
         let (source, values) = self.source(target, columns)?;
         let Some(conflict) = &self.conflict else { return Ok(inserting(columns, source, values)) };
-        // A column that is not given has its default in `excluded` too.
+        // A column without a given value has its default in `excluded` too.
         let values = columns.iter().zip(values).map(|(column, value)| item(column.cast(value), column.name));
         let rows = derived(select(values.collect(), vec![alone(source)], None), EXCLUDED, &[]);
         let excluded = |column: &TargetColumn<'_>| super::build::column(EXCLUDED, column.name);
@@ -141,7 +141,7 @@ impl Insert {
         let is_new = is_null(target.row());
         let (from, action, values, selection) = match (&conflict.action, matches.as_slice()) {
             (OnConflictAction::DoNothing, keys) => {
-                // One after the other: joins by a choice of keys would compare each row with each.
+                // One `NOT EXISTS` per key: a join on the disjunction of the keys would compare each row with each.
                 let is_new = keys.iter().map(|matches| not_exists(target, matches.clone()));
                 let values = columns.iter().map(excluded).collect();
                 let query = inserting(columns, rows, values);
@@ -174,7 +174,7 @@ impl Insert {
         Ok(MutationQuery { query, outputs: Outputs::new(true, true, columns.len()) })
     }
 
-    /// The columns that are named, and the rows of values, where there is nothing else.
+    /// Named columns and rows of an `INSERT ... VALUES`. `None` if the source is anything else.
     pub fn listed(&self) -> Option<Listed<'_>> {
         let source = self.source.as_deref()?;
         let is_whole = source.with.is_none()
@@ -187,7 +187,8 @@ impl Insert {
         }
     }
 
-    /// What `ON CONFLICT` does to the row that has a key, where one row of literals and parameters is to be inserted.
+    /// Builds the update of the existing row with key `key`, for an insert of one row of literals and parameters.
+    /// Returns `None` for other inserts.
     pub fn update(&self, target: &Target, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Update>> {
         let (Some(conflict), Some(Listed { rows: [row], .. })) = (&self.conflict, self.listed()) else {
             return Ok(None);
@@ -226,7 +227,7 @@ impl Insert {
         Ok(Some(Update::of(assignments, all_of(is_key))))
     }
 
-    /// The rows to insert as the statement gives them, and from them the value of each column.
+    /// The rows to insert as the statement lists them, and an expression over them for each column of the table.
     fn source(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<(TableFactor, Vec<Expr>)> {
         let Some(source) = &self.source else {
             let defaults = columns.iter().map(|column| item(column.default(), column.name)).collect();
@@ -243,7 +244,7 @@ impl Insert {
         Ok((source, columns.iter().enumerate().map(value).collect()))
     }
 
-    /// The columns, by their places, for which there are values; `width` says how many there are, where it is known.
+    /// Indexes of the columns that get given values. `width` is the number of values in a row, if it is known.
     fn given(&self, target: &Target, columns: &[TargetColumn<'_>], width: Option<usize>) -> Result<Vec<usize>> {
         let mut given = Vec::with_capacity(columns.len());
         for name in &self.columns {
@@ -260,21 +261,21 @@ impl Insert {
             return Err(QueryError::Syntax { message, position: None });
         }
         if given.is_empty() {
-            // As in PostgreSQL, values may be fewer than columns: they are for the first ones.
+            // As in PostgreSQL, fewer values than columns are assigned to the first columns.
             given.extend(0..width.unwrap_or(wanted));
         }
         Ok(given)
     }
 }
 
-/// Whether no row of the table meets a condition.
+/// `NOT EXISTS` of a row of the table that meets a condition.
 fn not_exists(target: &Target, condition: Expr) -> Expr {
     let one = item(Action::Insert.code(), ACTION);
     let subquery = select(vec![one], vec![alone(target.relation())], Some(condition));
     Expr::Exists { subquery, negated: true }
 }
 
-/// A plain query with a condition.
+/// Sets the condition of a plain `SELECT`.
 fn filtered(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> {
     if let SetExpr::Select(select) = query.body.as_mut() {
         select.selection = condition;
@@ -282,14 +283,14 @@ fn filtered(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> {
     query
 }
 
-/// The query of an insert that nothing stands against.
+/// Query of an insert without row ids and actions: all of its rows are inserted.
 fn inserting(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<Expr>) -> MutationQuery {
     let projection = columns.iter().zip(values).map(|(column, value)| item(value, column.name)).collect();
     let query = select(projection, vec![alone(source)], None);
     MutationQuery { query, outputs: Outputs::new(false, false, columns.len()) }
 }
 
-/// How many columns a query has; `None` where only its planning can tell.
+/// Number of columns of a query. `None` if it is known only after planning.
 fn width_of(source: &Query) -> Result<Option<usize>> {
     match source.body.as_ref() {
         SetExpr::Values(values) => {
@@ -312,7 +313,8 @@ fn width_of(source: &Query) -> Result<Option<usize>> {
     }
 }
 
-/// A source in which `DEFAULT` and parameters of `VALUES` are of their columns.
+/// Replaces `DEFAULT` in the rows of `VALUES` with the default of its column, and casts parameters to the type of their
+/// column.
 fn with_defaults(source: &Query, given: &[usize], columns: &[TargetColumn<'_>]) -> Box<Query> {
     let mut source = Box::new(source.clone());
     if let SetExpr::Values(values) = source.body.as_mut() {

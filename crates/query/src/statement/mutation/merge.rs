@@ -15,7 +15,7 @@ use super::target::{Target, name_of};
 use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
 use crate::error::{QueryError, Result};
 
-/// A column of the source that is null where no row of it belongs to one of the target.
+/// Column of the source that is null in rows of the join without a source row.
 const SOURCE: &str = "taut source";
 
 /// The parts of a `MERGE`.
@@ -26,7 +26,7 @@ pub(super) struct Merge {
     clauses: Vec<Clause>,
 }
 
-/// One `WHEN`.
+/// One `WHEN` clause.
 #[derive(Clone, Debug)]
 struct Clause {
     when: When,
@@ -34,13 +34,13 @@ struct Clause {
     then: Then,
 }
 
-/// Which rows of the join a clause is for.
+/// Rows of the join that a clause applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Matched,
-    /// Rows of the source without one of the target.
+    /// Rows of the source without a matching target row.
     NotMatched,
-    /// Rows of the target without one of the source.
+    /// Rows of the target without a matching source row.
     NotMatchedBySource,
 }
 
@@ -162,7 +162,8 @@ impl Merge {
         }
     }
 
-    /// The source, and the column that is null where there is no row of it, where there can be none.
+    /// Returns the source relation and its marker column. The marker is null in rows without a source row; the relation
+    /// has the column only if the join has such rows.
     fn source(&self, join: Join) -> Result<(TableFactor, Expr)> {
         let name = name_of(&self.source);
         let relation = name.as_deref().unwrap_or(SOURCE);
@@ -181,7 +182,7 @@ impl Merge {
         Ok((derived(marked, relation, &[]), marker))
     }
 
-    /// That a row of the join is one for a clause; `None` where every row is.
+    /// Condition on a row of the join for a clause to apply. `None` if the clause applies to every row.
     fn condition(
         &self,
         clause: &Clause,
@@ -203,8 +204,8 @@ impl Merge {
         all_of([has_target, has_source, has_none, predicate.map(nested)].into_iter().flatten())
     }
 
-    /// An expression of a clause, in which columns named by themselves are those of the one relation that it can mean;
-    /// those of a clause for matches can be of both.
+    /// Qualifies the unqualified columns of a clause with the one relation that the clause can refer to. A clause for
+    /// matches can refer to both relations and stays as it is.
     fn visible(&self, clause: &Clause, expression: &Expr, target: &Target, columns: &[TargetColumn<'_>]) -> Expr {
         match (clause.when, name_of(&self.source)) {
             (When::NotMatched, Some(source)) => qualified(expression, columns, &source),
@@ -213,7 +214,7 @@ impl Merge {
         }
     }
 
-    /// The values that a clause gives a row; `None` for columns that it leaves.
+    /// Values that a clause assigns, one per column. `None` for columns that it leaves unchanged.
     fn values(&self, clause: &Clause, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<Option<Expr>>> {
         let value = |column: &TargetColumn<'_>, value: &Expr| column.cast(self.visible(clause, value, target, columns));
         match &clause.then {
@@ -224,7 +225,7 @@ impl Merge {
             }
             Then::Insert { columns: names, values } => {
                 let places = match names.as_slice() {
-                    // As in PostgreSQL, values may be fewer than columns: they are for the first ones.
+                    // As in PostgreSQL, fewer values than columns are assigned to the first columns.
                     [] => (0..values.len().min(columns.len())).collect(),
                     names => names.iter().map(|name| target.place(name, columns)).collect::<Result<Vec<_>>>()?,
                 };
@@ -249,7 +250,7 @@ impl Merge {
         }
     }
 
-    /// That some clause is for a row, other than to do nothing; `None` where one is for every row of the join.
+    /// Condition that some clause changes a row. `None` if every row of the join is changed.
     fn selection(&self, join: Join, conditions: Vec<Option<Expr>>) -> Option<Expr> {
         let covers = |when| self.clauses.iter().any(|clause| clause.when == when && clause.predicate.is_none());
         let is_in_join = |when| match when {
@@ -264,13 +265,13 @@ impl Merge {
         }
         let does = self.clauses.iter().map(|clause| clause.action() != Action::Nothing);
         let conditions = does.zip(conditions).filter_map(|(does, condition)| does.then_some(condition));
-        // Without a condition, a clause is for every row; without clauses that do something, no row is wanted.
+        // A clause without a condition applies to every row. If no clause changes anything, no row is needed.
         let conditions: Option<Vec<Expr>> = conditions.collect();
         Some(any_of(conditions?.into_iter().map(nested)).unwrap_or_else(never))
     }
 }
 
-/// Which rows the join of source and target must have.
+/// Rows that the join of source and target must keep.
 #[derive(Clone, Copy)]
 enum Join {
     Matches,
@@ -281,8 +282,8 @@ enum Join {
     Both,
 }
 
-/// The value of the first clause whose condition holds. One holds for every row of the query, so that it is the last where
-/// it is none before.
+/// Value of the first clause whose condition holds. For every row of the query some condition holds, so the last clause
+/// needs no condition here.
 fn first_that_holds(conditions: &[Option<Expr>], mut values: Vec<Expr>, otherwise: Expr) -> Expr {
     let Some(last) = values.pop() else { return otherwise };
     let mut branches = Vec::new();
@@ -295,7 +296,7 @@ fn first_that_holds(conditions: &[Option<Expr>], mut values: Vec<Expr>, otherwis
     shortest(branches, last)
 }
 
-/// A choice without branches whose value is the last one's too.
+/// A `CASE` without trailing branches that have the same value as `last`.
 fn shortest(mut branches: Vec<(Expr, Expr)>, last: Expr) -> Expr {
     while branches.last().is_some_and(|(_, value)| *value == last) {
         branches.pop();

@@ -1,12 +1,12 @@
-//! Statements that change rows, as queries that say how.
+//! Rewrite of statements that change rows into queries that compute the changes.
 //!
-//! `UPDATE`, `DELETE`, `MERGE` and `INSERT ... ON CONFLICT` become a `SELECT` that gives for every row to change its
-//! hidden id and its new values. It is planned as any other, so that subqueries, joins and limits are what they are there;
-//! whoever runs it applies the rows.
+//! `UPDATE`, `DELETE`, `MERGE` and `INSERT ... ON CONFLICT` become a `SELECT`. It returns the hidden id and the new
+//! values of every row to change. The planner treats it like any other query, so subqueries, joins and limits work as
+//! in a query. The caller applies the rows that the query returns.
 //!
-//! The rows of the table itself are those of the relation `"taut target"`, under the table's name or alias; the same table
-//! mentioned elsewhere in the statement is the ordinary one. Rows of the output may concern one row of the table several
-//! times, as a join does, and rows to insert may conflict with each other: that is for the executor.
+//! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. The same table
+//! mentioned elsewhere in the statement is the ordinary one. Several rows of the output may change one row of the
+//! table, as after a join, and rows to insert may conflict with each other. The executor handles both.
 
 mod assign;
 mod build;
@@ -39,16 +39,16 @@ pub(super) use self::nothing::with_nothing;
 pub(super) use self::target::is_default;
 pub use self::target::{TargetColumn, assignment_function};
 
-/// The relation of the rows that a statement may change, with their ids.
+/// Relation of the rows that a statement may change, with their ids.
 pub const TARGET: &str = "taut target";
-/// The relation of the rows that a statement changed, for `RETURNING`.
+/// Relation of the rows that a statement changed, for `RETURNING`.
 pub const WRITTEN: &str = "taut written";
-/// The column of [`TARGET`], and of the query, that holds the id of a row; null for rows to insert.
+/// Column of [`TARGET`] and of the query that holds the id of a row. It is null for rows to insert.
 pub const ROW: &str = "taut row";
-/// The column of the query that holds the code of an [`Action`].
+/// Column of the query that holds the code of an [`Action`].
 pub const ACTION: &str = "taut action";
 
-/// What a statement does to rows.
+/// Kind of a statement that changes rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MutationKind {
     /// `INSERT`
@@ -62,7 +62,7 @@ pub enum MutationKind {
 }
 
 impl MutationKind {
-    /// Its word in SQL.
+    /// The SQL keyword of this kind.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Insert => "INSERT",
@@ -73,11 +73,11 @@ impl MutationKind {
     }
 }
 
-/// What is done to a row. The code is its value in the column [`ACTION`].
+/// Change of one row. Its code is the value in the column [`ACTION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
-    /// The row is passed over.
+    /// The row is skipped.
     Nothing = 0,
     /// A row is inserted.
     Insert = 1,
@@ -88,7 +88,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The action of a code.
+    /// Action with this code, or `None` if there is none.
     pub fn from_code(code: i64) -> Option<Self> {
         [Self::Nothing, Self::Insert, Self::Update, Self::Delete].into_iter().find(|action| *action as i64 == code)
     }
@@ -101,15 +101,15 @@ impl Action {
 /// A statement that changes rows of one table.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// The table.
+    /// Name of the table that is changed.
     pub table: String,
-    /// The name by which the statement means rows of the table.
+    /// Name by which the statement refers to rows of the table: its alias, or its own name.
     pub alias: String,
-    /// What it does.
+    /// Kind of the statement.
     pub kind: MutationKind,
-    /// What `RETURNING` asks for.
+    /// Items of `RETURNING`.
     pub returning: Option<Vec<SelectItem>>,
-    /// The tables that it names, that which it changes too.
+    /// Tables that the statement names, the changed one included.
     pub named: Vec<TableReference>,
     with: Option<With>,
     parts: Parts,
@@ -123,24 +123,24 @@ enum Parts {
     Merge(Box<merge::Merge>),
 }
 
-/// The query of a mutation.
+/// Query that computes the changes of a [`Mutation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutationQuery {
-    /// The query.
+    /// The `SELECT` that returns the changes.
     pub query: Box<Query>,
-    /// What its columns are.
+    /// Meaning of the query's columns.
     pub outputs: Outputs,
 }
 
-/// What the columns of a mutation's query are.
+/// Meaning of the columns of a [`MutationQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outputs {
-    /// The place of [`ROW`]; `None` where all rows are to be inserted.
+    /// Index of [`ROW`]. `None` if all rows are to be inserted.
     pub row: Option<usize>,
-    /// The place of [`ACTION`]; `None` where the kind of the mutation says it.
+    /// Index of [`ACTION`]. `None` if the kind of the mutation determines the action.
     pub action: Option<usize>,
-    /// The places of the table's columns, in table order: new values, or of rows to delete the old ones. Empty where rows
-    /// are deleted and nobody asks for them.
+    /// Indexes of the table's columns, in table order. They hold new values, or the old values of rows to delete. Empty
+    /// for a delete without `RETURNING`.
     pub columns: Range<usize>,
 }
 
@@ -155,7 +155,7 @@ impl Outputs {
     }
 }
 
-/// The tables that a statement names. A name that is none is an error when it is planned.
+/// Tables that a statement names. A name of no table becomes an error when the statement is planned.
 fn named_tables(ast: &Ast) -> Vec<TableReference> {
     if let Ast::Insert(insert) = ast
         && insert.source.as_ref().is_some_and(|source| lists_values(source))
@@ -179,10 +179,10 @@ impl Mutation {
         }
     }
 
-    /// The mutation of a statement for which [`Mutation::is`].
+    /// Converts a statement for which [`Mutation::is`] holds.
     ///
     /// # Errors
-    /// When it has parts that are not supported.
+    /// If the statement has parts that are not supported.
     pub(super) fn of(ast: Ast) -> Result<Self> {
         let named = named_tables(&ast);
         Ok(Self { named, ..Self::without_names(ast)? })
@@ -205,7 +205,7 @@ impl Mutation {
         Ok(Self { table: target.table, alias: target.alias, kind, returning, named: Vec::new(), with: None, parts })
     }
 
-    /// What `ON CONFLICT` says, where it is there.
+    /// The `ON CONFLICT` clause, if there is one.
     pub fn conflict(&self) -> Option<&Conflict> {
         match &self.parts {
             Parts::Insert(insert) => insert.conflict.as_ref(),
@@ -213,7 +213,7 @@ impl Mutation {
         }
     }
 
-    /// The rows of values of an `INSERT`, where it gives nothing else.
+    /// Rows of an `INSERT ... VALUES`. `None` if the statement gets its rows in another way.
     pub fn listed(&self) -> Option<Listed<'_>> {
         match &self.parts {
             Parts::Insert(insert) => insert.listed(),
@@ -221,11 +221,11 @@ impl Mutation {
         }
     }
 
-    /// What an `INSERT` of one row does where there is a row with its key: an `UPDATE` of that row, of nothing for `DO
-    /// NOTHING`. `None` for all that is more than that.
+    /// Converts an `INSERT` of one row into the `UPDATE` that runs when a row with its key exists. For `DO NOTHING` it
+    /// sets no column. Returns `None` for statements that one such update cannot express.
     ///
     /// # Errors
-    /// As [`Mutation::query`].
+    /// If [`Mutation::query`] fails on the same names or values.
     pub fn on_conflict(&self, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Self>> {
         let (Parts::Insert(insert), None) = (&self.parts, &self.with) else { return Ok(None) };
         let target = Target { table: self.table.clone(), alias: self.alias.clone() };
@@ -233,10 +233,10 @@ impl Mutation {
         Ok(update.map(|update| Self { kind: MutationKind::Update, parts: Parts::Update(update), ..self.clone() }))
     }
 
-    /// The columns of the table, by their places, to which it may give other values; `None` for all.
+    /// Indexes of the table's columns to which the statement may assign other values. `None` means all columns.
     ///
     /// # Errors
-    /// As [`Mutation::query`].
+    /// If [`Mutation::query`] fails on the same names or values.
     pub fn assigned(&self, columns: &[TargetColumn<'_>]) -> Result<Option<Vec<usize>>> {
         let target = Target { table: self.table.clone(), alias: self.alias.clone() };
         match &self.parts {
@@ -245,11 +245,13 @@ impl Mutation {
         }
     }
 
-    /// The query that gives the rows, for a table with these columns. Rows to insert conflict with those that are equal
-    /// in the columns of any of the keys, which matter to `ON CONFLICT` only; without any, no row conflicts.
+    /// Builds the query that returns the rows, for a table with these columns. Only `ON CONFLICT` uses `conflict_keys`:
+    /// a row to insert conflicts with an existing row if both are equal in all columns of one of the keys. Without
+    /// keys, no row conflicts.
     ///
     /// # Errors
-    /// When the statement names columns that the table has not, or one twice, or more or fewer values than columns.
+    /// If the statement names a column that the table does not have, names one twice, or has more or fewer values than
+    /// columns.
     pub fn query(&self, columns: &[TargetColumn<'_>], conflict_keys: &[Vec<String>]) -> Result<MutationQuery> {
         let target = Target { table: self.table.clone(), alias: self.alias.clone() };
         let mut query = match &self.parts {
@@ -262,9 +264,9 @@ impl Mutation {
         Ok(query)
     }
 
-    /// The query of `RETURNING`, over the rows of the relation [`WRITTEN`].
+    /// Builds the query of `RETURNING`, over the rows of the relation [`WRITTEN`].
     ///
-    /// Other tables of the statement are not there: their columns cannot be returned.
+    /// Other tables of the statement are not visible in it: their columns cannot be returned.
     pub fn returning_query(&self) -> Option<Box<Query>> {
         let mut items = self.returning.clone()?;
         distinct_names(&mut items);
@@ -274,7 +276,7 @@ impl Mutation {
     }
 }
 
-/// The statement that changes rows behind `WITH`.
+/// Returns the statement that changes rows after `WITH`, if the query has one.
 fn body_of(query: &Query) -> Option<&Ast> {
     match query.body.as_ref() {
         SetExpr::Insert(ast) | SetExpr::Update(ast) | SetExpr::Delete(ast) | SetExpr::Merge(ast) => Some(ast),
@@ -286,7 +288,7 @@ fn no_mutation() -> QueryError {
     QueryError::unsupported("a statement that changes rows in another way", "INSERT, UPDATE, DELETE and MERGE are")
 }
 
-/// Refuses `WITH` queries that change rows themselves.
+/// Refuses `WITH` queries that change rows.
 fn check_with(with: Option<&With>) -> Result<()> {
     match with.iter().flat_map(|with| &with.cte_tables).find(|table| body_of(&table.query).is_some()) {
         Some(table) => Err(QueryError::unsupported(
@@ -297,7 +299,7 @@ fn check_with(with: Option<&With>) -> Result<()> {
     }
 }
 
-/// Refuses the first of the parts that is given.
+/// Refuses a statement that has one of these parts. The error names the first.
 fn refuse(parts: &[(bool, &str)], allowed: &str) -> Result<()> {
     match parts.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(QueryError::unsupported(*what, allowed)),

@@ -1,4 +1,4 @@
-//! `WHEN ... THEN DO NOTHING` in `MERGE`, which the parser does not know.
+//! `WHEN ... THEN DO NOTHING` in `MERGE`, which the parser does not accept.
 
 use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, MergeAction, ObjectName};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -6,17 +6,17 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::statement::Grammar;
 
-/// The column that a clause writes in place of doing nothing.
+/// Column that stands for `DO NOTHING`: a clause that writes it does nothing.
 const NOTHING: &str = "taut nothing";
 
-/// The tokens of a text in which clauses of `MERGE` write the column [`NOTHING`] where they are to do nothing; `None` for
-/// texts without such clauses.
+/// Replaces `DO NOTHING` in clauses of `MERGE` with a write to the column [`NOTHING`], and returns the tokens of the
+/// new text. Returns `None` for texts without such clauses.
 pub fn with_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
     let has = |word: &str| sql.as_bytes().windows(word.len()).any(|at| at.eq_ignore_ascii_case(word.as_bytes()));
     if !has("matched") || !has("nothing") {
         return None;
     }
-    // What is no token, the parser says better.
+    // Invalid tokens are left to the parser, whose error is better.
     let tokens = Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()?;
     let mut words = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
     let mut found = false;
@@ -37,7 +37,7 @@ pub fn with_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
     found.then_some(written)
 }
 
-/// Whether an action stands in for none.
+/// Whether an action is the replacement of `DO NOTHING`.
 pub(super) fn is_nothing(action: &MergeAction) -> bool {
     let is_only = |name: &ObjectName| match name.0.as_slice() {
         [part] => part.as_ident().is_some_and(|part| part.value == NOTHING),
@@ -53,9 +53,10 @@ pub(super) fn is_nothing(action: &MergeAction) -> bool {
     }
 }
 
-/// What a clause may do at the end of these tokens: one for rows that have no match inserts, the others update.
+/// Returns the replacement of `DO NOTHING` for the clause at the end of `tokens`. A clause for source rows without a
+/// match can only insert; the others update.
 fn stand_in(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
-    // A CASE in the condition has other words behind WHEN.
+    // A CASE in the condition has other words after WHEN.
     let is_clause = |words: &[TokenWithSpan]| match is_word(&words[1], Keyword::NOT) {
         true => is_word(&words[0], Keyword::WHEN) && is_word(&words[2], Keyword::MATCHED),
         false => is_word(&words[0], Keyword::WHEN) && is_word(&words[1], Keyword::MATCHED),

@@ -1,4 +1,4 @@
-//! Unqualified columns, where the statement's own rules say whose they are.
+//! Qualification of columns in clauses that can only refer to one relation.
 
 use std::ops::ControlFlow;
 
@@ -8,9 +8,9 @@ use super::TargetColumn;
 use super::build::column;
 use crate::statement::normalize;
 
-/// An expression in which columns of the target that are named by themselves are those of a relation.
+/// Qualifies unqualified columns of the target in an expression with the name of `relation`.
 ///
-/// Those within subqueries are left alone: they may be columns of a subquery's own tables.
+/// Columns within subqueries are left alone: they may belong to a subquery's own tables.
 pub(super) fn qualified(expression: &Expr, columns: &[TargetColumn<'_>], relation: &str) -> Expr {
     let mut expression = expression.clone();
     let _: ControlFlow<()> = expression.visit(&mut Qualify { columns, relation, subqueries: 0 });
@@ -20,7 +20,7 @@ pub(super) fn qualified(expression: &Expr, columns: &[TargetColumn<'_>], relatio
 struct Qualify<'a> {
     columns: &'a [TargetColumn<'a>],
     relation: &'a str,
-    /// How many subqueries are open.
+    /// Depth of subqueries at the current expression.
     subqueries: usize,
 }
 

@@ -10,26 +10,26 @@ use super::{ROW, TARGET};
 use crate::error::{QueryError, Result};
 use crate::statement::{local_name, normalize};
 
-/// A column of the table that is changed.
+/// A column of the table that a statement changes.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetColumn<'a> {
-    /// Its name.
+    /// Name of the column.
     pub name: &'a str,
-    /// What it holds where a row says nothing of it; `None` for null.
+    /// Default value of the column. `None` means null.
     pub default: Option<&'a Expr>,
-    /// Its type, to which values are cast where they meet others of the column in one `CASE`, which would else give all
-    /// of them a common type that may be narrower; and parameters, whose type the planner cannot know. `None` leaves
+    /// Type to which values are cast. Values of the column that meet in one `CASE` would otherwise all get a common
+    /// type, which may be narrower. Parameters need the cast because the planner cannot know their type. `None` leaves
     /// values as they are.
     pub logical_type: Option<LogicalType>,
 }
 
 impl TargetColumn<'_> {
-    /// The value that stands for `DEFAULT`.
+    /// The value of `DEFAULT` in this column.
     pub(super) fn default(&self) -> Expr {
         self.default.cloned().unwrap_or_else(null)
     }
 
-    /// An expression in the type of the column.
+    /// Casts an expression to the type of the column.
     pub(super) fn cast(&self, expression: Expr) -> Expr {
         if let Some(function) = self.logical_type.and_then(assignment_function) {
             return call(function, expression);
@@ -46,7 +46,7 @@ impl TargetColumn<'_> {
         }
     }
 
-    /// A value as it was written: `DEFAULT` replaced, and a parameter given the type of the column.
+    /// Converts a value of the statement: replaces `DEFAULT`, and casts a parameter to the type of the column.
     pub(super) fn value(&self, expression: &Expr) -> Expr {
         match expression {
             _ if is_default(expression) => self.default(),
@@ -56,7 +56,7 @@ impl TargetColumn<'_> {
     }
 }
 
-/// The type by which a column's values are cast; `None` where the planner's type of that name is not the column's.
+/// SQL type of casts to a column's type. `None` if the planner maps that SQL type to another type.
 fn sql_type(logical: LogicalType) -> Option<DataType> {
     Some(match logical {
         LogicalType::Boolean => DataType::Boolean,
@@ -73,12 +73,12 @@ fn sql_type(logical: LogicalType) -> Option<DataType> {
     })
 }
 
-/// Whether an expression is the word `DEFAULT`.
+/// Whether an expression is the keyword `DEFAULT`.
 pub(in crate::statement) fn is_default(expression: &Expr) -> bool {
     matches!(expression, Expr::Identifier(Ident { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("default"))
 }
 
-/// The table that is changed, and the name by which the statement means its rows.
+/// The table that a statement changes, and the name by which the statement refers to its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub table: String,
@@ -92,7 +92,7 @@ impl Target {
         Ok(Self { table, alias })
     }
 
-    /// The target of a statement that names it as a query would.
+    /// Converts a table reference as it is written in `FROM`.
     pub fn of(factor: &TableFactor) -> Result<Self> {
         match factor {
             TableFactor::Table {
@@ -114,7 +114,7 @@ impl Target {
         }
     }
 
-    /// The target of a statement that may join it, by other dialects, with more tables.
+    /// Converts the table of an `UPDATE` or `DELETE`. Other dialects allow joins there; here they are an error.
     pub fn alone(verb: &str, table: &TableWithJoins, instead: &str) -> Result<Self> {
         if table.joins.is_empty() {
             return Self::of(&table.relation);
@@ -135,7 +135,7 @@ impl Target {
         column(&self.alias, name)
     }
 
-    /// The place of a column that a statement sets.
+    /// Index of a column that a statement assigns to.
     pub fn place(&self, name: &ObjectName, columns: &[TargetColumn<'_>]) -> Result<usize> {
         let not_found = |name: String| QueryError::NotFound { kind: "column", name: format!("{}.{name}", self.table) };
         let parts: Option<Vec<&Ident>> = name.0.iter().map(|part| part.as_ident()).collect();
@@ -151,7 +151,7 @@ impl Target {
         columns.iter().position(|column| column.name == last).ok_or_else(|| not_found(last))
     }
 
-    /// Refuses relations of which one goes by the name of the target.
+    /// Returns an error if a relation has the same name as the target.
     pub fn check_names<'a>(&self, relations: impl IntoIterator<Item = &'a TableWithJoins>) -> Result<()> {
         for relation in relations {
             self.check_name(&relation.relation)?;
@@ -162,7 +162,7 @@ impl Target {
         Ok(())
     }
 
-    /// As [`Target::check_names`], of one.
+    /// Like [`Target::check_names`], for one relation.
     pub fn check_name(&self, factor: &TableFactor) -> Result<()> {
         if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             return self.check_names([table_with_joins.as_ref()]);
@@ -174,7 +174,7 @@ impl Target {
     }
 }
 
-/// The name by which columns of a relation are qualified.
+/// Name that qualifies the columns of a relation.
 pub(super) fn name_of(factor: &TableFactor) -> Option<String> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
@@ -188,7 +188,7 @@ pub(super) fn name_of(factor: &TableFactor) -> Option<String> {
     }
 }
 
-/// The function that makes a value one of an integer type; `None` for other types.
+/// Function that casts a value to an integer type on assignment. `None` for other types.
 pub fn assignment_function(logical: LogicalType) -> Option<&'static str> {
     Some(match logical {
         LogicalType::SmallInt => "taut_assign_smallint",

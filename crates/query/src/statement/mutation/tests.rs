@@ -1,4 +1,4 @@
-//! The text of the queries, and that the planner takes them.
+//! Text of the queries that mutations become, and whether the planner accepts them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn mutation(sql: &str) -> Result<Arc<Mutation>> {
     }
 }
 
-/// The query of a statement on a table of the columns `a`, the key, `b`, whose default is 7, and `c`.
+/// Query of a statement on a table with the columns `a` (the key), `b` (default 7) and `c`.
 fn planned(sql: &str, types: [Option<LogicalType>; 3]) -> Result<MutationQuery> {
     let seven = build::integer(7);
     let [a, b, c] = types;
@@ -32,7 +32,7 @@ fn planned(sql: &str, types: [Option<LogicalType>; 3]) -> Result<MutationQuery> 
     mutation(sql)?.query(&columns, &[vec!["a".to_owned()]])
 }
 
-/// The text of a query, without quotes where they do not matter.
+/// Text of a query, without quotes that do not matter.
 fn text(sql: &str) -> String {
     let text = planned(sql, [None; 3]).unwrap().query.to_string();
     let mut parts = text.split('"').enumerate();
@@ -293,7 +293,7 @@ fn explained_and_prepared_ones_are_seen() {
     assert!(matches!(prepared, Some(Statement::Prepare { name, mutation }) if name == "p" && !mutation.is_long()));
 }
 
-/// A context that knows the rows of the target, and tables `t`, which is the same, and `u`.
+/// A context with the rows of the target, and the tables `t`, which has the same rows, and `u`.
 fn context() -> SessionContext {
     let context = SessionContext::new();
     crate::assign::register(&context);
@@ -312,7 +312,7 @@ fn context() -> SessionContext {
     context
 }
 
-/// The rows that a statement's query gives, sorted.
+/// Rows that a statement's query returns, sorted.
 fn rows(context: &SessionContext, sql: &str, parameters: &Parameters) -> Vec<String> {
     let types = [Some(LogicalType::Integer), Some(LogicalType::Integer), Some(LogicalType::Varchar)];
     let MutationQuery { query, outputs } = planned(sql, types).unwrap();

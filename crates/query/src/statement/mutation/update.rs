@@ -41,12 +41,12 @@ pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
 }
 
 impl Update {
-    /// One of all rows that meet a condition.
+    /// An update of all rows that meet a condition.
     pub fn of(assignments: Vec<Assignment>, selection: Option<Expr>) -> Self {
         Self { assignments, from: Vec::new(), selection, limit: None }
     }
 
-    /// The places of the columns that it sets.
+    /// Indexes of the columns that the statement assigns to.
     pub fn assigned(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
         let values = values_of(&self.assignments, target, columns)?;
         Ok(values.iter().enumerate().filter_map(|(place, value)| value.as_ref().map(|_| place)).collect())
@@ -65,7 +65,7 @@ impl Update {
     }
 }
 
-/// A limit counts the rows of a join, which may be several for one row of the target.
+/// Refuses `LIMIT` with a join: it would count the rows of the join, and one target row may have several.
 pub(super) fn refuse_limit(what: &str, is_given: bool) -> Result<()> {
     match is_given {
         true => Err(QueryError::unsupported(

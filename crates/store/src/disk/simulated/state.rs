@@ -1,4 +1,4 @@
-//! What the simulated disk keeps: names and bytes, as the running system sees them and as they are durable.
+//! State of the simulated disk: names and bytes, both as the running system sees them and as they are durable.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Weak;
 use super::Fault;
 use crate::disk::memory::write_at;
 
-/// Everything on a disk, and what goes wrong with it.
+/// The whole state of a disk, and its fault.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub names: BTreeMap<String, Node>,
@@ -20,29 +20,29 @@ pub(super) struct State {
     pub crashed: bool,
     pub locked: bool,
     pub shared_locks: u32,
-    /// The registered readers whose processes live.
+    /// The registered readers whose processes are live.
     pub live_readers: BTreeMap<String, Weak<()>>,
 }
 
-/// What a name stands for; a file by its number.
+/// The target of a name. A file is an index into `State::files`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Directory,
     File(usize),
 }
 
-/// A file.
+/// Content of one file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
-    /// As long as it was extended, or written.
+    /// All bytes, up to the length to which the file was extended or written.
     pub bytes: Vec<u8>,
-    /// Where the next write goes.
+    /// Offset of the next write.
     written: usize,
-    /// How much of what was written is durable.
+    /// Bytes of written content that are durable.
     synced: usize,
-    /// The length that is.
+    /// Durable length.
     synced_length: usize,
-    /// The lengths to which it was extended since.
+    /// Lengths to which the file was extended since the last sync.
     extensions: Vec<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Content {
     }
 }
 
-/// A change of names that is not durable yet.
+/// A change of names, which may not be durable yet.
 #[derive(Clone, Debug)]
 pub(super) enum NameChange {
     Set(String, Node),
@@ -101,7 +101,7 @@ impl NameChange {
     }
 }
 
-/// What is left of a file: the synced part, any of the sectors after it that were written, and any of the lengths.
+/// A file after a power loss: the synced part, any of the sectors written after it, and any of the lengths.
 pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Content {
     let sector = if random.next().is_multiple_of(2) { 512 } else { 4096 };
     let hole = if random.next().is_multiple_of(2) { 0 } else { random.next() as u8 };
@@ -114,7 +114,7 @@ pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Co
         } else if random.next().is_multiple_of(2) {
             bytes.resize(end, hole);
         } else {
-            // All that follows may be lost, in the middle of a sector too.
+            // Everything after this may be lost, even from the middle of a sector.
             if random.next().is_multiple_of(4) {
                 bytes.extend_from_slice(&content.bytes[start..start + (end - start) / 2]);
             }
@@ -127,7 +127,7 @@ pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Co
     Content::durable(bytes)
 }
 
-/// Splitmix64: enough for choices that a seed repeats.
+/// Splitmix64, which is good enough for repeatable choices.
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -140,7 +140,7 @@ impl Random {
     }
 }
 
-/// What becomes of a change.
+/// Outcome of a change.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
     Works,
@@ -159,7 +159,7 @@ impl State {
         };
         self.changes.push(change);
         Ok(match self.fault {
-            // What happens at the crash is not durable, so whether it has an effect is up to the power loss.
+            // A change at the crash is not durable. Whether it has an effect depends on the power loss.
             Some(Fault::CrashAt(at)) if at == number => {
                 self.crashed = true;
                 if operation == "sync" { Outcome::FailsBefore } else { Outcome::FailsAfter }
@@ -195,7 +195,7 @@ impl State {
         result_of(outcome)
     }
 
-    /// What is extended takes no room before it is written.
+    /// Used bytes of the disk. An extension takes no space until it is written.
     fn used(&self) -> u64 {
         let bytes = |node: &Node| match node {
             Node::File(file) => self.files[*file].written as u64,

@@ -1,9 +1,10 @@
-//! A file that has a next one says so, and what a crash leaves between two steps of going on is read.
+//! A closed file asserts its successor, and a log is readable after a crash between any two steps of a switch to the
+//! next file.
 
 use super::*;
 use crate::disk::Fault;
 
-/// The numbers of the files, with whether each is closed.
+/// The numbers of the files, each with whether it is closed.
 fn files(disk: &SimulatedDisk) -> Vec<(u64, bool)> {
     let files = disk.files();
     (0..20)
@@ -34,7 +35,7 @@ fn every_file_but_the_last_is_closed() {
     assert_eq!(files(&disk), [(1, true), (2, true), (3, true), (4, false)]);
 }
 
-/// As earlier versions of this program left it, or crashes between beginning a file and closing the one before.
+/// Earlier versions of this program leave such files, and so do crashes before the previous file is closed.
 #[test]
 fn files_that_are_not_closed_are_read_and_closed_with_the_next() {
     let disk = new_disk();
@@ -54,8 +55,8 @@ fn files_that_are_not_closed_are_read_and_closed_with_the_next() {
     assert_eq!(read(&disk, 1, Some(0)).unwrap().1, payloads(1..=3, 0));
 }
 
-/// A crash at each change of going on, by rotation, by resumption and after a failure, leaves a log that is read; and each
-/// file that holds a record which was acknowledged is missed when it is gone.
+/// A crash at each change of a rotation, a resumption or a restart leaves a readable log. If a file with an
+/// acknowledged record is then deleted, this is noticed.
 #[test]
 fn a_crash_at_every_step_of_going_on_leaves_a_log_in_which_nothing_acknowledged_goes_unmissed() {
     let (mut points, mut deletions) = (0, 0);
@@ -91,11 +92,11 @@ fn a_crash_at_every_step_of_going_on_leaves_a_log_in_which_nothing_acknowledged_
     assert!(points > 15 && deletions > points, "{points} crash points, {deletions} deletions");
 }
 
-/// Goes on in another file until the machine stops. Returns how many records were acknowledged as durable.
+/// Switches to another file until the machine stops. Returns the number of records acknowledged as durable.
 fn go_on(disk: &SimulatedDisk, log: Log, way: &str, at: u64) -> u64 {
     let log = match way {
         "resume" => {
-            // Written, but not known to be durable: carried over.
+            // Written, but not known to be durable, so it is carried over.
             let position = append(&log, 0).unwrap();
             log.flush(position, Durability::Written).unwrap();
             drop(log);
@@ -133,7 +134,7 @@ fn go_on(disk: &SimulatedDisk, log: Log, way: &str, at: u64) -> u64 {
     acknowledged
 }
 
-/// A process that only reads may do so while another begins the next file.
+/// A process may read while another one begins the next file.
 #[test]
 fn a_file_may_be_closed_while_it_is_read() {
     let disk = new_disk();

@@ -1,4 +1,4 @@
-//! The machine stops at every change of a log's life, and again in the life after it.
+//! The machine stops at every change during the life of a log, and again in the life after that.
 
 use super::*;
 use crate::disk::Fault;
@@ -10,7 +10,7 @@ enum Step {
     Written,
     Synced,
     Rotate,
-    /// The catalog names the next file as the first, and those before are removed.
+    /// The catalog names the next file as the first, and earlier files are removed.
     Checkpoint,
 }
 
@@ -19,20 +19,20 @@ const STEPS: [Step; 38] = {
     [A, S, A, W, A, A, S, A, A, A, W, A, W, A, S, A, R, A, W, R, R, A, A, A, A, A, A, W, A, A, S, A, S, C, A, W, A, S]
 };
 
-/// What happened to the log.
+/// The expected state of a log.
 #[derive(Clone, Debug, Default)]
 struct History {
-    /// The first file that counts and the last record before it, as the catalog says.
+    /// Number of the first valid file, and the last record before it, as in the catalog.
     first: Option<(u64, u64)>,
-    /// The life of each record, from number 1 on.
+    /// The life in which each record was written, from number 1 on.
     lives: Vec<u8>,
-    /// Records that were acknowledged.
+    /// Last records acknowledged as written and as synced.
     written: u64,
     synced: u64,
 }
 
 impl History {
-    /// Reads the log, which must hold the acknowledged records and perhaps some more of those appended.
+    /// Reads the log. It must hold the acknowledged records, and may hold more of those appended.
     fn check(&self, disk: &SimulatedDisk, acknowledged: u64, context: &str) -> Option<(End, Payloads)> {
         let (first, before) = self.first?;
         let (end, records) = read(disk, first, Some(before)).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -45,7 +45,7 @@ impl History {
         Some((end, records))
     }
 
-    /// One life of a process: opens the log and takes steps until one fails.
+    /// One life of a process: opens the log and executes steps until one fails.
     fn live(&mut self, disk: &SimulatedDisk, life: u8, steps: &[Step]) -> Option<()> {
         let log = match self.first {
             Some((first, before)) => {
@@ -89,8 +89,8 @@ impl History {
     }
 }
 
-/// Calls `test` with each disk that may be found after the machine stopped at each change, what had happened by then,
-/// and how many records must be there.
+/// Stops the machine at each change, and calls `test` with each disk that it may leave, the history by then, and the
+/// number of records that must be there.
 fn for_every_crash(
     disk: &SimulatedDisk,
     before: &History,
@@ -135,13 +135,13 @@ fn a_crash_leaves_a_prefix_with_all_that_was_acknowledged_and_life_goes_on() {
     }
 }
 
-/// What was seen after the first crash was perhaps not durable then; but it is from the moment the log goes on.
+/// Records that were seen after the first crash may not have been durable. They are from the moment the log is resumed.
 #[test]
 fn a_crash_in_the_life_after_a_crash_loses_nothing_that_was_seen() {
     use Step::{Append, Rotate, Synced, Written};
     let second = [Append, Written, Append, Append, Synced, Append, Rotate, Append, Synced];
     for_every_crash(&new_disk(), &History::default(), (0, &STEPS, 2), |disk, history, least, context| {
-        // A life that is interrupted before the log goes on finds what the one before left.
+        // A life that is interrupted before the log is resumed leaves the records of the life before.
         let before = History { written: least, synced: history.synced, ..history.clone() };
         for_every_crash(&disk, &before, (1, &second, 2), |disk, history, least, again| {
             let context = format!("{context}; {again}");
@@ -153,8 +153,8 @@ fn a_crash_in_the_life_after_a_crash_loses_nothing_that_was_seen() {
     });
 }
 
-/// A process that is killed while it rotates leaves a name that is not durable; that of the next file must not be
-/// before it is.
+/// A process killed during a rotation leaves a name that is not durable. The name of the next file must not become
+/// durable before it.
 #[test]
 fn no_name_is_durable_before_that_of_the_file_before() {
     let disk = new_disk();

@@ -1,9 +1,10 @@
-//! Every bit flipped and every truncation: an error at the place, or a tail cut off that nothing vouches for.
+//! Every flipped bit and every truncation leads to an error at its offset, or to a cut of a tail that was not proved
+//! durable.
 
 use super::*;
 use crate::log::format::{HEAD_BYTES, Head, ParsedRecord, RECORD_BYTES};
 
-/// Files 1 to 3: one that was rotated, one with a torn tail, and one that carries records over and goes on.
+/// Files 1 to 3: a rotated one, one with a torn tail, and one that carries records over and continues.
 fn damaged_by_a_crash() -> SimulatedDisk {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 1, 7).unwrap();
@@ -32,9 +33,9 @@ fn damaged_by_a_crash() -> SimulatedDisk {
 
 struct Layout {
     bytes: Vec<u8>,
-    /// Where the head and the records begin, and the end of what counts.
+    /// Offsets of the head and the records, and the end of the valid bytes.
     starts: Vec<usize>,
-    /// How much is known to have been durable.
+    /// Number of bytes that are known to be durable.
     durable: usize,
 }
 
@@ -58,7 +59,7 @@ fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
     (1..).map_while(layout).collect()
 }
 
-/// Reads the files with one of them replaced.
+/// Reads the log with one of its files replaced.
 fn read_with(disk: &SimulatedDisk, number: u64, bytes: &[u8]) -> Result<(End, Payloads), OpenError> {
     disk.put(&name_of(disk, number), bytes);
     read(disk, 1, Some(7))
@@ -82,7 +83,7 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
             let place = layout.starts.partition_point(|start| *start <= at) - 1;
             let start = layout.starts[place];
             if place + 1 == layout.starts.len() {
-                // Behind what counts of a file before another, or among the zeros at the end of the last.
+                // After the valid bytes of a file with a successor, or among the zeros at the end of the last file.
                 let (end, found) = result.unwrap();
                 let cut = end.cut.map(|cut| (cut.path, cut.at as usize, cut.bytes as usize));
                 assert!(found == records, "{context}");
@@ -104,7 +105,7 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
         }
         disk.put(&name_of(&disk, number), &layout.bytes);
     }
-    // Only the last record can be cut.
+    // Only bits of the last record lead to a cut.
     assert_eq!((cuts % 8, ignored % 8, ignored > 0), (0, 0, true));
     assert!(cuts > 0 && damages > 10 * cuts, "{damages} {cuts}");
 }
@@ -138,7 +139,7 @@ fn every_truncation_is_damage_or_a_shorter_log() {
     }
 }
 
-/// Zeros are no end of the log where more is known to have been there.
+/// Zeros are not the end of the log if bytes are known to have been durable there.
 #[test]
 fn records_of_zeros_are_damage_if_anything_vouches_for_them() {
     let disk = damaged_by_a_crash();
@@ -197,7 +198,7 @@ fn files_of_others_are_refused() {
     let log = Log::create(shared(&other), DATABASE + 1, 1, 7).unwrap();
     append_synced(&log, 0);
     assert_eq!(at_of(read(&other, 1, None)), (disk.path(&log_name(1)), 8));
-    // The records of another file do not pass under this one's head.
+    // Records of another file are invalid under this file's head.
     let grafted = [&layouts[2].bytes[..HEAD_BYTES], &layouts[1].bytes[HEAD_BYTES..]].concat();
     assert_eq!(at_of(read_with(&disk, 3, &grafted)), (disk.path(&name_of(&disk, 3)), HEAD_BYTES as u64));
 }

@@ -1,4 +1,4 @@
-//! Files are longer than what is written to them, and what is behind that are zeros.
+//! Files are longer than their written part, and the rest is zeros.
 
 use super::*;
 use crate::log::format::HEAD_BYTES;
@@ -28,7 +28,7 @@ fn a_file_is_extended_by_steps_before_it_is_written() {
     let operations: Vec<&str> = changes.iter().map(|change| change.split(' ').next().unwrap()).collect();
     assert_eq!(operations, expected);
     assert!((10..60).contains(&lengths.len()), "{lengths:?}");
-    // The head of the next file counts what is written, and that file begins without zeros.
+    // The head of the next file counts only written bytes, and that file begins without zeros.
     let bytes = log.bytes();
     log.rotate().unwrap();
     assert!(length(&disk, 1) > bytes && length(&disk, 2) == HEAD_BYTES as u64);
@@ -68,7 +68,7 @@ fn zeros_up_to_the_end_are_no_tail_and_anything_else_is() {
     }
 }
 
-/// A group of which only what is behind the first sectors reached the medium.
+/// A group whose first sectors did not reach the medium, while the others did.
 #[test]
 fn whole_records_behind_zeros_are_a_tail_unless_they_say_that_something_was_there() {
     for is_synced_between in [false, true] {

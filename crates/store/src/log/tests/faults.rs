@@ -1,10 +1,10 @@
-//! A failure is for ever; what was acknowledged before it is there, and a new process goes on.
+//! A failure is permanent. Records acknowledged before it are there, and a new process can continue.
 
 use super::*;
 use crate::disk::Fault;
 
-/// Appends, flushes and rotates until something fails. Returns the log, if it was created, and how many records were
-/// acknowledged, and whether it was a rotation that failed.
+/// Appends, flushes and rotates until an operation fails. Returns the log if it was created, the number of acknowledged
+/// records, and whether a rotation failed.
 fn run(disk: &SimulatedDisk) -> (Option<Log>, u64, bool) {
     let Ok(log) = Log::create(shared(disk), DATABASE, 1, 0) else { return (None, 0, false) };
     let mut synced = 0;
@@ -106,14 +106,14 @@ fn a_file_that_cannot_be_extended_fails_the_log_which_can_go_on_in_another() {
         let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
         (0..2).for_each(|_| append_synced(&log, 0));
         disk.set_fault(Some(Fault::FailEvery("extend log/0000000000000001.log.new", has_effect)));
-        // There is room for these.
+        // These fit without an extension.
         (0..2).for_each(|_| append_synced(&log, 0));
         let position = append(&log, 0).unwrap();
         append(&log, 0).unwrap();
         let error = log.flush(position, Durability::Written).unwrap_err().to_string();
         assert!(error.contains("cannot extend /simulated/log/0000000000000001.log"), "{error}");
         assert_eq!((log.durable_sequence(), length(&disk, 1)), (4, if has_effect { 6_000 } else { 1_000 }));
-        // Somebody saw the first of those that are not in the file.
+        // Record 5, the first one that is not in the file, was seen.
         log.restart(5).unwrap();
         assert_eq!((log.number(), log.last_sequence(), log.durable_sequence()), (2, 5, 5));
         append_synced(&log, 0);

@@ -1,4 +1,4 @@
-//! Many threads: one writes and syncs for all, and the order is that of appending.
+//! Many threads: one writes and syncs for all, in the order of the appends.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::disk::{DirectoryEntry, Lock, MemoryDisk, ReadFile, WriteFile};
 
-/// A disk on which a sync of a file tells that it has begun, and then waits until it is let go.
+/// A disk whose file syncs signal that they have begun, and then wait for a signal to continue.
 #[derive(Debug)]
 struct GatedDisk {
     disk: MemoryDisk,
@@ -84,7 +84,7 @@ impl Disk for GatedDisk {
     }
 }
 
-/// A log whose syncs wait, with what tells that one has begun and what lets one go.
+/// A log with gated syncs, the receiver of their begin signals, and the sender of their continue signals.
 fn gated() -> (Arc<GatedDisk>, Log, Receiver<()>, Sender<()>) {
     let ((begun, has_begun), (go, gone)) = (channel(), channel());
     let gate = Arc::new(Gate { begun, go: Mutex::new(gone) });
@@ -104,7 +104,7 @@ fn whoever_waits_for_a_leader_shares_the_next_sync() {
     thread::scope(|scope| {
         let leader = scope.spawn(move || log.flush(first, Durability::Synced).unwrap());
         has_begun.recv().unwrap();
-        // The lock is free while the leader syncs.
+        // The lock is not held while the leader syncs.
         let followers: Vec<Position> = (0..FOLLOWERS).map(|_| append(log, 0).unwrap()).collect();
         assert_eq!(log.durable_sequence(), 0);
         for position in followers {
@@ -120,7 +120,7 @@ fn whoever_waits_for_a_leader_shares_the_next_sync() {
     assert!(has_begun.try_recv().is_err(), "a third sync");
     let (end, records) = read(&*disk, 1, Some(0)).unwrap();
     assert_eq!(records, payloads(1..=1 + FOLLOWERS, 0));
-    // The second group says that the first is durable.
+    // The second group states that the first is durable.
     assert_eq!(end.settled_sequence, 1);
 }
 

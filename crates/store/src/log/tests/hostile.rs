@@ -1,4 +1,4 @@
-//! Bytes that no log wrote: never a panic, and never a record that was not appended.
+//! Bytes that no log wrote never cause a panic, nor a record that was not appended.
 
 use taut_testkit::Random;
 
@@ -47,7 +47,7 @@ fn heads_with_any_numbers_never_panic() {
                 let head = Head { last_sequence, before_bytes, begun_bytes, ..HEAD };
                 seal(&mut record, 0, head.seed());
                 let result = read_file(head, &record);
-                // The record passes only where its number follows, and the file is as long as it says.
+                // The record is valid only if its number follows, and the file is as long as the head states.
                 let fits = last_sequence == u64::MAX && (56..=56 + record.len() as u64).contains(&begun_bytes);
                 assert_eq!(result.is_ok(), fits, "{head:?}");
                 let disk = new_disk();
@@ -62,7 +62,7 @@ fn heads_with_any_numbers_never_panic() {
     }
 }
 
-/// A record that passes, but is not the one that belongs there, is no tear: nothing else would be noticed.
+/// A valid record in the wrong position is not a torn write. It must be an error, because nothing else would notice it.
 #[test]
 fn records_that_contradict_their_place_are_damage() {
     for (sequence, durable) in [(2, 0), (0, 0), (u64::MAX, 0), (1, HEAD_BYTES as u64 + 1), (1, u64::MAX)] {
@@ -74,7 +74,8 @@ fn records_that_contradict_their_place_are_damage() {
     }
 }
 
-/// A payload may hold the bytes of records: copies from this file, or one that claims much under another head.
+/// A payload may hold the bytes of records: copies from this file, or a record that claims durability under another
+/// head.
 #[test]
 fn records_inside_a_torn_payload_vouch_for_nothing() {
     let disk = new_disk();
@@ -96,7 +97,7 @@ fn records_inside_a_torn_payload_vouch_for_nothing() {
     disk.put(&name, &bytes);
     let (end, records) = read(&disk, 1, None).unwrap();
     assert_eq!((records, end.cut.unwrap().at), (payloads(1..=4, 0), copy.len() as u64));
-    // The same bytes under the file's own seed do.
+    // The same bytes under the file's own seed prove that bytes were durable.
     disk.put(&name, &[&bytes[..], &claim(own_seed)].concat());
     assert!(matches!(read(&disk, 1, None), Err(OpenError::Corrupt { at, .. }) if at == copy.len() as u64));
 }
