@@ -170,5 +170,5 @@ fn the_ending_of_a_name_says_how_text_is_separated_and_compressed() {
         assert!(!bytes.starts_with(b"i,t") && !bytes.starts_with(b"{"), "{name}");
     }
     let tabs = fs::read_to_string(directory.path().join("a.tsv")).unwrap();
-    assert!(tabs.starts_with("i\tt\n1\ttext, with a comma\n"), "{:.80}", tabs);
+    assert!(tabs.starts_with("i\tt\n") && tabs.contains("\n1\ttext, with a comma\n"), "{tabs:.80}");
 }
