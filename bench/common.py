@@ -1,4 +1,4 @@
-"""What every benchmark does: the same two processors for all engines, medians with their spread, results kept."""
+"""Helpers of all benchmarks: pinning to processors, medians with their spread, and files of results."""
 
 import datetime
 import json
@@ -17,7 +17,7 @@ RESULTS = ROOT / "bench/results"
 
 
 def pin(count=2):
-    """Keeps this process and those it starts on `count` processors, whatever the engines would take."""
+    """Pins this process and those it starts to `count` processors, however many the engines would use."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(available[:count]))
     return len(available[:count])
@@ -31,7 +31,7 @@ def machine(threads):
         if line.startswith("flags"):
             instructions = set(line.split(":", 1)[1].split())
             break
-    # Those that decide which loops run.
+    # Instruction sets that decide which kernels run.
     names = {"AVX-512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512_vbmi2"}, "AVX2": {"avx2"}}
     vectors = next((name for name, needed in names.items() if needed <= instructions), "neither AVX2 nor AVX-512")
     for line in pathlib.Path("/proc/meminfo").read_text().split("\n"):
@@ -53,17 +53,17 @@ def median(values):
 
 
 def spread(values):
-    """Half the distance between the least and the greatest, as a share of the median."""
+    """Half the range (maximum minus minimum) as a share of the median."""
     return (max(values) - min(values)) / 2 / median(values) if median(values) else 0.0
 
 
 def resident():
-    """The resident memory of this process, in bytes."""
+    """Resident memory of this process in bytes."""
     return status("VmRSS")
 
 
 def peak():
-    """The greatest resident memory of this process since the last call, in bytes."""
+    """Peak resident memory of this process since the last call, in bytes."""
     found = status("VmHWM")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     return found
@@ -81,13 +81,13 @@ def milliseconds(seconds):
 
 
 def table(head, rows):
-    """A Markdown table; the first column is text, the others numbers."""
+    """Formats a Markdown table. The first column is text, the others are numbers."""
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] + ["--:"] * (len(head) - 1)) + "|"]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
 
 
 def keep(name, facts, text):
-    """Writes bench/results/NAME.json and .md, and prints the latter."""
+    """Writes bench/results/NAME.json and NAME.md, and prints the Markdown."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
     (RESULTS / f"{name}.md").write_text(text + "\n")

@@ -28,7 +28,7 @@ SQL = "SELECT * FROM lineitem{} WHERE l_orderkey = {} AND l_linenumber = {}"
 
 
 def execution(rows):
-    """The time of the execution alone, from the rows of EXPLAIN ANALYZE VERBOSE."""
+    """Seconds of the execution without planning, from the rows of EXPLAIN ANALYZE VERBOSE."""
     for kind, text in rows:
         if kind == "Duration":
             number, unit = re.fullmatch(r"([\d.]+)(ns|µs|ms|s)", text.strip()).groups()
@@ -37,7 +37,7 @@ def execution(rows):
 
 
 def counter(rows, name):
-    """The sum of a scan's counter, from the plan with metrics."""
+    """Sum of a counter over the scans, from the plan with metrics."""
     return sum(int(value) for _, text in rows[:1] for value in re.findall(rf"\b{name}=(\d+)\b", text))
 
 

@@ -34,7 +34,7 @@ def resident():
 
 
 def large(con, duck, rows, repetitions):
-    """Seconds of `SELECT *` to an Arrow table, the first and all, in turns."""
+    """Seconds of each `SELECT *` to an Arrow table, the first run included. The engines take turns."""
     columns = ", ".join(f"(g * {7919 + 13 * c} + {c}) % {10 ** (1 + c % 6)} AS c{c}" for c in range(10))
     duck.execute(f"CREATE TABLE t AS SELECT {columns} FROM range({rows}) AS r(g)")
     made = duck.sql("SELECT * FROM t")
@@ -50,7 +50,7 @@ def large(con, duck, rows, repetitions):
 
 
 def small(con, duck, statements):
-    """Seconds of statements that do nothing, in turns."""
+    """Seconds of each trivial statement. The engines take turns."""
     times = {"Taut": [], "DuckDB": []}
     for _ in range(statements):
         for name, run in (("Taut", con.sql), ("DuckDB", duck.execute)):
@@ -61,7 +61,7 @@ def small(con, duck, statements):
 
 
 def growth(con, queries):
-    """Bytes that the process has grown by over queries of two kinds, after a tenth of them as a start."""
+    """Growth of resident memory in bytes over queries of two kinds, after a tenth of them has warmed up."""
     con.sql("CREATE TABLE small AS SELECT i, 'text ' || i AS s FROM generate_series(1, 1000) AS g(i)")
 
     def run(count):
@@ -86,7 +86,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="taut-bench-") as directory:
         con = taut.connect(f"{directory}/database.taut", threads=threads, cache="4GiB", progress=False)
         duck = duckdb.connect(f"{directory}/database.duckdb", config={"threads": threads})
-        # Before the rest, which takes and gives back much more.
+        # First, because the other measurements allocate and free much more memory.
         grown = growth(con, arguments.queries)
         nothing = small(con, duck, arguments.statements)
         arrow = large(con, duck, arguments.rows, arguments.repetitions)

@@ -1,6 +1,6 @@
-"""Comparing the answers of two engines row by row.
+"""Row-by-row comparison of the results of two engines.
 
-Numbers are compared by value, for engines differ in the type of a result (DuckDB's avg of decimals is a double,
+Numbers are compared by value, because engines differ in the type of a result (DuckDB's avg of decimals is a double,
 its sum of integers has 128 bits). Dates and times are compared as text.
 """
 
@@ -11,12 +11,12 @@ import re
 
 RELATIVE = 1e-9
 ABSOLUTE = 1e-6
-# A timestamp as text: engines differ in how many zeros end it, and in how they say that it is UTC.
+# A timestamp as text. Engines differ in the number of trailing zeros and in how they write UTC.
 MOMENT = re.compile(r"(\d{4,}-\d\d-\d\d \d\d:\d\d:\d\d)(\.\d+)?(?:\+00:00|\+00|Z)?")
 
 
 def plain(value):
-    """A value as a number, text, truth value or None."""
+    """Converts a value to a number, text, boolean or None."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -42,14 +42,14 @@ def is_number(value):
 
 
 def same(left, right):
-    """Whether two plain values are the same."""
+    """Whether two plain values are equal. Numbers may differ by rounding."""
     if is_number(left) and is_number(right):
         if left == right:
             return True
         left, right = float(left), float(right)
         return abs(left - right) <= max(ABSOLUTE, RELATIVE * max(abs(left), abs(right)))
     if is_number(left) and isinstance(right, str) or is_number(right) and isinstance(left, str):
-        # A decimal of many digits may come as text.
+        # An engine may return a decimal of many digits as text.
         try:
             return decimal.Decimal(str(left)) == decimal.Decimal(str(right))
         except decimal.InvalidOperation:
@@ -58,7 +58,7 @@ def same(left, right):
 
 
 def sort_key(row):
-    """An order in which rows that are the same, but for the last digits, meet."""
+    """Sort key that puts rows next to each other if only the last digits of their numbers differ."""
     def part(value):
         if value is None:
             return (0, 0, "")
@@ -69,7 +69,7 @@ def sort_key(row):
         return (3, 0, str(value))
     def exact(value):
         return float(value) if is_number(value) and value == value else 0.0
-    # Rows that only further digits tell apart are told apart by them.
+    # Rows that are equal in the first digits are ordered by the full values.
     return [part(value) for value in row] + [exact(value) for value in row]
 
 
@@ -78,7 +78,7 @@ def normal(rows):
 
 
 def difference(left, right, ordered=False):
-    """Why two results differ, or None."""
+    """Returns why two results differ, or None if they agree."""
     left, right = normal(left), normal(right)
     if len(left) != len(right):
         return f"{len(left)} rows against {len(right)}"

@@ -1,7 +1,7 @@
-"""One `taut sql` process that answers statements as they come, with the time that each took inside it.
+"""A `taut sql` process that runs one statement after another and reports the time of each.
 
-Statements go in on standard input, rows come out as lines of JSON, times on standard error. After each statement
-a second one is sent whose answer is known: when that arrives, the first is answered.
+Statements go to its standard input, rows come from its standard output as lines of JSON, and times from its standard
+error. A second statement with a known answer follows each statement: its row marks the end of the first result.
 """
 
 import decimal
@@ -19,7 +19,7 @@ TIME = re.compile(r"^\((.*), (?:(\d+) min )?([\d.]+) (ns|µs|ms|s)\)$")
 
 
 class TautError(Exception):
-    """What Taut says when it refuses a statement. The process has ended then."""
+    """An error of a statement, with the message of Taut. The process has ended then."""
 
 
 def target_directory():
@@ -27,12 +27,12 @@ def target_directory():
 
 
 def binary(profile="debug", name="taut"):
-    """A command that `make` builds."""
+    """Path of a command that `make` builds."""
     return target_directory() / profile / name
 
 
 class Taut:
-    """A process on one database. `seconds` is how long the last statement took."""
+    """A process on one database. `seconds` is the time of the last statement."""
 
     def __init__(self, database, program, threads=2, cache=None):
         command = [str(program), "sql", str(database), "--format", "json", "--timing", "--threads", str(threads)]
@@ -52,7 +52,7 @@ class Taut:
         self.messages.put(None)
 
     def run(self, sql):
-        """Runs a statement and returns its rows, each a list of values; decimals and fractions are Decimal."""
+        """Runs a statement and returns its rows, each a list of values. Numbers with a fraction are Decimal."""
         self.count += 1
         end = f"end of {self.count}"
         rows = []
@@ -71,7 +71,7 @@ class Taut:
         raise TautError(self._last_words())
 
     def _time(self):
-        """The time of the next statement; other messages in between are notes."""
+        """Reads the time of the next statement. Skips other messages, which are notices."""
         while (line := self.messages.get(timeout=60)) is not None:
             if match := TIME.match(line):
                 _, minutes, number, unit = match.groups()

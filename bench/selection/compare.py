@@ -33,7 +33,7 @@ import tables
 from engines import ENGINES, ON_DISK, TAUT, Refused
 from processes import Died, Failed, Process
 
-# Which tables a part is about.
+# Tables of each part.
 TABLES = {
     "a": ["narrow_e", "narrow_u", "wide_e"],
     "b": ["narrow_e", "narrow_u", "wide_e"],
@@ -41,7 +41,7 @@ TABLES = {
     "d": ["onepercent"],
     "e": ["narrow_e", "narrow_u", "narrow_s", "wide_e"],
 }
-# Few rows are looked up again and again, so that a repetition is a median.
+# Lookups per repetition. Their median is the time of the repetition.
 KEYS = 40
 CHECKED_KEYS = 10
 
@@ -51,7 +51,7 @@ def say(text):
 
 
 class Table:
-    """One table in all engines: loads, then all queries that are about it."""
+    """One table in all engines: the loads, then all queries on it."""
 
     def __init__(self, name, rows, arguments, threads, facts):
         self.name, self.rows, self.arguments, self.facts = name, rows, arguments, facts
@@ -75,14 +75,14 @@ class Table:
                 self.miss(engine, process, f"does not run here: {error}")
 
     def miss(self, engine, process, why):
-        """Goes on without an engine."""
+        """Leaves an engine out of the rest of the run."""
         say(f"{engine}, {self.name}: {why}")
         self.facts["missed"].setdefault(engine, f"{self.name}: {why}")
         self.processes.pop(engine, None)
         process.kill()
 
     def ask(self, engine, verb, *arguments):
-        """An answer, or None where the engine fails; one that has died, or has no table, is left out from then on."""
+        """Returns an answer, or None if the engine fails. Leaves it out from then on if it died or its load failed."""
         try:
             return self.processes[engine].ask(verb, *arguments)
         except Failed as error:
@@ -95,7 +95,7 @@ class Table:
 
     def run(self):
         self.load(self.arguments.loads if "e" in self.parts else 1)
-        # Else the kernel writes what was loaded while queries are timed.
+        # Otherwise the kernel writes the loaded data while queries are timed.
         os.sync()
         for part, asked in [("a", queries.selections), ("b", queries.conjunctions)]:
             for query in asked(self.name) if part in self.parts else []:
@@ -134,12 +134,12 @@ class Table:
         self.facts["loads"].append({"table": self.name, "rows": self.rows, "seconds": times, "bytes": stored})
 
     def turn(self, repetition):
-        """The engines, one way and the other by turns."""
+        """Returns the engines, in reverse order in every second repetition."""
         names = list(self.processes)
         return names[::-1] if repetition % 2 else names
 
     def index(self, column):
-        """Who refuses to make one, and why."""
+        """Creates an index in each engine. Returns the engines that refuse, with their reasons."""
         refused, seconds, grown = {}, {}, {}
         for engine in list(self.processes):
             try:
@@ -177,7 +177,7 @@ class Table:
         cell["late_seconds"] = {engine: sorted(all_times)[int(len(all_times) * 0.99)] for engine, all_times in late.items()}
 
     def keep(self, query, sql, answers, times):
-        """A cell among the facts; the first of DuckDB, or whoever is there, is the witness of the answer."""
+        """Adds a cell to the facts. The witness of the answer is DuckDB, or the first engine if DuckDB has none."""
         answers = {engine: answer for engine, answer in answers.items() if answer is not None}
         witness = answers.get("DuckDB", next(iter(answers.values()), None))
         wrong = {engine: answer for engine, answer in answers.items() if answer != witness}
@@ -193,7 +193,7 @@ class Table:
         return cell
 
     def explain(self, query, cell):
-        """What Taut did, where the best of its layouts loses to an engine that has the data on disk too."""
+        """Adds Taut's plan to the cell if its best layout is slower than an engine that has its data on disk."""
         medians = {engine: common.median(values) for engine, values in cell["seconds"].items()}
         layouts = [engine for engine in TAUT if engine in medians]
         rivals = [medians[engine] for engine in ON_DISK if engine in medians]
@@ -207,7 +207,7 @@ class Table:
 
 
 def files(loads):
-    """Bytes of the Parquet file of each table as it is, and with zstd."""
+    """Bytes of the Parquet file of each table, uncompressed and with zstd."""
     sizes = {}
     for load in loads:
         file = tables.path(load["table"], load["rows"])

@@ -1,17 +1,18 @@
-"""One small class per engine, with the same verbs; `processes.py` runs each in a process of its own.
+"""One small class per engine, with the same methods. `processes.py` runs each in a process of its own.
 
-    load(table, file, columns)   into the engine's own form, until it is on disk; `columns` are all, in the order of rows
-    settle(table)                what follows a load and is not in its time, where there is something
-    read(query)                  answers what reads a whole table, where that brings it into memory
-    stored(table)                bytes on disk, or None
-    select(query)                the answer as a table of pyarrow: what is timed
-    prepare(lookup)              readies a statement with parameters, where the engine has them
-    rows(lookup, *values)        its answer in the engine's cheapest form: what is timed
-    index(table, column)         a secondary index, or Refused
+    load(table, file, columns)   loads into the engine's own format, until it is on disk; `columns` are in sort order
+    settle(table)                work after a load that is not timed, if there is any
+    read(query)                  runs a query on the whole table, if that brings it into memory
+    stored(table)                returns bytes on disk, or None
+    select(query)                returns the answer as a pyarrow table; this is timed
+    prepare(lookup)              prepares a statement with parameters, if the engine has them
+    rows(lookup, *values)        returns its answer in the engine's cheapest form; this is timed
+    index(table, column)         creates a secondary index, or raises Refused
     drop(table), close()
-    as_table(answer)             an answer as a table of pyarrow, to be compared
+    as_table(answer)             converts an answer to a pyarrow table, to be compared
 
-An engine's package is imported where it runs: one that is not installed, or does not run here, is missed by itself.
+Each class imports its engine's package itself: an engine that is not installed or does not run here is left out, and
+the others run.
 """
 
 import os
@@ -25,12 +26,12 @@ CACHE = "4GiB"
 
 
 class Refused(Exception):
-    """What an engine does not have."""
+    """A feature that the engine does not have."""
 
 
 class Engine:
     parts = "abcde"
-    # Whether a load makes something.
+    # Whether a load converts the data to the engine's own format.
     own_form = True
 
     def settle(self, table):
@@ -61,7 +62,7 @@ def from_tuples(answer):
 
 
 class Taut(Engine):
-    """A database in a directory, all of its bytes in Taut's cache."""
+    """A database in a directory. Taut's cache holds all of it."""
 
     def __init__(self, directory, threads, layout):
         import taut
@@ -137,7 +138,7 @@ class DuckDB(Engine):
 
 
 class Polars(Engine):
-    """Frames in memory, filtered lazily; the first column is marked as sorted."""
+    """Data frames in memory, filtered lazily. Their first column is marked as sorted."""
 
     def __init__(self, directory, threads):
         import polars
@@ -163,7 +164,7 @@ class Polars(Engine):
         return self.lazily(query).collect().to_arrow()
 
     def read(self, query):
-        """Frames are in memory."""
+        """Does nothing, because frames are in memory."""
 
     def rows(self, lookup, low, high=None):
         key = self.polars.col(lookup.key)
@@ -178,7 +179,7 @@ class Polars(Engine):
 
 
 class DataFusion(Engine):
-    """The Parquet file where it lies."""
+    """The Parquet file itself, without a load."""
 
     own_form = False
 
@@ -249,7 +250,7 @@ class ChDB(Engine):
         return int(str(self.connection.query(sql)))
 
     def answer(self, sql, values={}):
-        """The table lies in the bytes of the result, but does not hold it: this engine does, up to the next one."""
+        """Returns a table that borrows the bytes of the result. `self.result` keeps them alive until the next query."""
         self.result = self.connection.query(sql, "Arrow", params=values)
         return self.chdb.to_arrowTable(self.result)
 
@@ -268,7 +269,7 @@ class ChDB(Engine):
 
 
 class Hyper(Engine):
-    """A .hyper file. Arrow comes by a file in memory, which is several times faster than by the connection."""
+    """A .hyper file. Results come through an Arrow file in memory, several times faster than through the connection."""
 
     def __init__(self, directory, threads):
         import tableauhyperapi
@@ -286,7 +287,7 @@ class Hyper(Engine):
         return self.api.Connection(self.process.endpoint, self.path, mode)
 
     def load(self, table, file, columns):
-        """With the end of the connection, before which the file is not complete."""
+        """Loads a table and closes the connection, which completes the file."""
         self.connection.execute_command(f"CREATE TABLE {table} AS (SELECT * FROM external('{file}', FORMAT => 'parquet'))")
         self.connection.close()
 
@@ -318,7 +319,7 @@ class Hyper(Engine):
 
 
 class SQLite(Engine):
-    """A database file, for what is looked up: the first column is the primary key. One thread, which is all it has."""
+    """A database file, for lookups only. The first column is the primary key. SQLite runs a query on one thread."""
 
     parts = "c"
 

@@ -1,7 +1,7 @@
-"""A process around each engine: their libraries and signal handlers do not meet, and where one dies, only one does.
+"""A process for each engine, so that their libraries and signal handlers do not collide and a crash ends only one.
 
-Verbs go through a pipe, and what comes back is (True, value), (None, why) where the engine refuses, or (False, error).
-Times are taken in the process of the engine and have nothing of the pipe in them.
+Method calls go through a pipe. Answers are (True, value), (None, reason) if the engine refuses, or (False, error).
+Times are measured in the process of the engine, so they do not include the pipe.
 """
 
 import multiprocessing
@@ -15,7 +15,7 @@ from engines import ENGINES, Refused
 
 
 class Server:
-    """The verbs, in the process of the engine."""
+    """The methods that run in the process of the engine."""
 
     def __init__(self, name, directory, threads):
         kind, options = ENGINES[name]
@@ -42,7 +42,7 @@ class Server:
         return timed(self.engine.select, query)[0]
 
     def prepare(self, lookup, keys):
-        """Fingerprints of the first answers."""
+        """Prepares a lookup and returns the fingerprints of its first answers."""
         self.engine.prepare(lookup)
         return [fingerprint(self.engine.as_table(self.engine.rows(lookup, *key))) for key in keys]
 
@@ -50,7 +50,7 @@ class Server:
         return [timed(self.engine.rows, lookup, *key)[0] for key in keys]
 
     def index(self, table, column):
-        """Seconds, and bytes by which the resident memory grew at most."""
+        """Creates an index. Returns seconds, and the peak growth of resident memory in bytes."""
         common.peak()
         before = common.resident()
         seconds, _ = timed(self.engine.index, table, column)
@@ -67,14 +67,14 @@ class Server:
 
 
 def timed(run, *arguments):
-    """Seconds until the answer is there; giving it back to the memory is not in them."""
+    """Seconds until the answer is complete, and the answer. The time does not include freeing it."""
     start = time.perf_counter()
     answer = run(*arguments)
     return time.perf_counter() - start, answer
 
 
 def fingerprint(table):
-    """The number of rows, and a sum over rows of what the values of each mix to, so the order does not count."""
+    """Number of rows, and the sum of a hash of each row. It does not depend on the order of rows."""
     total = 0
     for start in range(0, table.num_rows, 1 << 18):
         mixed = numpy.uint64(0)
@@ -109,15 +109,15 @@ def serve(pipe, name, directory, threads):
 
 
 class Failed(Exception):
-    """The engine gave an error."""
+    """The engine raised an error."""
 
 
 class Died(Failed):
-    """Its process is not there any more."""
+    """The process of the engine has ended."""
 
 
 class Process:
-    """An engine, from outside."""
+    """Handle of an engine that runs in another process."""
 
     def __init__(self, name, directory, threads, patience=600):
         self.name, self.patience = name, patience
@@ -129,7 +129,7 @@ class Process:
         self.pipe.send(("open", ()))
 
     def answer(self):
-        """Waits for what was sent."""
+        """Waits for the answer to the last call."""
         if not self.pipe.poll(self.patience):
             self.kill()
             raise Died(f"no answer in {self.patience} s")

@@ -1,6 +1,6 @@
-"""What is asked: the selections, conjunctions, lookups and the aggregate, the same for every engine.
+"""The queries: selections, conjunctions, lookups and the aggregate, the same for every engine.
 
-Columns, values and keys are drawn from a seed. A query says itself as SQL; Polars reads its fields.
+Columns, values and keys are drawn from a seed. A query writes itself as SQL; Polars reads its fields.
 """
 
 import dataclasses
@@ -13,13 +13,13 @@ WIDTHS = {"narrow_e": [1, 3, 5, 10], "narrow_u": [1, 3, 5, 10], "wide_e": [1, 15
 CONJUNCTIONS = [0.001, 0.01, 0.1]
 RANGES = [1, 10, 100]
 INDEXED = [0.00001, 0.001]
-# Predicates are on columns of this last share of a table: of many values, and behind what the order sorts.
+# Share of columns, from the right, that predicates use: they have many values, and the sort order does not help.
 RIGHT = 0.4
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Some columns of the rows in which each of some columns is at least some value, and at most another if there is one."""
+    """Columns of the rows that pass predicates `column >= low` or `column BETWEEN low AND high`."""
 
     part: str
     name: str
@@ -34,7 +34,7 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True)
 class Minimum:
-    """The least value of a column in each of many groups, where it is below some value."""
+    """Minimum of a column in each of many groups, if it is below a value."""
 
     part: str
     name: str
@@ -50,7 +50,7 @@ class Minimum:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What reads all of a table and answers with one row. It is not timed."""
+    """Sums of all columns: reads the whole table and returns one row. It is not timed."""
 
     table: str
 
@@ -60,7 +60,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class Lookup:
-    """All columns of `count` rows one behind the other by their key; run with values that differ each time."""
+    """All columns of `count` consecutive rows by key. Each run has other values."""
 
     part: str
     name: str
@@ -76,7 +76,7 @@ class Lookup:
         return f"SELECT * FROM {self.table} WHERE " + self.condition.format(*values)
 
     def parameters(self, *marks):
-        """The text with marks in the place of values."""
+        """Returns the SQL with parameter markers instead of values."""
         return self.sql(*marks[: 1 if self.count == 1 else 2])
 
     def draw(self, rng, rows):
@@ -87,7 +87,7 @@ class Lookup:
 
 @dataclasses.dataclass(frozen=True)
 class ValueLookup(Lookup):
-    """All columns of the rows that have a value, which a tenth of all values are."""
+    """All columns of the rows with one value. A tenth of the possible values occur."""
 
     def draw(self, rng, rows):
         return (1 + rng.randrange(greatest(self.table, self.key)),)
@@ -106,12 +106,12 @@ def greatest(table, column):
 
 
 def at_least(table, column, share):
-    """The condition that this share of the rows fulfils: those of the greatest values."""
+    """Predicate that this share of the rows passes, those with the greatest values."""
     return column, 1 + round((1 - share) * greatest(table, column))
 
 
 def in_the_middle(table, column, share):
-    """The condition that this share of the rows fulfils: those of the values in the middle."""
+    """Predicate that this share of the rows passes, those with values above the middle of the domain."""
     low, high = (1 + round((0.5 + part) * greatest(table, column)) for part in [0, share])
     return column, low, high - 1
 
@@ -122,7 +122,7 @@ def right(table):
 
 
 def selections(table):
-    """One predicate. As in the papers its column is one of those that are asked for."""
+    """Queries with one predicate. As in the papers, its column is one of the selected columns."""
     for share in SELECTIVITIES:
         for width in WIDTHS[table]:
             rng = random.Random(f"{table} {width}")
@@ -133,7 +133,7 @@ def selections(table):
 
 
 def conjunctions(table):
-    """Three predicates, each of the same selectivity, and three columns."""
+    """Queries of three columns with three predicates of equal selectivity."""
     rng = random.Random(table)
     tested, asked = rng.sample(right(table), 3), rng.sample(tables.columns(table), 3)
     for share in CONJUNCTIONS:
@@ -151,7 +151,7 @@ def lookups_by_index():
 
 
 def few(indexed):
-    """Few rows by a column that is not sorted, all columns."""
+    """Queries of all columns that select few rows by an unsorted column."""
     everything, how = tuple(tables.columns("points")), "indexed" if indexed else "no index"
     for share in INDEXED:
         name = f"{percent(share)} by a column, {how}"
@@ -161,5 +161,5 @@ def few(indexed):
 
 
 def minimum(rows):
-    """Half of the groups or more have such a value."""
+    """The query of part d. At least half of the groups pass its HAVING."""
     yield Minimum("d", "MIN of 100 groups", "onepercent", "onepercent", "c5", 1 + 100 * 100_000_000 // rows)

@@ -1,4 +1,4 @@
-"""The Markdown of a comparison: what was lost first, then ratios, then every time."""
+"""The Markdown report of a comparison: ratios, lost cells, and then every time."""
 
 import common
 from engines import ENGINES, IN_MEMORY, ON_DISK, TAUT
@@ -17,7 +17,7 @@ def mean(ratios):
 
 
 def ratio(value):
-    """Above 1 Taut has lost."""
+    """Formats a ratio, in bold above 1, where Taut has lost."""
     return f"**{value:.2f}**" if value > 1 else f"{value:.2f}"
 
 
@@ -26,12 +26,12 @@ def medians(cell):
 
 
 def fastest(times, engines):
-    """Name and time, or None where none of these is there."""
+    """Returns time and name of the fastest of some engines, or None if none has a time."""
     return min(((times[engine], engine) for engine in engines if engine in times), default=None)
 
 
 def against(cell, layouts, rivals):
-    """Time of the fastest of some layouts, as a share of the fastest rival's, and who is that; or None."""
+    """Returns the fastest layout's time as a share of the fastest rival's, and both names, or None."""
     times = medians(cell)
     ours, theirs = fastest(times, layouts), fastest(times, rivals)
     return (ours[0] / theirs[0], ours[1], theirs[1]) if ours and theirs else None
@@ -70,7 +70,7 @@ def engines(facts):
 
 
 def summary(cells):
-    """Geometric means of ratios, and how many are above 1, per table, part and layout."""
+    """Geometric means of ratios, and the number above 1, per table, part and layout."""
     rows = []
     for part, table in dict.fromkeys((cell["part"], cell["table"]) for cell in cells):
         for label, layouts in [*((layout, [layout]) for layout in TAUT), ("best of the three", TAUT)]:
@@ -85,7 +85,7 @@ def summary(cells):
 
 
 def lost(cells):
-    """Where no layout is as fast as the fastest of the others, the worst first."""
+    """Cells in which each layout is slower than the fastest rival, the worst first."""
     blocks = []
     for name, rivals in RIVALS.items():
         found = [(against(cell, TAUT, rivals), cell) for cell in cells]
@@ -100,7 +100,7 @@ def lost(cells):
 
 
 def times(cells):
-    """Milliseconds of every engine, and the ratios of every layout."""
+    """Table of the milliseconds of every engine, and the ratios of every layout."""
     present = [name for name in ENGINES if any(name in cell["seconds"] for cell in cells)]
     layouts = [name for name in TAUT if name in present]
     short = lambda name: name.replace("Taut ", "").replace("DataFusion", "DF")
@@ -120,7 +120,7 @@ def times(cells):
 
 
 def lookups(facts):
-    """The slowest hundredth, SQLite, and who has no index."""
+    """99th percentiles of lookups, ratios to SQLite, and the engines without an index."""
     cells = [cell for cell in facts["cells"] if "late_seconds" in cell]
     present = [name for name in ENGINES if any(name in cell["late_seconds"] for cell in cells)]
     late = lambda cell, name: common.milliseconds(cell["late_seconds"][name]) if name in cell["late_seconds"] else "–"

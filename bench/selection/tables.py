@@ -1,4 +1,4 @@
-"""The tables of holloway-2008 4.1 and chasseur-2013 3.1, as uncompressed Parquet files that are made once and kept.
+"""The tables of holloway-2008 4.1 and chasseur-2013 3.1, as uncompressed Parquet files, generated once and kept.
 
     narrow_e    10 columns, column i uniform in [1, 2^(2.7 i)]
     narrow_u    10 columns, each uniform in [1, 100 million]
@@ -7,9 +7,9 @@
     onepercent  narrow_u with 100 values in its last column
     points      a unique key and 10 columns as narrow_u
 
-All are of 32-bit integers without nulls and sorted by all columns from the left. A table is made in parts, each of a
-range of the first column: how many rows fall into a range is drawn first, so the rows are as if drawn one by one, and
-what is sorted at once stays small whatever the rows of the table.
+All have 32-bit integers without nulls and are sorted by all columns from left to right. A table is generated in parts,
+one for each range of the first column. The number of rows in each range is drawn first, so the rows have the same
+distribution as rows drawn one by one, and each sort stays small.
 """
 
 import math
@@ -23,10 +23,10 @@ SEED = 2008
 DIRECTORY = pathlib.Path.home() / ".cache/taut/selection"
 PART_ROWS = 5_000_000
 GROUP_ROWS = 1_000_000
-# Keys have gaps, so that one can be missed.
+# Keys have gaps, so that lookups of absent keys are possible.
 KEY_STEP = 7
 
-# Greatest value per column; the least is 1.
+# Maximum of each column. The minimum is 1.
 NARROW = [int(2 ** (2.7 * i)) for i in range(1, 11)]
 HUNDRED_MILLIONS = [100_000_000] * 10
 WIDE = [int(2 ** (4 + 23 / 50 * i)) for i in range(1, 51)]
@@ -43,7 +43,7 @@ PAPER_ROWS = {name: 12_000_000 if name == "wide_e" else 60_000_000 for name in G
 
 
 def columns(table):
-    """Names in order, which is the order of rows too."""
+    """Names of the columns in order, which is also the sort order of the rows."""
     names = [f"c{place}" for place in range(1, len(GREATEST[table]) + 1)]
     if table == "points":
         return ["k", *names]
@@ -51,7 +51,7 @@ def columns(table):
 
 
 def path(table, rows):
-    """The file of a table, made where it does not exist."""
+    """Returns the file of a table. Generates it if it does not exist."""
     file = DIRECTORY / f"{table}-{rows}-{SEED}.parquet"
     if not file.exists():
         DIRECTORY.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def path(table, rows):
 
 
 def write(file, made, compression="none"):
-    """Writes tables as one file whose groups of rows all have the same size."""
+    """Writes pyarrow tables to one file with row groups of equal size."""
     pending, writer = None, None
     for part in made:
         writer = writer or pyarrow.parquet.ParquetWriter(file, part.schema, compression=compression, write_page_index=True)
@@ -76,7 +76,7 @@ def write(file, made, compression="none"):
 
 
 def parts(table, rows):
-    """The rows in order, as tables of pyarrow."""
+    """Yields the sorted rows as pyarrow tables."""
     rng = numpy.random.default_rng([SEED, rows, *table.encode()])
     greatest, names, zipf = GREATEST[table], columns(table), table == "narrow_s"
     schema = pyarrow.schema([pyarrow.field(name, pyarrow.int32(), nullable=False) for name in names])
@@ -97,7 +97,7 @@ def parts(table, rows):
 
 
 def chances(low, high):
-    """Of Zipf's numbers from `low` to `high`, not normalised."""
+    """Zipf probabilities of the numbers from `low` to `high`, not normalised."""
     return numpy.arange(low, high + 1) ** -2.0
 
 
@@ -107,7 +107,7 @@ def draw_between(rng, low, high, count):
 
 
 def draw(rng, greatest, count, zipf):
-    """Numbers from 1 to `greatest`."""
+    """Draws numbers from 1 to `greatest`."""
     if not zipf:
         return rng.integers(1, greatest, count, endpoint=True, dtype=numpy.int32)
     drawn = rng.zipf(2, count)
@@ -117,7 +117,7 @@ def draw(rng, greatest, count, zipf):
 
 
 def sorting(drawn, greatest):
-    """The order of rows by all columns, which are packed into words of 64 bits to be compared together."""
+    """Returns the sort order of the rows by all columns. Packs columns into 64-bit words to compare them together."""
     words, free = [], 0
     for column, high in zip(drawn, greatest):
         bits = int(high).bit_length()

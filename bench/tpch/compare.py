@@ -36,7 +36,7 @@ class TautEngine:
         self.process = Taut(f"{directory}/{layout}.taut", binary("release"), threads=threads)
 
     def load(self, files):
-        """Seconds per table."""
+        """Loads the tables and returns the seconds of each."""
         seconds = {}
         for table in TABLES:
             self.process.run(
@@ -95,7 +95,7 @@ class DataFusionEngine:
     def __init__(self, files, threads, in_memory):
         self.name = "DataFusion memory" if in_memory else "DataFusion Parquet"
         config = datafusion.SessionConfig().with_target_partitions(threads)
-        # As SQL has it: 0.06 + 0.01 is exactly 0.07.
+        # Decimal arithmetic as in SQL: 0.06 + 0.01 is exactly 0.07.
         config = config.set("datafusion.sql_parser.parse_float_as_decimal", "true")
         self.context = datafusion.SessionContext(config)
         for table in TABLES:
@@ -121,7 +121,7 @@ class DataFusionEngine:
 
 
 def check(engine, expected):
-    """Whether an engine gives DuckDB's rows for every query."""
+    """Compares the rows of every query with DuckDB's. Returns the number of queries that differ."""
     wrong = 0
     for path, rows in expected.items():
         why = difference(engine.run(path.read_text()), rows, int(path.stem[1:]) in ORDERED)
@@ -131,12 +131,12 @@ def check(engine, expected):
     return wrong
 
 
-# Above this scale factor, what the module's doc says is left out.
+# Largest scale factor of a full run. Above it, runs are reduced as in the doc of this module.
 LARGE = 5
 
 
 def loads(arguments, layouts, files, directory, threads):
-    """Times of repeated loads, and the engines of the last one."""
+    """Loads all engines repeatedly. Returns the times, and the engines of the last load."""
     times, engines = {}, {}
     for repetition in range(arguments.load_repetitions):
         for name in [*layouts, "DuckDB"]:
@@ -153,7 +153,7 @@ def loads(arguments, layouts, files, directory, threads):
 
 
 def file_bytes(files, directory):
-    """Bytes of the Parquet files as they are, and with zstd, group of rows by group of rows."""
+    """Bytes of the Parquet files as they are, and rewritten with zstd and the same row groups."""
     sizes = {"Parquet files": 0, "Parquet files, zstd": 0}
     for table in TABLES:
         source, packed = pyarrow.parquet.ParquetFile(f"{files}/{table}.parquet"), pathlib.Path(directory) / "packed.parquet"
@@ -218,7 +218,7 @@ def measure(engines, repetitions):
     for repetition in range(repetitions):
         for path in QUERIES:
             sql = path.read_text()
-            # Each engine is as often first as last.
+            # The order alternates, so that each engine is first as often as last.
             for engine in engines if repetition % 2 == 0 else reversed(engines):
                 times[engine.name][path.stem].append(engine.timed(sql))
         print(f"repetition {repetition + 1} of {repetitions}", file=sys.stderr)

@@ -30,7 +30,7 @@ JOINS = {
 
 
 def run(database, sql, arguments):
-    """Seconds, greatest resident bytes, and the last line of what it said when it failed."""
+    """Runs a statement. Returns seconds, peak resident bytes, and the last line of the error if it failed."""
     command = [binary("release"), "sql", database, "--threads", str(arguments.threads), "--memory", arguments.memory, "-c", sql]
     start = time.perf_counter()
     with tempfile.TemporaryFile() as said:

@@ -1,4 +1,4 @@
-"""A batch of keys at once, scans after updates, and space after deletions."""
+"""The parts with batches: upserts of many keys, scans after updates, and space after deletions."""
 
 import itertools
 import shutil
@@ -13,7 +13,7 @@ SCANS = {
     "groups": "SELECT g, count(*), sum(v) FROM {} GROUP BY g ORDER BY g",
 }
 
-# Seconds for which a repetition scans again and again: a few milliseconds vary by half.
+# Seconds of scans per repetition. Single scans of a few milliseconds vary by half.
 TURNS_LAST = 1.0
 
 
@@ -117,7 +117,7 @@ def scans(part):
 
 
 def scan_in_turns(part, engine, name, after):
-    """Scans each state of the table, one after the other, again and again for a second."""
+    """Scans the states of the table in turns for a second."""
     states = ("clean", "one", "many")
     until = time.perf_counter() + TURNS_LAST
     for turn in itertools.count():

@@ -54,7 +54,7 @@ def run_part(pipe, name, arguments, directory):
     except Exception as error:
         traceback.print_exc()
         part.failed("all", "the part", error)
-    # All is closed and told. DuckDB's package would say at length which of its objects Python still has.
+    # Everything is closed and sent. A normal exit would print a long list of DuckDB objects that Python still holds.
     pipe.close()
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The engines that are compared, and the rows that they hold."""
+"""The engines of the comparison, and the rows that they hold."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ COLUMNS = ["k", "g", "a", "v", "s"]
 CACHE = "2GiB"
 
 
-# The rows: even keys in order; `a` is in no order.
+# The rows have even keys in ascending order, and random values in `a`.
 
 
 def rows_of(count, where=None):
@@ -29,7 +29,7 @@ def rows_of(count, where=None):
 
 
 def permuted(count, seed):
-    """The numbers below `count` in a random order."""
+    """Returns the numbers below `count` in random order."""
     import numpy
 
     return numpy.random.default_rng(seed).permutation(count)
@@ -43,7 +43,7 @@ UPSERT = "INSERT INTO t SELECT * FROM batch ON CONFLICT (k) DO UPDATE SET v = ex
 
 
 class Taut:
-    """A database in a directory; statements with parameters, whose plan it keeps where it does so by itself."""
+    """A database in a directory. Statements have parameters; Taut decides whether to cache their plans."""
 
     def __init__(self, place, layout="row", synchronous="full", memory=None, cache=CACHE, merge=False):
         import taut
@@ -67,7 +67,7 @@ class Taut:
         self.sql("CHECKPOINT")
 
     def session(self):
-        """What inserts a row and what updates one, for one thread."""
+        """Returns a function that inserts a row and one that updates a row, for one thread."""
         connection = self.connection.duplicate()
         connection.sql("SET synchronous = '%s'" % self.synchronous)
         run = connection.sql
@@ -106,7 +106,7 @@ class Taut:
 
 
 class DuckDB:
-    """A database file; prepared statements, a cursor for each session."""
+    """A database file, with prepared statements and a cursor for each session."""
 
     def __init__(self, place, merge=False, memory=None):
         import duckdb
@@ -170,7 +170,7 @@ class DuckDB:
 
 
 class SQLite:
-    """A database file with a write-ahead log; the module keeps prepared statements."""
+    """A database file with a write-ahead log. Python's module caches prepared statements."""
 
     def __init__(self, place, synchronous="FULL"):
         pathlib.Path(place).mkdir(exist_ok=True)
@@ -226,7 +226,7 @@ class SQLite:
 
 
 class Disk:
-    """Nothing but a log: what the disk lets a single session do."""
+    """A log file without a database: the upper bound that the disk sets for one session."""
 
     errors = OSError
 

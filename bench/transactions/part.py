@@ -1,4 +1,4 @@
-"""A part of the comparison: its engines, and how it tells its figures."""
+"""A part of the comparison: its engines, and the reporting of its figures."""
 
 import pathlib
 import sys
@@ -14,7 +14,7 @@ def say(text):
 
 
 class Part:
-    """One part: its engines, and how it tells its figures."""
+    """One part of the comparison. It sends its figures through a pipe."""
 
     def __init__(self, name, arguments, directory, pipe):
         self.name, self.arguments, self.directory, self.pipe = name, arguments, directory, pipe
@@ -30,7 +30,10 @@ class Part:
         self.pipe.send(("failed", self.name, engine, what, f"{type(error).__name__}: {error}".replace("\n", " ")[:300]))
 
     def attempt(self, engine, what, run):
-        """Its answer and seconds; an engine that fails is left out from then on. The limit ends what takes too long."""
+        """Returns the answer of `run` and its seconds, or None if it fails; the engine is left out from then on.
+
+        Interrupts a statement that takes longer than the limit.
+        """
         made = self.engines.get(engine)
         timer = threading.Timer(self.arguments.limit, getattr(made, "interrupt", lambda: None))
         timer.daemon = True
@@ -49,7 +52,7 @@ class Part:
             timer.cancel()
 
     def open(self, contestants):
-        """Makes the engines, each in a directory of its own."""
+        """Opens the engines, each in a directory of its own."""
         for name, make in contestants.items():
             place = f"{self.directory}/{name.replace(' ', '-').replace(',', '')}"
             if made := self.attempt(name, "open", lambda: make(place)):
@@ -61,12 +64,12 @@ class Part:
                 say(f"{self.name}: {len(table):,} rows in {engine}: {done[1]:.1f} s")
 
     def turn(self, repetition):
-        """The engines, one way and the other by turns."""
+        """Returns the engines, in reverse order in every second repetition."""
         names = list(self.engines)
         return names[::-1] if repetition % 2 else names
 
     def agree(self, what, answers):
-        """All engines must have the same answer; the last is the witness."""
+        """Records engines whose answer differs from the last one, which is the witness."""
         for engine, answer in answers.items():
             witness = list(answers.values())[-1]
             if answer != witness:

@@ -1,4 +1,4 @@
-"""Parts run in processes of their own."""
+"""Functions that run a part in a process of its own."""
 
 import multiprocessing
 import pathlib
@@ -10,7 +10,7 @@ def ended(code):
 
 
 def apart(hear, target, *arguments):
-    """Hears all that a function sends from a process of its own, and says how that ended."""
+    """Runs `target` in a process of its own, calls `hear` with each of its messages, and returns its exit code."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(theirs, *arguments))
@@ -28,7 +28,7 @@ def apart(hear, target, *arguments):
 
 
 def file_system(directory):
-    """Type and device of what a directory is on."""
+    """Returns type and device of the file system of a directory."""
     place, found = pathlib.Path(directory).resolve(), ("", "", "")
     for line in pathlib.Path("/proc/mounts").read_text().split("\n"):
         device, mount, kind = (line.split() + ["", "", ""])[:3]

@@ -1,4 +1,4 @@
-"""The figures as a text."""
+"""The Markdown report of the figures."""
 
 import itertools
 import math
@@ -23,14 +23,14 @@ def medians(cell):
 
 
 def contest(cell, engine):
-    """Only what promises the same is compared; None where nothing is."""
+    """Returns the durability class of an engine. Only engines of one class are compared; None takes part in nothing."""
     if engine in ("append and fdatasync", "Taut row, off"):
         return None
     return "normal" if engine.endswith(", normal") else ""
 
 
 def ratios(facts):
-    """How Taut's best does beside the best rival, for each figure; above 1 it has lost."""
+    """Ratio of Taut's best engine to the best rival for each figure. Above 1, Taut has lost."""
     found = []
     for cell in facts["cells"]:
         times = medians(cell)
@@ -64,7 +64,7 @@ def summary(found):
 
 
 def grid(cells, engines):
-    """A row for each engine, a column for each figure."""
+    """Table with a row for each engine and a column for each figure."""
     rows = []
     for engine in engines:
         row = [engine]
@@ -77,7 +77,7 @@ def grid(cells, engines):
 
 
 def relative(cells, engines, pairs):
-    """Medians of some figures as a share of others'."""
+    """Table of medians of some figures as a share of the medians of others."""
     named, rows = {cell["name"]: cell for cell in cells}, []
     for engine in engines:
         row = [engine]
@@ -90,7 +90,7 @@ def relative(cells, engines, pairs):
 
 def part_text(facts, part):
     cells = [cell for cell in facts["cells"] if cell["part"] == part]
-    # In the order of their first figure; one that had none is told among the failures.
+    # Engines are in the order of their first figure. An engine without figures appears among the failures.
     engines = list(dict.fromkeys(itertools.chain.from_iterable(cell["values"] for cell in cells)))
     rows = facts["rows"] or (SMALL_ROWS if part in ("single", "sessions") else ROWS)
     title = PARTS[part].format(sessions=facts["sessions"], rows=rows, batch=min(BATCH, rows // 10))

@@ -1,4 +1,4 @@
-"""Single rows, each statement a transaction: one session, and several at once."""
+"""The parts with single-row transactions: one session, and several concurrent ones."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ def contestants(disk):
 
 
 def run_for(seconds, keys, run, engine):
-    """How many were committed, how often one was run again after a conflict, and the end."""
+    """Runs transactions for some seconds. Returns the counts of commits and of retries after conflicts, and the end."""
     done, again, until = 0, 0, time.perf_counter() + seconds
     for key in keys:
         while True:
@@ -38,7 +38,7 @@ def run_for(seconds, keys, run, engine):
 
 
 def at_once(seconds, shares, runs, engine):
-    """The same from a thread for each share of the keys: transactions, repeated ones, seconds."""
+    """Runs transactions on one thread per share of the keys. Returns the counts of commits and retries, and seconds."""
     ready, results, errors = threading.Barrier(len(runs) + 1), [], []
 
     def work(keys, run):
@@ -89,7 +89,7 @@ def single(part, sessions=1):
     for engine, times in repeated.items():
         if times:
             part.note(f"{engine}: {times:,} transactions were repeated after a conflict.")
-    # What was committed is there after the database was opened again.
+    # Committed changes must exist after the database is opened again.
     make = contestants(disk=False)
     for engine in [name for name in part.engines if name in make]:
         inserts, updates = changes.get((engine, "inserts"), 0), changes.get((engine, "updates"), 0)

@@ -33,7 +33,7 @@ EPOCH = datetime.date(1970, 1, 1)
 
 
 class Kind:
-    """A type: how it is declared, made up, and written in SQL."""
+    """A column type: its Arrow type, its SQL name, a generator of values, and its literals."""
 
     def __init__(self, name, arrow, sql, make, literal, sums=False, near=None):
         self.name, self.arrow, self.sql, self.make, self.literal = name, arrow, sql, make, literal
@@ -51,7 +51,7 @@ def integer(bits):
 
 
 def fraction(rng):
-    """A multiple of an eighth: sums of them are exact in any order."""
+    """Draws a multiple of an eighth. Sums of these are exact in any order."""
     return rng.choice([rng.randint(-40, 40) / 8, rng.randint(-80000, 80000) / 8])
 
 
@@ -132,7 +132,7 @@ class Column:
         return [None if nulls and rng.random() < nulls else value for value in values]
 
     def constant(self, rng):
-        """A literal that is in the data, near it, or anywhere."""
+        """Draws a literal: a value in the data, near one, or any value of the type."""
         value = rng.choice(self.sample) if rng.random() < 0.7 else self.kind.make(rng)
         if self.kind.near and rng.random() < 0.3:
             value = self.kind.near(value, rng.choice([-1, 1]))
@@ -153,7 +153,7 @@ class Table:
         return pyarrow.table(arrays, names=[column.name for column in self.columns])
 
     def design(self, layout, rng):
-        """Options of a random design in a layout."""
+        """Draws the options of a random design with the given layout."""
         options = {"layout": layout}
         names = [column.name for column in self.columns]
         if layout == "groups":
@@ -177,12 +177,12 @@ class Table:
 
 
 def written(options):
-    """Options as SQL writes them."""
+    """Writes options in SQL."""
     return ", ".join(f"{name} = '{value}'" for name, value in options.items())
 
 
 def comparison(column, alias, rng, others):
-    """A test on one column, or on two of a type."""
+    """Draws a predicate on one column, or on two columns of the same type."""
     name, kind = alias + column.name, column.kind
     if rng.random() < 0.15:
         return f"{name} IS {rng.choice(['', 'NOT '])}NULL"
@@ -256,7 +256,7 @@ def aggregates(table, rng, alias=""):
 
 
 def query(first, second, rng):
-    """A query and whether its rows come in order. Of a large table not all rows are shown."""
+    """Draws a query, and returns whether its rows are ordered. On a large table it returns only part of the rows."""
     form = rng.randint(0, 9)
     large = first.rows > ROWS_SHOWN
     if form <= 2:
@@ -265,7 +265,7 @@ def query(first, second, rng):
     if form == 3:
         return f"SELECT {aggregates(first, rng)} FROM {first.name}{where(first, rng)}", False
     if form == 4:
-        # Groups of many rows are found otherwise than groups of few.
+        # Few large groups and many small groups take different code paths.
         few = [column for column in first.columns if column.is_few]
         keys = rng.sample(few, rng.randint(1, min(3, len(few)))) if few and rng.random() < 0.7 else rng.sample(first.columns, rng.randint(1, 2))
         names = ", ".join(f"{key.name} AS g{place}" for place, key in enumerate(keys))
@@ -282,7 +282,7 @@ def query(first, second, rng):
         pairs = [(a, b) for a in first.columns for b in second.columns if a.kind is b.kind and a.kind.literal]
         a, b = rng.choice(pairs)
         kind = rng.choice(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
-        # Few rows on both sides, for equal values may be many.
+        # Limits both inputs, because many rows may have equal values.
         left = f"(SELECT * FROM {first.name}{where(first, rng)} ORDER BY id LIMIT 2000) x"
         right = f"(SELECT * FROM {second.name}{where(second, rng)} ORDER BY id LIMIT 300) y"
         if rng.random() < 0.5 and a.name == "id" and b.name == "id":
@@ -303,7 +303,7 @@ def query(first, second, rng):
 
 
 class Case:
-    """Two tables in both engines."""
+    """Two random tables, loaded into both engines."""
 
     def __init__(self, seed, directory):
         self.rng = random.Random(seed)
@@ -329,7 +329,7 @@ class Case:
         if way < 0.6:
             self.taut.insert(name, rows, **design)
             return
-        # The long way: declared, filled twice, rewritten from another layout.
+        # The longest path: create the table in another layout, insert twice, and maybe rewrite it in between.
         columns = ", ".join(f"{column.name} {column.kind.sql}" for column in table.columns)
         before = self.rng.choice([other for other in LAYOUTS if other != "groups"])
         self.taut.sql(f"CREATE TABLE {name} ({columns}) WITH ({written(table.design(before, self.rng))})")
@@ -344,7 +344,7 @@ class Case:
         self.duckdb.close()
 
     def check(self):
-        """Failures of one random query, as texts."""
+        """Runs one random query and returns its failures as texts. Returns None if DuckDB rejects the query."""
         sql, ordered = query(*self.tables, self.rng)
         try:
             expected = self.duckdb.execute(sql).fetchall()
@@ -365,7 +365,7 @@ class Case:
 
 
 def run(cases, seed, report=lambda line: None):
-    """Runs cases, and returns how many queries agreed, what disagreed as texts, and how many DuckDB refused."""
+    """Runs cases. Returns the number of queries that agreed, the failures, and the number that DuckDB rejected."""
     agreed, failed, refused = 0, [], 0
     for seed in range(seed, seed + cases):
         with tempfile.TemporaryDirectory(prefix="taut-random-") as directory:

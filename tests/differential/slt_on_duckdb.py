@@ -1,9 +1,10 @@
-"""Runs the SQL logic tests of Taut on DuckDB, so that the answers they expect have a witness.
+"""Runs the SQL logic tests of Taut on DuckDB, which confirms the results that they expect.
 
     python slt_on_duckdb.py ../sql
 
-Records under `onlyif taut` and those under `skipif duckdb` are left out, and files that start with "# Taut only."; so is what the other engine cannot say:
-`WITH (...)` after CREATE TABLE is dropped. Statements expected to fail must fail there too, with any message.
+Skips records under `onlyif taut` and `skipif duckdb`, and files that start with "# Taut only.". Removes `WITH (...)`
+after CREATE TABLE, which DuckDB does not support. Statements that are expected to fail must fail in DuckDB too, with
+any message.
 """
 
 import datetime
@@ -23,7 +24,7 @@ SETTINGS = "set timezone = 'UTC'; set default_null_order = 'nulls_last_on_asc_fi
 
 
 def text(value, column_type):
-    """A value as tests/src/format.rs writes it."""
+    """Writes a value as tests/src/format.rs does."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -48,7 +49,7 @@ def text(value, column_type):
 
 
 def floating(value, precision):
-    """As Rust's {:?}: the shortest digits, and an exponent only for the very small and great."""
+    """Writes a float as Rust's {:?} does: the shortest digits, and an exponent only if it is very small or large."""
     if math.isnan(value) or math.isinf(value):
         return {"nan": "NaN", "inf": "inf", "-inf": "-inf"}[str(value)]
     if value == 0 or 1e-5 <= abs(value) < 1e16:
@@ -58,7 +59,7 @@ def floating(value, precision):
 
 
 def records(lines):
-    """(line number, head words, conditions, sql, expected lines) per record."""
+    """Yields (line number, head words, conditions, sql, expected lines) of each record."""
     conditions, index = [], 0
     while index < len(lines):
         line = lines[index].strip()

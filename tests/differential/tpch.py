@@ -20,10 +20,10 @@ from taut_process import ROOT, Taut, TautError, binary
 
 TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
 QUERIES = sorted((ROOT / "bench/tpch/queries").glob("q*.sql"))
-# ORDER BY leaves no ties in these: their rows must come in the same order.
+# The ORDER BY of these queries leaves no ties, so their rows must have the same order.
 ORDERED = {1, 4, 5, 7, 8, 9, 12, 13, 15, 16, 20, 21, 22}
 
-# Groups of columns that are read together.
+# Column groups: columns that queries read together.
 GROUPS = {
     "region": "(r_regionkey, r_name), (r_comment)",
     "nation": "(n_nationkey, n_name, n_regionkey), (n_comment)",
@@ -46,7 +46,7 @@ def design(layout, table):
 
 
 def data(scale, profile):
-    """The directory of the Parquet files of a scale factor, made where it does not exist."""
+    """Returns the directory of the Parquet files of a scale factor. Generates files that do not exist."""
     directory = pathlib.Path.home() / f".cache/taut/tpch/sf{scale:g}"
     if not all((directory / f"{table}.parquet").exists() for table in TABLES):
         generator = binary(profile, "tpch-parquet")
@@ -75,7 +75,7 @@ def main():
 
 
 def check(layout, files, directory, expected, program):
-    """The number of queries that fail in one layout."""
+    """Runs all queries in one layout and returns the number that failed."""
     def opened():
         return Taut(f"{directory}/database", program)
     taut = opened()

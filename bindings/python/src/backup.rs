@@ -1,4 +1,4 @@
-//! Backups: listed and restored without a connection.
+//! Functions on backups that need no connection: listing and restoring them.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,10 +10,11 @@ use taut::{BackupInfo, BackupReport, RestoreOptions};
 use crate::errors::exception;
 use crate::guarded::ASKED_EVERY;
 
-/// Number, commit, time, bytes, written bytes, and the backup from which on it has all commits.
+/// A backup for Python: number, last commit, time, bytes, written bytes, and the number of the backup since which the
+/// log has every commit.
 pub type Row = (u64, u64, i64, u64, u64, Option<u64>);
 
-/// A backup that was taken, as a row.
+/// Converts the report of a new backup to a row.
 pub fn row_of(report: &BackupReport) -> Row {
     let log_since = match report.log {
         taut::BackupLog::Continued { base, .. } => Some(base),
@@ -22,7 +23,7 @@ pub fn row_of(report: &BackupReport) -> Row {
     (report.number, report.commit, report.time, report.bytes, report.written_bytes, log_since)
 }
 
-/// The backups in a directory.
+/// Lists the backups in a directory.
 #[pyfunction]
 pub fn backups(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<Row>> {
     let found = py.detach(|| taut::backups(&directory)).map_err(|error| exception(py, &error))?;
@@ -30,7 +31,8 @@ pub fn backups(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<Row>> {
     Ok(found.iter().map(row).collect())
 }
 
-/// Restores a database; gives the backup, the commit, its time, the commits that were made again, and bytes.
+/// Restores a database. Returns the number of the backup, the last commit, its time, the number of replayed commits,
+/// and the bytes of the restored blocks.
 #[pyfunction]
 #[pyo3(signature = (directory, database, backup=None, time=None))]
 pub fn restore(
@@ -47,7 +49,7 @@ pub fn restore(
                 return ControlFlow::Continue(());
             }
             asked = Instant::now();
-            // Where the interpreter is on its way out, so is the restore.
+            // If the interpreter is shutting down, stop the restore.
             match Python::try_attach(|py| py.check_signals()) {
                 Some(Ok(())) => ControlFlow::Continue(()),
                 Some(Err(error)) => {
@@ -65,7 +67,8 @@ pub fn restore(
     }
 }
 
-/// Microseconds since 1970 of a time as text, in UTC unless it has an offset; `None` for anything else.
+/// Parses a point in time into microseconds since 1970, in UTC unless the text has an offset. Returns `None` if the
+/// text is not a time.
 #[pyfunction]
 pub fn parse_time(text: &str) -> Option<i64> {
     taut::parse_time(text)

@@ -44,7 +44,7 @@ impl Connection {
         Self { open: Guarded::new(Some(Open { database, session })), cancel, waiting }
     }
 
-    /// Does something with the session while other threads of Python go on.
+    /// Calls `run` with the open session, and releases the interpreter's lock meanwhile.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -61,14 +61,14 @@ impl Connection {
     }
 }
 
-/// A batch that is read, and the name it gets.
+/// A registered table: its name, its schema and its batches.
 type Named = (String, SchemaRef, Vec<RecordBatch>);
 
 fn read(py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<Named> {
     let reader = data.into_reader()?;
     let schema = reader.schema();
     let batches = without_lock(py, || reader.map(checked).collect::<std::result::Result<Vec<_>, _>>());
-    // An interrupt in a reader of Python arrives as an error of the reader, or is still to be heard.
+    // A KeyboardInterrupt in a Python reader arrives as an error of the reader, or as a signal that is still pending.
     py.check_signals()?;
     match batches {
         Ok(batches) => Ok((name.to_owned(), schema, batches)),
@@ -77,7 +77,7 @@ fn read(py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<Named> {
     }
 }
 
-/// A batch that others made. Its text and its places in dictionaries are taken on trust from here on.
+/// Validates a batch that another library made. Later code trusts its text and its dictionary indices.
 fn checked(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::Result<RecordBatch, ArrowError> {
     let batch = batch?;
     for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
@@ -87,10 +87,10 @@ fn checked(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::
     Ok(batch)
 }
 
-/// A reader that tells when it is gone, on whichever thread it is.
+/// A reader whose drop closes a channel. The receiver notices it, whichever thread drops the reader.
 struct Watched {
     reader: Box<dyn RecordBatchReader + Send>,
-    /// Who inserts it.
+    /// Id of the [`Guarded`] of the connection that inserts the batches.
     connection: u64,
     _gone: mpsc::Sender<()>,
 }
@@ -105,7 +105,7 @@ impl Iterator for Watched {
 
 #[pymethods]
 impl Connection {
-    /// Opens a database, or joins those who have it open in this process.
+    /// Opens a database, or shares it if this process already has it open.
     #[staticmethod]
     #[pyo3(signature = (path, *, threads=None, memory_bytes=None, cache_bytes=None, create=true, read_only=false, reporter=None))]
     fn open(
@@ -130,20 +130,20 @@ impl Connection {
         Ok(Self::on(database, reporter))
     }
 
-    /// Has a database that is open read-only show the last commit, and tells whether there is a newer one.
+    /// Moves a read-only database to the last commit. Returns whether that commit is newer than before.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |open| open.database.refresh())
     }
 
-    /// Another session on the same database.
+    /// Opens another session on the same database.
     #[pyo3(signature = (reporter=None))]
     fn duplicate(&self, py: Python<'_>, reporter: Option<Py<PyAny>>) -> PyResult<Self> {
         Ok(Self::on(self.with(py, |open| Ok(open.database.clone()))?, reporter))
     }
 
-    /// Runs the statements of a text, the last of them with parameters, and gives the result of that.
+    /// Runs the statements in `sql`, the last one with the parameters, and returns the result of the last one.
     ///
-    /// `resolve` is asked for each name of a table that stands for nothing; it gives Arrow data or `None`.
+    /// Calls `resolve` for each unknown table name. It returns Arrow data or `None`.
     #[pyo3(signature = (sql, parameters=None, resolve=None))]
     fn execute(
         &self,
@@ -185,23 +185,23 @@ impl Connection {
         Ok(Result::new(outcome, Arc::clone(&self.waiting)))
     }
 
-    /// How many statements a text holds.
+    /// Number of statements in `sql`.
     fn count_statements(&self, py: Python<'_>, sql: &str) -> PyResult<usize> {
         self.with(py, |open| Ok(open.session.parse(sql)?.len()))
     }
 
-    /// Gives what holds Arrow data a name that statements can use as a table.
+    /// Registers Arrow data under a name that statements can use as a table.
     fn register(&self, py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<()> {
         let (name, schema, batches) = read(py, name, data)?;
         self.with(py, |open| open.session.register(&name, schema, batches))
     }
 
-    /// Takes a name back, and tells whether it was given.
+    /// Removes a registered name. Returns whether it was registered.
     fn unregister(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         self.with(py, |open| open.session.unregister(name))
     }
 
-    /// Inserts what holds Arrow data into a table, which is made where it does not exist, and tells how many rows.
+    /// Inserts Arrow data into a table and returns the number of rows. Creates the table if it does not exist.
     fn insert(
         &self,
         py: Python<'_>,
@@ -215,13 +215,14 @@ impl Connection {
         let partitions: Vec<Batches> = vec![Box::new(Watched { reader, connection: self.open.id(), _gone: sender })];
         let inserted = self.with(py, |open| open.session.load_batches(table, schema, partitions, &design));
         if inserted.is_err() {
-            // A reader may be Python, which must not run on when the interpreter ends. A second interrupt leaves it.
+            // A reader may run Python code, which must not outlive the interpreter: wait until it is dropped. A second
+            // interrupt ends this wait.
             loop {
                 let gone = &mut gone;
                 if without_lock(py, move || gone.recv_timeout(ASKED_EVERY)) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
-                // It may also be a result of this connection, which goes on for nobody.
+                // The reader may also be a result of this connection that nobody needs any more.
                 self.cancel.cancel();
                 py.check_signals()?;
             }
@@ -229,7 +230,7 @@ impl Connection {
         inserted
     }
 
-    /// Loads files into a table, which is made where it does not exist, and tells how many rows.
+    /// Loads files into a table and returns the number of rows. Creates the table if it does not exist.
     fn load(
         &self,
         py: Python<'_>,
@@ -244,7 +245,8 @@ impl Connection {
         })
     }
 
-    /// A stored table for the package `datafusion`: a capsule as its `__datafusion_table_provider__` has to give.
+    /// Returns a stored table as the capsule that `__datafusion_table_provider__` has to return to the package
+    /// `datafusion`.
     fn datafusion_table_provider<'py>(&self, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyCapsule>> {
         let table = self.with(py, |open| open.database.external_table(table))?;
         let context: Arc<dyn TaskContextProvider> = table.context;
@@ -252,19 +254,20 @@ impl Connection {
         PyCapsule::new_with_value(py, provider, c"datafusion_table_provider")
     }
 
-    /// Backs up the database to a directory, while it is in use.
+    /// Backs up the database to a directory while it stays in use.
     #[pyo3(signature = (directory, log=false, keep=None))]
     fn backup(&self, py: Python<'_>, directory: PathBuf, log: bool, keep: Option<usize>) -> PyResult<Row> {
         let options = BackupOptions { log, keep };
         Ok(row_of(&self.with(py, |open| open.session.backup(&directory, options))?))
     }
 
-    /// Ends what runs on this connection, from any thread.
+    /// Cancels the statement that runs on this connection. Any thread can call it.
     fn interrupt(&self) {
         self.cancel.cancel();
     }
 
-    /// Ends the connection, and a statement that another thread runs on it. What it has started to read goes on.
+    /// Closes the connection and cancels a statement that another thread runs on it. Results that are being read stay
+    /// readable.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.open.is_of_another_process() {
             return Ok(());
@@ -282,10 +285,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a transaction is in progress that a statement began.
+    /// Whether a transaction that a statement began is in progress.
     #[getter]
     fn in_transaction(&self) -> bool {
-        // Who runs a statement is not asked.
+        // A connection that runs a statement is locked: report false instead of waiting.
         self.open
             .peek(|open| open.as_ref().is_some_and(|open: &Open| open.session.is_in_transaction()))
             .unwrap_or(false)
@@ -300,12 +303,12 @@ impl Connection {
     /// Whether the connection is closed.
     #[getter]
     fn closed(&self) -> bool {
-        // Who runs a statement is open.
+        // A connection that runs a statement is locked, so it is open.
         self.open.peek(Option::is_none).unwrap_or(false)
     }
 }
 
-/// Names of variables, which are taken back when the statement has started, however it did.
+/// Drop guard: removes the names of variables once the statement has started or failed.
 struct Registered<'a> {
     session: &'a Session,
     names: Vec<String>,
@@ -314,13 +317,13 @@ struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         for name in &self.names {
-            // What was registered can be taken back.
+            // Each name was registered, so removing it succeeds.
             let _ = self.session.unregister(name);
         }
     }
 }
 
-/// Runs statements, reads the rows of all but the last, and gives what that one gives.
+/// Runs all statements, discards the rows of those before the last, and returns the outcome of the last.
 fn run_all(
     session: &Session,
     before: &[taut::Statement],

@@ -1,4 +1,4 @@
-//! The exceptions of DB-API 2.0, chosen by SQLSTATE.
+//! Exceptions of DB-API 2.0, selected by SQLSTATE.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -22,7 +22,7 @@ create_exception!(taut, InternalError, DatabaseError, "A fault of Taut, or damag
 create_exception!(taut, ProgrammingError, DatabaseError, "A statement that is wrong.");
 create_exception!(taut, NotSupportedError, DatabaseError, "A statement that is not supported.");
 
-/// The exception for an error, with its `sqlstate` and, where it is known, its `position`.
+/// Converts an error to its exception, with the attributes `sqlstate` and `position` (`None` if it is not known).
 pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
     let (state, message) = (error.sqlstate(), error.to_string());
     let raised = match (state.get(..2).unwrap_or_default(), state) {
@@ -35,13 +35,14 @@ pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
         _ => OperationalError::new_err(message),
     };
     let value = raised.value(py);
-    // An exception takes any attribute.
+    // Setting them cannot fail: an exception accepts any attribute.
     let _ = value.setattr("sqlstate", state);
     let _ = value.setattr("position", error.position());
     raised
 }
 
-/// The exception for the error of a statement: what a signal raised, where that ended it.
+/// Converts the error of a statement to its exception. If a signal handler cancelled the statement, returns what the
+/// handler raised.
 pub fn raised(py: Python<'_>, error: &taut::Error, waiting: &Waiting) -> PyErr {
     let by_signal = if error.is_cancelled() { waiting.take_raised() } else { None };
     by_signal.unwrap_or_else(|| exception(py, error))

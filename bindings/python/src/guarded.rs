@@ -1,4 +1,4 @@
-//! Locks that Python waits for.
+//! Locks that a thread of Python waits for without blocking the interpreter.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -11,14 +11,14 @@ use pyo3::prelude::*;
 
 use crate::errors::InterfaceError;
 
-/// How often who waits looks after signals.
+/// Interval between checks for signals during a wait.
 pub const ASKED_EVERY: Duration = Duration::from_millis(50);
 
-/// What one thread uses at a time, also while it lets the others of Python go on.
+/// A value that one thread uses at a time, even while that thread has released the interpreter's lock.
 ///
-/// Who waits for it does so without the interpreter's lock, and hears signals. Who has it already, and comes here again
-/// from a handler of a signal or another callback, is told so instead of waiting for itself. It is not for processes
-/// that were forked from the one that made it: the threads that compute are not there.
+/// A thread waits for it without the interpreter's lock, and checks for signals. A thread that already holds it, and
+/// locks it again from a signal handler or another callback, gets an error instead of a deadlock. A forked process
+/// cannot use it: the threads that compute do not exist there.
 pub struct Guarded<T> {
     value: Mutex<T>,
     owner: Mutex<Option<ThreadId>>,
@@ -27,11 +27,11 @@ pub struct Guarded<T> {
 }
 
 thread_local! {
-    /// The one whose user waits for what this thread does.
+    /// Id of the [`Guarded`] whose holder waits for this thread. 0 if there is none.
     static AWAITED_BY: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Does something that the user of a [`Guarded`] with this id waits for: it cannot be waited for here.
+/// Calls `run`, for which the holder of the [`Guarded`] with this id waits. Locking that one inside `run` is an error.
 pub fn awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
     let before = AWAITED_BY.replace(id);
     let result = run();
@@ -39,7 +39,7 @@ pub fn awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The use of a [`Guarded`].
+/// Exclusive access to the value of a [`Guarded`], released on drop.
 pub struct Use<'a, T> {
     value: MutexGuard<'a, T>,
     owner: &'a Mutex<Option<ThreadId>>,
@@ -52,17 +52,18 @@ impl<T: Send> Guarded<T> {
         Self { value: Mutex::new(value), owner: Mutex::new(None), process: std::process::id(), id }
     }
 
-    /// A number that no other has, and not 0.
+    /// Unique number of this lock in the process, never 0.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether this process was forked from the one that made it.
+    /// Whether another process created it, from which this one was forked.
     pub fn is_of_another_process(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Waits until no other thread uses it.
+    /// Waits until no other thread holds it, and locks it. Fails if this thread holds it already, if its holder waits
+    /// for this thread, and in a forked process.
     pub fn lock(&self, py: Python<'_>) -> PyResult<Use<'_, T>> {
         if self.is_of_another_process() {
             return Err(InterfaceError::new_err(
@@ -92,7 +93,7 @@ impl<T: Send> Guarded<T> {
         }
     }
 
-    /// Looks at it, if nobody uses it now.
+    /// Calls `look` with the value. Returns `None` if a thread holds it now.
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.value.try_lock().map(|value| look(&value))
     }

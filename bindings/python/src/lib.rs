@@ -1,7 +1,7 @@
-//! Taut for Python: what the package `taut` is built on.
+//! Native module of the Python package `taut`.
 //!
-//! The module `_taut` is small on purpose: connections, results, and the exceptions of DB-API 2.0. Everything that can
-//! be said in Python is said there.
+//! The module `_taut` is small on purpose: connections, results, backups, and the exceptions of DB-API 2.0. Everything
+//! that can be written in Python is written there.
 
 mod backup;
 mod connection;
@@ -35,10 +35,10 @@ mod _taut {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         taut_allocator::set_up();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        // The major version of the package `datafusion` that tables can be handed to.
+        // Major version of the package `datafusion` that can read tables of Taut.
         module.add("DATAFUSION_VERSION", datafusion_ffi::version())?;
         crate::waiting::remember_main_thread(module.py())?;
-        // Errors that this package makes itself have neither.
+        // Defaults of the class, for errors that the package itself raises.
         let error = module.getattr("Error")?;
         error.setattr("sqlstate", module.py().None())?;
         error.setattr("position", module.py().None())

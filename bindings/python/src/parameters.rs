@@ -1,4 +1,4 @@
-//! Python values as values of parameters.
+//! Conversion of Python values to parameters of statements.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use taut::{Parameters, Value};
 
 use crate::errors::DataError;
 
-/// Digits of the widest decimal.
+/// Maximum digits of a decimal.
 const DIGITS_MAX: i64 = 38;
 
-/// The parameters of a statement: a sequence for `$1` or `?`, a mapping for `$name`, `None` for none.
+/// Converts the parameters of a statement: a sequence for `$1` or `?`, a mapping for `$name`, `None` for no parameters.
 pub fn parameters_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Parameters> {
     let Some(given) = given else { return Ok(Parameters::default()) };
     if let Ok(named) = given.cast::<PyMapping>() {
@@ -46,7 +46,7 @@ fn is_text(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyString>()
 }
 
-/// A value. Scalars of numpy and pandas count as what they hold.
+/// Converts one value. Scalars of NumPy and pandas are converted as the value they hold.
 fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_none() {
         return Ok(Value::Null);
@@ -69,7 +69,7 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
         return Ok(Value::Bytes(bytes.extract()?));
     }
     let kind = value.get_type().qualname()?.to_string();
-    // What pandas has for nothing; the latter is a datetime too.
+    // The null values of pandas. NaT is a datetime too, so it is checked before those.
     if kind == "NAType" || kind == "NaTType" {
         return Ok(Value::Null);
     }
@@ -79,7 +79,7 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_instance_of::<PyDate>() {
         let date: NaiveDate = value.extract()?;
         let days = date.signed_duration_since(DateTime::UNIX_EPOCH.date_naive()).num_days();
-        // The years of Python are well within.
+        // Dates of Python have years 1 to 9999, so their days fit an i32.
         return Ok(Value::Date(days as i32));
     }
     static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -92,7 +92,7 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if kind == "datetime64" {
         return datetime64_of(value);
     }
-    // A scalar of numpy, or an array that is one.
+    // A scalar of NumPy, or an array of no dimensions.
     let is_scalar =
         value.hasattr("item")? && value.getattr("ndim").is_ok_and(|n| n.extract::<i64>().is_ok_and(|n| n == 0));
     if is_scalar && kind != "timedelta64" {
@@ -120,7 +120,7 @@ fn integer_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     }
 }
 
-/// A decimal by its digits. Its exponent is looked at before it is written out.
+/// Converts a decimal digit by digit. Checks the exponent first, before the digits are written out.
 fn decimal_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let wrong = |what: &str| DataError::new_err(format!("parameter {value}: {what}"));
     if !value.call_method0("is_finite")?.extract::<bool>()? {
@@ -140,9 +140,9 @@ fn decimal_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(Value::Decimal { unscaled, precision: (whole + scale).max(1) as u8, scale: scale as i8 })
 }
 
-/// A point in time; one with a zone is an instant.
+/// Converts a datetime. One with a time zone becomes a `timestamptz`.
 fn timestamp_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    // pandas counts nanoseconds.
+    // Timestamps of pandas have nanoseconds.
     if value.hasattr("nanosecond")? && value.getattr("nanosecond")?.is_truthy()? {
         return Err(DataError::new_err(format!("parameter {value}: timestamps count microseconds; use floor('us')")));
     }
@@ -156,7 +156,7 @@ fn timestamp_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     })
 }
 
-/// A datetime of numpy, in whatever unit.
+/// Converts a `datetime64` of NumPy, in any unit.
 fn datetime64_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let micros = value.call_method1("astype", ("datetime64[us]",))?;
     let inner = micros.call_method0("item")?;

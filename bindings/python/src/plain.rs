@@ -1,4 +1,4 @@
-//! Text and bytes as arrays of offsets, for consumers that cannot compute on views.
+//! Conversion of text and bytes from view arrays to arrays with offsets, for consumers that cannot compute on views.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use arrow_array::types::ByteViewType;
 use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
-/// Bytes that the offsets of one array reach.
+/// Maximum bytes of values that the 32-bit offsets of one array can address.
 const BYTES_MAX: usize = i32::MAX as usize;
 
-/// A schema whose views are arrays of offsets.
+/// Returns the schema with each view type replaced by the type with offsets.
 pub fn plain_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(plain_field).collect::<Fields>();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
@@ -23,7 +23,7 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     }
 }
 
-/// What a type with views becomes.
+/// Replaces the view types in a type, nested ones included. Returns `None` if there are none.
 fn plain_type(data_type: &DataType) -> Option<DataType> {
     let changed = match data_type {
         DataType::Utf8View => DataType::Utf8,
@@ -38,7 +38,8 @@ fn plain_type(data_type: &DataType) -> Option<DataType> {
     (changed != *data_type).then_some(changed)
 }
 
-/// A batch with the columns of a [`plain_schema`]: more than one batch, where a column's bytes are beyond its offsets.
+/// Converts a batch to a [`plain_schema`] and appends it to `batches`. Splits it if a column has more bytes than
+/// offsets can address.
 pub fn plain(batch: &RecordBatch, schema: &SchemaRef, batches: &mut Vec<RecordBatch>) -> Result<(), ArrowError> {
     let rows = batch.num_rows();
     if rows > 1 && batch.columns().iter().any(|column| view_bytes(column) > BYTES_MAX) {

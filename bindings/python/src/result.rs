@@ -1,4 +1,4 @@
-//! The result of a statement: rows as they are computed, as Python objects or as a stream of Arrow batches.
+//! The result of a statement. Its rows are computed on demand and read as Python objects or as Arrow batches.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::plain::{plain, plain_schema};
 use crate::values::tuples;
 use crate::waiting::{Waiting, without_lock, without_lock_of_main};
 
-/// What a statement gave. Its rows can be read once.
+/// The result of a statement. Its rows can be read once.
 #[pyclass(module = "taut._taut", frozen)]
 pub struct Result {
     schema: SchemaRef,
@@ -33,31 +33,31 @@ pub struct Result {
     waiting: Arc<Waiting>,
 }
 
-/// Where reading is.
+/// Progress of reading a result.
 #[derive(Default)]
 struct Reading {
-    /// What is computed and not read yet, before what `rows` will give.
+    /// Batches that are computed and not fully read. They precede what `rows` still returns.
     ready: VecDeque<RecordBatch>,
-    /// Rows of the first of these that were given away.
+    /// Rows of the first batch in `ready` that were already returned.
     read: usize,
     rows: Option<Rows>,
-    /// Whether any row was given away.
+    /// Whether any row was returned.
     is_begun: bool,
-    /// Why there is nothing to read any more, where reading did not just end.
+    /// Why the rows can no longer be read. `None` as long as they can, and after the last row.
     over: Option<Over>,
 }
 
-/// Why the rows of a result are not there.
+/// Why the rows of a result can no longer be read.
 #[derive(Clone)]
 enum Over {
-    /// They were taken as Arrow, or given back.
+    /// The rows were taken as Arrow, or the result was closed.
     Taken,
-    /// They were being read when this went wrong. None are told to be the last.
+    /// Reading failed with this message. Later reads fail too, so that a caller does not take the rows for complete.
     Failed(String),
 }
 
 impl Reading {
-    /// Computes another batch, and tells whether there was one.
+    /// Computes the next batch into `ready`. Returns false after the last batch.
     fn compute(&mut self, py: Python<'_>, waiting: &Waiting) -> PyResult<bool> {
         let Some(rows) = &mut self.rows else { return Ok(false) };
         match without_lock(py, || rows.next()) {
@@ -92,38 +92,38 @@ impl Result {
 
 #[pymethods]
 impl Result {
-    /// Name, SQL type and nullability of each column; empty where the statement gives no rows.
+    /// Name, SQL type and nullability of each column. Empty if the statement returns no rows.
     #[getter]
     fn columns(&self) -> Vec<(String, String, bool)> {
         let fields = self.schema.fields().iter();
         fields.map(|field| (field.name().clone(), taut::type_name(field.data_type()), field.is_nullable())).collect()
     }
 
-    /// The columns that are intervals.
+    /// Names of the columns of type interval.
     fn interval_columns(&self) -> Vec<String> {
         let fields = self.schema.fields().iter().filter(|field| matches!(field.data_type(), DataType::Interval(_)));
         fields.map(|field| field.name().clone()).collect()
     }
 
-    /// What was done, such as `INSERT 3`; `None` where the statement gives rows.
+    /// Command tag, such as `INSERT 3`. `None` if the statement returns rows.
     #[getter]
     fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// Rows written, where some were.
+    /// Number of rows written. `None` if the statement writes no rows.
     #[getter]
     fn row_count(&self) -> Option<u64> {
         self.row_count
     }
 
-    /// What the user should know.
+    /// Notices for the user.
     #[getter]
     fn notices(&self) -> Vec<String> {
         self.notices.clone()
     }
 
-    /// Up to so many rows more, as a list of tuples.
+    /// Reads up to `rows` more rows, as a list of tuples.
     fn fetch<'py>(&self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyList>> {
         let mut reading = self.lock(py)?;
         let mut found: Vec<Bound<'py, PyTuple>> = Vec::new();
@@ -136,7 +136,7 @@ impl Result {
                 }
             };
             let end = batch.num_rows().min(reading.read.saturating_add(rows - found.len()));
-            // Rows that were found, and are lost with an error here, are not to be missed without a word.
+            // An error loses the rows in `found`: later reads must fail too instead of skipping them silently.
             let more = tuples(py, batch, reading.read..end).inspect_err(|error| {
                 reading.over = Some(Over::Failed(error.to_string()));
             });
@@ -152,7 +152,7 @@ impl Result {
         PyList::new(py, found)
     }
 
-    /// The next rows, up to so many, which are still to be read after it; and whether there are more.
+    /// Returns up to `rows` next rows without consuming them, and whether more rows follow.
     fn peek<'py>(&self, py: Python<'py>, rows: usize) -> PyResult<(Bound<'py, PyList>, bool)> {
         let (batches, more) = self.first(py, rows)?;
         let mut found = Vec::new();
@@ -162,7 +162,7 @@ impl Result {
         Ok((PyList::new(py, found)?, more))
     }
 
-    /// The same as a table of text.
+    /// Returns up to `rows` next rows as a table of text without consuming them, and whether more rows follow.
     fn peek_text(&self, py: Python<'_>, rows: usize) -> PyResult<(String, bool)> {
         let (batches, more) = self.first(py, rows)?;
         let empty = [RecordBatch::new_empty(Arc::clone(&self.schema))];
@@ -172,7 +172,8 @@ impl Result {
         Ok((table.map_err(|error| InternalError::new_err(error.to_string()))?.to_string(), more))
     }
 
-    /// All rows, computed, as something that has `__arrow_c_stream__`; text as views or as arrays of offsets.
+    /// Computes all rows and returns them as an object with `__arrow_c_stream__`. `views` keeps text and bytes as view
+    /// arrays; otherwise they become arrays with offsets.
     fn collect(&self, py: Python<'_>, views: bool) -> PyResult<Batches> {
         let (ready, rows) = self.take(py)?;
         let schema = if views { Arc::clone(&self.schema) } else { plain_schema(&self.schema) };
@@ -201,7 +202,8 @@ impl Result {
         }
     }
 
-    /// The rows, computed as they are read, as something that has `__arrow_c_stream__`, with text as arrays of offsets.
+    /// Returns a reader with `__arrow_c_stream__` that computes the rows on demand. Text and bytes are arrays with
+    /// offsets.
     fn stream(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
         let (ready, rows) = self.take(py)?;
         let source = Stream { schema: Arc::clone(&self.schema), ready, rows, waiting: Arc::clone(&self.waiting) };
@@ -210,7 +212,7 @@ impl Result {
         Ok(PyRecordBatchReader::new(Box::new(stream)))
     }
 
-    /// Ends the statement, if it still runs; where another thread reads it, after the batch that it waits for.
+    /// Ends the statement if it still runs. If another thread is fetching rows, waits for its call first.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let before =
             std::mem::replace(&mut *self.reading.lock(py)?, Reading { over: Some(Over::Taken), ..Reading::default() });
@@ -219,12 +221,12 @@ impl Result {
         Ok(())
     }
 
-    /// The columns as an Arrow schema.
+    /// Columns of the result as an Arrow schema.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
     }
 
-    /// The rows as a stream of Arrow batches, computed as they are read. It takes them.
+    /// Takes the rows as a stream of Arrow batches, computed on demand. The result cannot be read afterwards.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -253,7 +255,7 @@ impl Failure {
 }
 
 impl Result {
-    /// Takes what is left, to be read elsewhere.
+    /// Takes the computed batches and the running query out of the result.
     fn take(&self, py: Python<'_>) -> PyResult<(VecDeque<RecordBatch>, Option<Rows>)> {
         let mut reading = self.lock(py)?;
         if reading.is_begun {
@@ -266,7 +268,7 @@ impl Result {
         Ok((std::mem::take(&mut reading.ready), reading.rows.take()))
     }
 
-    /// The reading of rows, where there are rows to read.
+    /// Locks the reading state. Fails if the statement returned no rows or they can no longer be read.
     fn lock<'a>(&'a self, py: Python<'_>) -> PyResult<Use<'a, Reading>> {
         if let Some(tag) = &self.tag {
             return Err(InterfaceError::new_err(format!("the statement gives no rows; it is done: {tag}")));
@@ -284,7 +286,7 @@ impl Result {
         }
     }
 
-    /// The first rows that are left, up to so many, and whether there are more.
+    /// Up to `rows` of the rows not read yet, and whether more rows follow.
     fn first(&self, py: Python<'_>, rows: usize) -> PyResult<(Vec<RecordBatch>, bool)> {
         let mut reading = self.lock(py)?;
         let ready = |reading: &Reading| reading.ready.iter().map(RecordBatch::num_rows).sum::<usize>() - reading.read;
@@ -302,7 +304,7 @@ impl Result {
     }
 }
 
-/// Rows that are computed, for whoever reads Arrow.
+/// All rows of a result in memory, readable through the Arrow PyCapsule interface.
 #[pyclass(module = "taut._taut", frozen)]
 pub struct Batches {
     schema: SchemaRef,
@@ -311,7 +313,7 @@ pub struct Batches {
 
 #[pymethods]
 impl Batches {
-    /// The rows as a stream of Arrow batches; any number of times.
+    /// Rows as a stream of Arrow batches. It can be called any number of times.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -324,9 +326,9 @@ impl Batches {
     }
 }
 
-/// A reader as the Arrow PyCapsule interface hands it over, in the types that the consumer asks for.
+/// Wraps a reader in a capsule of the Arrow PyCapsule interface, cast to the types that the consumer requests.
 ///
-/// A value that the type asked for cannot hold is an error when it is read.
+/// Reading fails at a value that the requested type cannot hold.
 fn capsule<'py>(
     py: Python<'py>,
     reader: impl RecordBatchReader + Send + 'static,
@@ -338,7 +340,7 @@ fn capsule<'py>(
         let same = |(own, asked): (&FieldRef, &FieldRef)| {
             own.name() == asked.name() && arrow_cast::can_cast_types(own.data_type(), asked.data_type())
         };
-        // What cannot be had is left as it is: the consumer looks at what it gets.
+        // If the columns differ or cannot be cast, the stream keeps its own schema. The consumer checks what it gets.
         if schema.fields().len() == requested.fields().len() && schema.fields().iter().zip(requested.fields()).all(same)
         {
             let fields = schema.fields().iter().zip(requested.fields());
@@ -362,7 +364,7 @@ fn capsule<'py>(
     Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(arrays, Arc::new(field))), None)?)
 }
 
-/// Rows as a reader of batches, for a consumer that may be of any language and on any thread.
+/// Reader of the rows of a result, for a consumer in any language and on any thread.
 struct Stream {
     schema: SchemaRef,
     ready: VecDeque<RecordBatch>,
@@ -378,7 +380,7 @@ impl Iterator for Stream {
             return Some(Ok(batch));
         }
         let rows = self.rows.as_mut()?;
-        // A panic must not reach the consumer, whose language knows none.
+        // A panic must not unwind into the consumer, which may be written in another language.
         let next = without_lock_of_main(|| catch_unwind(AssertUnwindSafe(|| rows.next())));
         let error = match next {
             Some(Ok(Some(Ok(batch)))) => return Some(Ok(batch)),
@@ -395,7 +397,7 @@ impl Iterator for Stream {
             None => "the interpreter is on its way out".to_owned(),
         };
         self.end();
-        // In C a message ends at its first zero.
+        // The message becomes a C string, which ends at its first zero byte.
         Some(Err(ArrowError::ComputeError(error.replace('\0', "\\0"))))
     }
 }
@@ -413,12 +415,12 @@ impl Drop for Stream {
     }
 }
 
-/// What the consumer is told of a signal that ended the statement. It will raise something of its own: an interrupt is
-/// sent again for Python to hear.
+/// Error message for the consumer of a stream that a signal handler ended. The consumer raises an exception of its own,
+/// so a KeyboardInterrupt is triggered again for Python.
 fn cancelled(py: Python<'_>, raised: &PyErr) -> String {
     let message = format!("cancelled: {raised}");
     if raised.is_instance_of::<PyKeyboardInterrupt>(py) {
-        // It only sets a flag, which the next thing that Python does here would hear.
+        // This only sets a flag, which the next call into Python from here would act on.
         let _ = py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main"));
     }
     message
@@ -430,7 +432,7 @@ impl RecordBatchReader for Stream {
     }
 }
 
-/// The same with text as arrays of offsets.
+/// Reader of the rows of a result with text and bytes as arrays with offsets.
 struct PlainStream {
     schema: SchemaRef,
     ready: VecDeque<RecordBatch>,

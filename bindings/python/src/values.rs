@@ -1,4 +1,4 @@
-//! Arrow values as Python objects.
+//! Conversion of Arrow values to Python objects.
 
 use std::ops::Range;
 
@@ -22,19 +22,19 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::errors::{DataError, InternalError};
 
-/// Days of a month, where a span of time has to have a length.
+/// Days per month when an interval becomes a `timedelta`.
 const MONTH_DAYS: i64 = 30;
 
 type Objects<'py> = Vec<Bound<'py, PyAny>>;
 
-/// Some rows of a batch, as tuples. The type of a column is looked at once for all of them.
+/// Converts a range of rows of a batch to tuples. The type of each column is matched once, not once per row.
 pub fn tuples<'py>(py: Python<'py>, batch: &RecordBatch, rows: Range<usize>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
     let columns = batch.columns().iter().map(|column| Ok(objects(py, column, rows.clone())?.into_iter()));
     let mut columns = columns.collect::<PyResult<Vec<_>>>()?;
     rows.map(|_| PyTuple::new(py, columns.iter_mut().filter_map(Iterator::next).collect::<Objects<'_>>())).collect()
 }
 
-/// Some values of an array, one object each.
+/// Converts a range of values of an array to Python objects.
 fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
     match array.data_type() {
         DataType::Null => Ok(vec![py.None().into_bound(py); rows.len()]),
@@ -116,7 +116,7 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
             let some = arrow_cast::cast(&array.slice(rows.start, rows.len()), values).map_err(internal)?;
             objects(py, &some, 0..rows.len())
         }
-        // What has no Python object of its own, as SQL writes it.
+        // Other types have no Python type and become text.
         _ => {
             let options = FormatOptions::default();
             let formatter = ArrayFormatter::try_new(array, &options).map_err(internal)?;
@@ -158,7 +158,7 @@ where
     each(py, array, rows, |row| class.call1((values.value_as_string(row),)))
 }
 
-/// Dates, times of day and points in time. Python counts microseconds; nanoseconds are cut.
+/// Converts dates, times of day and timestamps. Python has microseconds, so nanoseconds are truncated.
 fn moments<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
     macro_rules! values {
         ($kind:ty, $value:ident) => {{
@@ -192,7 +192,7 @@ fn moments<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
     }
 }
 
-/// Timestamps; instants in the zone UTC.
+/// Converts timestamps. With `is_instant`, the objects have the time zone UTC.
 fn timestamps<'py, T: ArrowTimestampType>(
     py: Python<'py>,
     array: &ArrayRef,
@@ -208,7 +208,7 @@ fn timestamps<'py, T: ArrowTimestampType>(
     })
 }
 
-/// Spans of time, with months of 30 days.
+/// Converts durations and intervals to `timedelta`. A month has 30 days.
 fn spans<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
     macro_rules! values {
         ($kind:ty, $span:expr) => {{

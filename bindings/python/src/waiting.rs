@@ -1,7 +1,7 @@
-//! What happens on the thread that waits for a statement: signals are heard, and progress is shown.
+//! Signal checks and progress reports on the thread that waits for a statement.
 //!
-//! Only a thread that came from Python does so. One that reads a stream of Arrow may be of another library, and hold up
-//! those who have the interpreter's lock.
+//! Only a thread that came from Python does them. A thread that reads an Arrow stream may belong to another library,
+//! and may block a thread that holds the interpreter's lock.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,17 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use taut::{Progress, ProgressCallback, WaitCallback};
 
-/// The waiting of one connection.
+/// State of the thread that waits for the statements of one connection.
 ///
-/// The threads that compute leave their progress here, and the thread that waits, which may take the interpreter's lock,
-/// shows it.
+/// The threads that compute store their progress here. The thread that waits may take the interpreter's lock, and shows
+/// the progress.
 #[derive(Default)]
 pub struct Waiting {
-    /// What the handler of a signal raised.
+    /// Exception that a signal handler or the reporter raised to cancel the statement.
     raised: Mutex<Option<PyErr>>,
     progress: Mutex<Option<Progress>>,
-    /// Is called with operation, rows done and rows in all or `None`; with nothing when the statement ends.
+    /// Python callable. Its arguments are the operation, rows done, and total rows or `None`. At the end of the
+    /// statement it is called without arguments.
     reporter: Option<Py<PyAny>>,
     was_shown: AtomicBool,
 }
@@ -32,19 +33,19 @@ impl Waiting {
         Self { reporter, ..Self::default() }
     }
 
-    /// What a session is told to ask.
+    /// Callback that the session calls while a statement runs. It returns false to cancel the statement.
     pub fn callback(self: &Arc<Self>) -> WaitCallback {
         let waiting = Arc::clone(self);
         Arc::new(move || {
             if !CAME_FROM_PYTHON.get() {
                 return true;
             }
-            // Where the interpreter is on its way out, so is the statement.
+            // If the interpreter is shutting down, cancel the statement.
             Python::try_attach(|py| waiting.goes_on(py)).unwrap_or(false)
         })
     }
 
-    /// Who a session is told to tell of progress.
+    /// Callback that the session calls with its progress. `None` if there is no reporter.
     pub fn progress_callback(self: &Arc<Self>) -> Option<ProgressCallback> {
         self.reporter.as_ref()?;
         let waiting = Arc::clone(self);
@@ -52,7 +53,7 @@ impl Waiting {
     }
 
     fn goes_on(&self, py: Python<'_>) -> bool {
-        // Hears signals on the main thread of Python only.
+        // Runs signal handlers only on the main thread of Python.
         if let Err(raised) = py.check_signals() {
             *self.raised.lock() = Some(raised);
             return false;
@@ -61,7 +62,7 @@ impl Waiting {
         if let Some(latest) = latest {
             self.was_shown.store(true, Ordering::Relaxed);
             if let Err(error) = self.report(py, Some(&latest)) {
-                // An exit or an interrupt that came while the bar was drawn is meant for the statement.
+                // An exit or an interrupt that arrives while the bar is drawn cancels the statement.
                 if !error.is_instance_of::<PyException>(py) {
                     *self.raised.lock() = Some(error);
                     return false;
@@ -72,12 +73,12 @@ impl Waiting {
         true
     }
 
-    /// Is told that the statement has ended, or its rows.
+    /// Ends the progress report, when the statement or the reading of its rows has ended.
     pub fn end(&self) {
         *self.progress.lock() = None;
         if self.was_shown.swap(false, Ordering::Relaxed) {
             Python::try_attach(|py| {
-                // An interrupt here comes after the statement's end.
+                // An interrupt that arrives here is too late: the statement has ended.
                 match self.report(py, None) {
                     Err(error) if error.is_instance_of::<PyException>(py) => error.write_unraisable(py, None),
                     _ => {}
@@ -86,7 +87,7 @@ impl Waiting {
         }
     }
 
-    /// What a handler of a signal raised, if that ended the statement.
+    /// Takes the exception that cancelled the statement, if there is one.
     pub fn take_raised(&self) -> Option<PyErr> {
         self.raised.lock().take()
     }
@@ -105,7 +106,7 @@ thread_local! {
     static CAME_FROM_PYTHON: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits for something on a thread that came from Python, without the interpreter's lock.
+/// Releases the interpreter's lock during `wait`, and marks the thread as one that came from Python.
 pub fn without_lock<T: Send>(py: Python<'_>, wait: impl FnOnce() -> T + Send) -> T {
     struct Restored(bool);
     impl Drop for Restored {
@@ -117,8 +118,9 @@ pub fn without_lock<T: Send>(py: Python<'_>, wait: impl FnOnce() -> T + Send) ->
     py.detach(wait)
 }
 
-/// Waits for something on any thread. The main one of Python, which may hold the interpreter's lock here, gives it up
-/// meanwhile: what computes may have to free memory of Python.
+/// Calls `wait` on any thread. The main thread of Python, which may hold the interpreter's lock, releases it meanwhile,
+/// because the threads that compute may have to free memory of Python. Returns `None` if the interpreter is shutting
+/// down.
 pub fn without_lock_of_main<T: Send>(wait: impl FnOnce() -> T + Send) -> Option<T> {
     if MAIN_THREAD.get() != Some(&std::thread::current().id()) {
         return Some(wait());
@@ -128,11 +130,11 @@ pub fn without_lock_of_main<T: Send>(wait: impl FnOnce() -> T + Send) -> Option<
 
 static MAIN_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
-/// Remembers the main thread of Python, if this is it.
+/// Stores the id of the current thread if it is the main thread of Python.
 pub fn remember_main_thread(py: Python<'_>) -> PyResult<()> {
     let threading = py.import("threading")?;
     if threading.call_method0("current_thread")?.is(&threading.call_method0("main_thread")?) {
-        // A module is made once in a process.
+        // The module is initialized once in a process, so nothing is set before.
         let _ = MAIN_THREAD.set(std::thread::current().id());
     }
     Ok(())

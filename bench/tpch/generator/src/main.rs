@@ -1,7 +1,7 @@
-//! `tpch-parquet --scale 1 --output DIR`: the eight TPC-H tables, one Parquet file each.
+//! `tpch-parquet --scale 1 --output DIR`: generates the eight TPC-H tables, one Parquet file each.
 //!
-//! Every engine of a comparison reads these same files. They are written like most files met in practice: snappy,
-//! row groups of about a million rows, dictionary pages and statistics as the writer chooses them.
+//! Every engine of a comparison reads the same files. They are written like most files in practice: snappy, row groups
+//! of about a million rows, and the writer's default dictionary pages and statistics.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -59,7 +59,7 @@ fn tables(scale: f64) -> [(&'static str, Box<dyn RecordBatchIterator>); 8] {
     ]
 }
 
-/// Writes one table beside its final name and then renames it, so that a file that is there is whole.
+/// Writes one table to a temporary name and then renames it, so that a file with the final name is complete.
 fn write(path: &Path, batches: Box<dyn RecordBatchIterator>) -> Result<usize, Box<dyn std::error::Error>> {
     let unfinished = path.with_extension("unfinished");
     let schema: SchemaRef = batches.schema().clone();

@@ -9,7 +9,7 @@
 >>> con.sql("SELECT x, y FROM point WHERE x = $1", params=[1]).fetchall()
 [(1, 10)]
 
-The module is a DB-API 2.0 driver too: `connect`, `Connection.cursor`, the exceptions, `apilevel` and so on.
+The module is also a DB-API 2.0 driver: `connect`, `Connection.cursor`, the exceptions, `apilevel` and so on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 apilevel = "2.0"
 #: Threads may share the module and connections.
 threadsafety = 2
-#: Parameters are written ``?``; also ``$1`` and ``$name``.
+#: Parameters are written ``?``. ``$1`` and ``$name`` are allowed too.
 paramstyle = "qmark"
 
 __all__ = [

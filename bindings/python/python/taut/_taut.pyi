@@ -1,4 +1,4 @@
-"""What the package is built on, in Rust. Use `taut.connect` instead."""
+"""Native module of the package, in Rust. Use `taut.connect` instead."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final

@@ -1,4 +1,4 @@
-"""Backups of a database, and databases restored from them."""
+"""Listing backups, and restoring databases from them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 class Backup:
     """A backup in a backup directory."""
 
-    #: Its number there.
+    #: Number of the backup in its directory.
     number: int
-    #: The last commit that it holds; commits are counted from 1.
+    #: Number of the last commit in the backup. Commits are counted from 1.
     commit: int
-    #: When its state was fixed, in UTC.
+    #: Time of the state that the backup holds, in UTC.
     time: datetime.datetime
-    #: Bytes of all files that it needs.
+    #: Bytes of all files that the backup needs.
     bytes: int
-    #: Bytes that were written for it; what earlier backups have was not written again.
+    #: Bytes written for this backup. Files that earlier backups hold are not written again.
     written_bytes: int
-    #: The backup from which on it has every commit, so that each point in time between can be restored.
+    #: Number of the backup since which the log has every commit, so that any point in time between can be restored.
     log_since: int | None
 
 
@@ -34,23 +34,23 @@ class Backup:
 class Restored:
     """A database that was restored."""
 
-    #: The backup that it came from.
+    #: Number of the backup that was restored.
     backup: int
-    #: The last commit that it holds.
+    #: Number of the last commit in the database.
     commit: int
-    #: The time of that commit, or of the backup if no commits were made again.
+    #: Time of that commit, or of the backup if no commits were replayed.
     time: datetime.datetime
-    #: Commits that were made again on top of the backup.
+    #: Number of commits replayed on top of the backup.
     replayed_commits: int
-    #: Bytes of its blocks.
+    #: Bytes of the database's blocks.
     bytes: int
 
 
 def backups(directory: str | os.PathLike[str]) -> list[Backup]:
-    """The complete backups in a directory, by number.
+    """Returns the complete backups in a directory, sorted by number.
 
-    Raises OperationalError when there is no backup directory or another process uses it, InternalError when the manifest
-    of a backup is damaged.
+    Raises OperationalError when there is no backup directory or another process uses it, InternalError when the
+    manifest of a backup is damaged.
     """
     return [backup_of(row) for row in _taut.backups(os.path.expanduser(directory))]
 
@@ -67,18 +67,19 @@ def restore(
     Parameters
     ----------
     directory: the backup directory.
-    database: the directory of the new database, which must not exist, or be empty.
-    backup: the number of the backup; by default the last one.
-    time: a point in time: the last commit at or before it is the last one restored. A datetime, or a text such as
+    database: the directory of the new database, which must be empty or not exist.
+    backup: number of the backup; by default the last one.
+    time: point in time up to which commits are restored, inclusive. A datetime, or a text such as
         ``'2026-11-27 13:36:16.5+02:00'``; without an offset it is in UTC. Points between two backups need the log, see
         `Connection.backup`.
 
     Raises
     ------
-    OperationalError: the directory of the database is not empty, there is no backup directory, or another process uses it.
-    ProgrammingError: there is no such backup, or the point in time is in none.
+    OperationalError: the directory of the database is not empty, there is no backup directory, or another process uses
+    it.
+    ProgrammingError: there is no such backup, or no backup covers the point in time.
     InternalError: a file of the backup is damaged; the message names the file and the table.
-    ValueError: `time` is no time.
+    ValueError: `time` is a text that is not a time.
     """
     row = _taut.restore(os.path.expanduser(directory), os.path.expanduser(database), backup, _micros_of(time))
     number, commit, micros, replayed, size = row

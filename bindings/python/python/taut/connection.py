@@ -1,4 +1,4 @@
-"""Connections: where statements run."""
+"""Connections, which run statements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from taut.table import Table, options_of
 
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
-#: The SQLSTATE of a table that does not exist.
+#: SQLSTATE of the error for a table that does not exist.
 _NO_SUCH_TABLE = "42P01"
 
 
@@ -35,32 +35,35 @@ def connect(
     read_only: bool = False,
     progress: bool | None = None,
 ) -> Connection:
-    """Opens the database in a directory, or creates it there; ``:memory:`` is a new one that lives as long as it is used.
+    """Opens the database in a directory, or creates it there.
 
-    Connections of one process to one path share the database. One process at a time can have it open for writing; others
-    can read it meanwhile, with `read_only`.
+    ``:memory:`` creates a new database in memory, which exists as long as it is used.
+
+    Connections of one process to one path share the database. Only one process at a time can open it for writing. Other
+    processes can read it meanwhile, with `read_only`.
 
     Parameters
     ----------
-    path: the directory, or ``:memory:``.
-    threads: how many a query uses; by default all processors.
-    memory: what queries may take before they spill to disk, in bytes or as a text such as ``'2GiB'``; by default half of
-        the machine's.
-    cache: what is kept of the files, in bytes or as a text; by default a quarter of `memory`, or else of
-        the machine's, at most 1 GiB.
-    create: whether a database that does not exist is created; with `read_only` it never is.
-    read_only: whether it is only read, also while another process writes it, or on a file system that cannot be written. It
-        is shown as it was when it was opened or last refreshed: see `Connection.refresh`. Read-only connections of one
-        process share what they show; connecting again refreshes it for all of them.
-    progress: whether long statements draw a bar; by default in a terminal and in a notebook.
+    path: the directory of the database, or ``:memory:``.
+    threads: number of threads of a query; by default one for each processor.
+    memory: memory that queries use before they spill to disk, in bytes or as a text such as ``'2GiB'``; by default half
+        of the memory of the machine.
+    cache: memory for cached parts of the files, in bytes or as a text; by default a quarter of `memory`, or of the
+        memory of the machine if `memory` is not given, and at most 1 GiB.
+    create: whether to create a database that does not exist; with `read_only` none is created.
+    read_only: whether to open the database for reading only. It works while another process writes the database, and on
+        a file system that cannot be written. Queries see the database as it was when it was opened or last refreshed:
+        see `Connection.refresh`. Read-only connections of one process share that state; connecting again refreshes it
+        for all of them.
+    progress: whether long statements draw a progress bar; by default they do in a terminal and in a notebook.
 
     Raises
     ------
-    OperationalError: the database is open for writing in another process, or here with other settings; does not exist and
-        `create` is false, or `read_only` true; or the directory holds something else.
+    OperationalError: the database is open for writing in another process, or in this one with other settings; it does
+        not exist, and `create` is false or `read_only` true; or the directory holds other files.
     ProgrammingError: `read_only` is given for ``:memory:``.
-    InternalError: it is damaged.
-    ValueError: a setting makes no sense.
+    InternalError: the database is damaged.
+    ValueError: a setting has an invalid value.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads}; a query needs one thread at least")
@@ -77,10 +80,10 @@ def connect(
 
 
 class Connection:
-    """A session on a database, as `connect` gives it.
+    """A session on a database, opened by `connect`.
 
-    Any thread can use it, one statement at a time; a thread that is to run statements beside others takes a connection of
-    its own, from `connect` or `duplicate`.
+    Any thread can use it, one statement at a time. To run statements at the same time, open one connection per thread,
+    with `connect` or `duplicate`.
     """
 
     def __init__(self, native: _taut.Connection, *, progress: bool | None = None) -> None:
@@ -90,19 +93,19 @@ class Connection:
     # Statements
 
     def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Result:
-        """Runs the statements of a text and gives the result of the last.
+        """Runs one or more statements and returns the result of the last.
 
-        Parameters are a sequence for ``?`` or ``$1``, or a mapping for ``$name``; they belong to the last statement.
+        Parameters are a sequence for ``?`` or ``$1``, or a mapping for ``$name``. They belong to the last statement.
         Values are None, bool, int, float, decimal.Decimal, str, bytes, datetime.date, datetime.datetime, and scalars of
-        numpy and pandas.
+        NumPy and pandas.
 
-        The name of a table that is not in the database may be that of a variable where this is called, local ones first:
-        a DataFrame of pandas or Polars, a table of pyarrow, a relation of DuckDB, a result of Taut, or whatever else
-        offers ``__arrow_c_stream__``. It is read without copying where its memory is Arrow.
+        A table that is not in the database may be a Python variable of the caller. Local variables are searched before
+        global ones. The variable may be a pandas or Polars DataFrame, a pyarrow table, a DuckDB relation, a Taut
+        result, or any object with ``__arrow_c_stream__``. It is read without copying if its memory is Arrow.
 
-        Raises ProgrammingError when a statement is wrong, NotSupportedError when it is beyond Taut, DataError when a value
-        is not as it should be, and other subclasses of `Error`; each tells `sqlstate` and, where known, `position`, a line
-        and a column. Rows are computed as they are read: reading them can raise too.
+        Raises ProgrammingError when a statement is wrong, NotSupportedError when Taut does not support it, DataError
+        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate` and, if it is known, `position`, a
+        line and a column. Rows are computed when they are read, so reading them can raise too.
         """
         caller = sys._getframe(1)
         return self._run(query, params, caller.f_locals, caller.f_globals)
@@ -124,7 +127,7 @@ class Connection:
                 try:
                     tables = self.tables()
                 except _taut.Error:
-                    # In a transaction that has failed nothing can be asked any more.
+                    # A failed transaction accepts no queries.
                     tables = []
                 error.args = (f"{error}; {resolve.hint(str(error), tables)}",)
             raise
@@ -132,9 +135,10 @@ class Connection:
     def explain(
         self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, analyze: bool = False
     ) -> str:
-        """The plan of a query, or of an UPDATE, DELETE, MERGE or upsert, as text.
+        """Returns the plan of a query, or of an UPDATE, DELETE, MERGE or upsert, as text.
 
-        With `analyze` it is run, and the plan shows what each part did and how long: rows are changed then.
+        With `analyze` the statement runs, and changes rows if it writes. The plan then shows the metrics and the time
+        of each operator.
         """
         if (count := self._native.count_statements(query)) != 1:
             raise _taut.ProgrammingError(f"one statement can be explained, here are {count}")
@@ -146,30 +150,30 @@ class Connection:
     # Data
 
     def register(self, name: str, data: Any) -> None:
-        """Gives a DataFrame or other Arrow data a name that statements of this connection can use as a table.
+        """Registers a DataFrame or other Arrow data under a name that statements of this connection can use as a table.
 
-        The name is taken as it is: SQL wants one with capitals in double quotes. Memory may be shared with the data: what
-        changes the data in place changes the table.
+        The name is case-sensitive: SQL needs double quotes around a name with capitals. The table may share memory with
+        the data, so changing the data in place changes the table.
 
         Raises TypeError when `data` is no table, ProgrammingError when a table of the database has the name.
         """
         self._native.register(name, arrow_of(data, "data"))
 
     def unregister(self, name: str) -> None:
-        """Takes back a name that `register` gave.
+        """Removes a name that `register` added.
 
-        Raises ProgrammingError when it was not given.
+        Raises ProgrammingError when the name is not registered.
         """
         if not self._native.unregister(name):
             raise _taut.ProgrammingError(f"{name!r} is not registered; register(name, data) gives a name")
 
     def insert(self, table: str, data: Any, **design: Any) -> int:
-        """Inserts the rows of a DataFrame or other Arrow data, all or none, and gives their number.
+        """Inserts the rows of a DataFrame or other Arrow data, all or none, and returns their number.
 
-        A table that does not exist is created with the columns of the data; `design` are its options, such as
-        ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are found by name; those that the
-        data does not have become null. A reader of batches in Python is read by another thread, and cannot use this
-        connection, but a duplicate.
+        A table that does not exist is created with the columns of the data. `design` holds its options, such as
+        ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are matched by name. Columns
+        that the data does not have become null. If `data` is a reader of batches in Python, another thread reads it. It
+        cannot use this connection, but it can use a duplicate.
 
         Raises TypeError when `data` is no table, NotSupportedError when it has a column that the table does not have,
         DataError or IntegrityError when a value does not fit.
@@ -187,13 +191,15 @@ class Connection:
         null: str | None = None,
         **design: Any,
     ) -> int:
-        """Loads Parquet, CSV or JSON-lines files, all or none, and gives the number of rows.
+        """Loads Parquet, CSV or JSON-lines files, all or none, and returns the number of rows.
 
-        `files` is a path, a pattern such as ``"sales-*.parquet"``, or several. A table that does not exist is created
-        with the columns of the first file; `design` are its options, as for `insert`. `format` is ``parquet``, ``csv`` or
-        ``json``, by default that of the name; `header`, `delimiter` and `null` say how CSV is written.
+        `files` is a path, a pattern such as ``"sales-*.parquet"``, or several of them. A table that does not exist is
+        created with the columns of the first file. `design` holds its options, as for `insert`. `format` is
+        ``parquet``, ``csv`` or ``json``; by default the file name decides. `header`, `delimiter` and `null` describe
+        the CSV format.
 
-        Raises FileNotFoundError when a pattern matches nothing, ValueError when `files` is empty, and what `sql` raises.
+        Raises FileNotFoundError when a pattern matches nothing, ValueError when `files` is empty, and what `sql`
+        raises.
         """
         paths: list[str] = []
         for file in [files] if isinstance(files, (str, os.PathLike)) else files:
@@ -209,54 +215,55 @@ class Connection:
         return self._native.load(table, paths, options_of(read), options_of(design))
 
     def backup(self, directory: str | os.PathLike[str], *, log: bool = False, keep: int | None = None) -> Backup:
-        """Backs up the database to a directory, while all connections go on.
+        """Backs up the database to a directory. All connections can be used meanwhile.
 
-        The backup holds all commits so far. What an earlier backup in the directory has is not copied again. Files that
-        queries read directly and data that was registered are not part of it. `taut.restore` makes a database of it.
+        The backup holds all commits so far. Data that an earlier backup in the directory holds is not copied again.
+        Files that queries read directly and registered data are not part of it. `taut.restore` makes a database from
+        it.
 
         Parameters
         ----------
-        directory: where the backups are; it is created if there is nothing.
-        log: whether every commit since the last backup is archived too, so that any point in time between can be restored.
-            The database then keeps its log and the blocks that were replaced until the next backup; ``BACKUP DATABASE STOP
-            LOG`` ends that.
-        keep: how many of the newest backups stay, this one included; by default all.
+        directory: the backup directory; it is created if it does not exist.
+        log: whether to archive every commit since the last backup too, so that any point in time between can be
+            restored. The database then keeps its log and the replaced blocks until the next backup. ``BACKUP DATABASE
+            STOP LOG`` ends that.
+        keep: number of newest backups to keep, this one included; by default all.
 
-        Raises OperationalError when another process uses the directory or it cannot be written, ProgrammingError when it
-        lies in the database or holds something else, InternalError when the database is damaged.
+        Raises OperationalError when another process uses the directory or it cannot be written, ProgrammingError when
+        it lies in the database or holds other files, InternalError when the database is damaged.
         """
         if keep is not None and keep < 1:
             raise ValueError(f"keep={keep}; at least one backup must be kept")
         return backup_of(self._native.backup(os.path.expanduser(directory), log, keep))
 
     def table(self, name: str) -> Table:
-        """A table of the database.
+        """Returns a table of the database.
 
-        Raises ProgrammingError when there is none of that name.
+        Raises ProgrammingError when no table has that name.
         """
         return Table(self, name)
 
     def tables(self) -> list[str]:
-        """The names of all tables, in order."""
+        """Returns the names of all tables, sorted."""
         return [name for (name,) in self._run("SELECT table_name FROM taut.tables ORDER BY 1").fetchall()]
 
     def inspect(self, table: str) -> Inspection:
-        """How a table is stored: its blocks, as a picture in a notebook and as text elsewhere.
+        """Shows how a table is stored: its blocks, as a picture in a notebook and as text elsewhere.
 
-        Raises ProgrammingError when there is none of that name.
+        Raises ProgrammingError when no table has that name.
         """
         return self.table(table).inspect()
 
     # Connections and DB-API
 
     def refresh(self) -> bool:
-        """Shows the last commit in a database that is open read-only; returns whether there is a newer one than before.
+        """Moves a read-only database to the last commit. Returns whether that commit is newer than before.
 
-        Statements that begin afterwards see it, on all read-only connections of this process to the path. A transaction that
-        has run a statement sees what it saw before, until it ends. A database that is open for writing always shows the last
-        commit, and this returns False.
+        Statements that begin afterwards see it, on all read-only connections of this process to the path. A transaction
+        that has run a statement keeps its snapshot until it ends. A database that is open for writing always shows the
+        last commit, so this returns False.
 
-        Raises OperationalError when the database cannot be read any more; it is shown as before then.
+        Raises OperationalError when the database can no longer be read. Queries then still see the state before.
         """
         return self._native.refresh()
 
@@ -266,17 +273,17 @@ class Connection:
         return self._native.read_only
 
     def duplicate(self) -> Connection:
-        """Another connection to the same database, for another thread. What was registered here is not known there."""
+        """Opens another connection to the same database, for another thread. It does not have the registered names."""
         return Connection(self._native.duplicate(reporter(self._progress)), progress=self._progress)
 
     def cursor(self) -> Cursor:
-        """A cursor of DB-API 2.0."""
+        """Returns a DB-API 2.0 cursor."""
         self._check_open()
         return Cursor(self)
 
     @property
     def autocommit(self) -> bool:
-        """True: a statement commits by itself, unless begin() or BEGIN came before it."""
+        """Always True: each statement commits on its own, unless begin() or BEGIN has started a transaction."""
         return True
 
     @property
@@ -289,29 +296,33 @@ class Connection:
         self.execute("BEGIN")
 
     def commit(self) -> None:
-        """Commits the transaction in progress; does nothing where there is none.
+        """Commits the transaction in progress. Does nothing if there is none.
 
-        Raises OperationalError with SQLSTATE 40001 when another transaction was faster; it has ended then, and can be run
-        again.
+        Raises OperationalError with SQLSTATE 40001 after a conflict with another transaction. The transaction has ended
+        then, and can be retried.
         """
         self._check_open()
         if self.in_transaction:
             self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undoes the transaction in progress; does nothing where there is none, for a statement has committed by itself."""
+        """Rolls back the transaction in progress. Does nothing if there is none: statements have committed already."""
         self._check_open()
         if self.in_transaction:
             self.execute("ROLLBACK")
 
     def interrupt(self) -> None:
-        """Ends what runs on this connection, from any thread. There it raises OperationalError with SQLSTATE 57014."""
+        """Cancels the statement that runs on this connection. Any thread can call it.
+
+        The thread that waits for the statement gets an OperationalError with SQLSTATE 57014.
+        """
         self._native.interrupt()
 
     def close(self) -> None:
-        """Closes the connection, and cancels a statement that another thread runs on it; closing it again does nothing.
+        """Closes the connection and cancels a statement that another thread runs on it. Closing it again does nothing.
 
-        Results that are still being read can be read on."""
+        Results that are being read stay readable.
+        """
         self._native.close()
 
     @property
@@ -336,7 +347,7 @@ class Connection:
 
 
 def _bytes_of(name: str, size: int | str | None) -> int | None:
-    """A number of bytes, or a size such as ``'512MiB'``."""
+    """Parses a number of bytes, or a size such as ``'512MiB'``, into bytes."""
     if size is None:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", str(size))

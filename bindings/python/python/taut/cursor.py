@@ -22,22 +22,22 @@ Date, Time, Timestamp, Binary = datetime.date, datetime.time, datetime.datetime,
 
 
 def DateFromTicks(ticks: float) -> datetime.date:
-    """The local date of so many seconds since 1970."""
+    """Converts seconds since 1970 to a local date."""
     return datetime.date.fromtimestamp(ticks)
 
 
 def TimeFromTicks(ticks: float) -> datetime.time:
-    """The local time of day of so many seconds since 1970."""
+    """Converts seconds since 1970 to a local time of day."""
     return datetime.time(*time.localtime(ticks)[3:6])
 
 
 def TimestampFromTicks(ticks: float) -> datetime.datetime:
-    """The local time of so many seconds since 1970."""
+    """Converts seconds since 1970 to a local timestamp."""
     return datetime.datetime.fromtimestamp(ticks)
 
 
 class TypeCode:
-    """Compares equal to the names of some SQL types, as PEP 249 asks of type objects."""
+    """A type object of PEP 249: compares equal to the names of some SQL types."""
 
     def __init__(self, *names: str) -> None:
         self._names = frozenset(names)
@@ -55,11 +55,11 @@ NUMBER = TypeCode("boolean", "smallint", "integer", "bigint", "real", "double", 
 DATETIME = TypeCode("date", "time", "timestamp", "timestamptz", "interval")
 ROWID = TypeCode()
 
-#: `INSERT INTO t (a, b) VALUES (?, ?)`, up to its row, which `executemany` repeats.
+#: Matches `INSERT INTO t (a, b) VALUES (?, ?)`. Its group is the text before the row, which `executemany` repeats.
 _INSERT_ROW = re.compile(
     r"(\s*insert\s+into\s+[^();'\-/]+?(?:\([^()]*\)\s*)?values\s*)\(\s*\?(?:\s*,\s*\?)*\s*\)\s*;?\s*", re.IGNORECASE
 )
-#: Values that go in one statement.
+#: Maximum values in one statement of `executemany`.
 _VALUES_MAX = 20_000
 
 _NoneType = type(None)
@@ -67,12 +67,12 @@ _Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class Cursor:
-    """Runs statements on its connection and reads their rows, as PEP 249 describes it."""
+    """A cursor of PEP 249: runs statements on its connection and reads their rows."""
 
     def __init__(self, connection: Connection) -> None:
-        #: The connection that the cursor is of.
+        #: The connection that the cursor belongs to.
         self.connection = connection
-        #: Rows that `fetchmany` gives where it is not told.
+        #: Default number of rows of `fetchmany`.
         self.arraysize = 1
         self._result: Result | None = None
         self._row_count = -1
@@ -80,23 +80,23 @@ class Cursor:
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
-        """For each column name, SQL type, four times ``None``, and whether it may be null; ``None`` without rows."""
+        """Name, SQL type, four times ``None``, and nullability of each column. ``None`` without rows."""
         columns = self._result._native.columns if self._result is not None else []
         return [(name, kind, None, None, None, None, nullable) for name, kind, nullable in columns] or None
 
     @property
     def rowcount(self) -> int:
-        """Rows written by the last statement; -1 where it wrote none."""
+        """Number of rows that the last statement wrote. -1 if it does not write rows."""
         return self._row_count
 
     def execute(self, operation: str, parameters: _Parameters | None = None) -> Cursor:
-        """Runs the statements of a text, the last of them with parameters; as `Connection.sql`."""
+        """Runs one or more statements, the last one with the parameters, like `Connection.sql`."""
         caller = sys._getframe(1)
         self._run(operation, parameters, caller.f_locals, caller.f_globals)
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[_Parameters]) -> Cursor:
-        """Runs a statement for each row of parameters. Rows of an ``INSERT ... VALUES (?, ...)`` go in many at once."""
+        """Runs a statement for each row of parameters. ``INSERT ... VALUES (?, ...)`` inserts rows in batches."""
         self._check_open()
         caller, written = sys._getframe(1), 0
         rows = [row if isinstance(row, (Mapping, str, bytes)) else tuple(row) for row in seq_of_parameters]
@@ -121,19 +121,19 @@ class Cursor:
         self._row_count = -1 if self._result.row_count is None else self._result.row_count
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or ``None`` behind the last."""
+        """Reads the next row. Returns ``None`` after the last one."""
         return self._rows().fetchone()
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Up to `size` rows more; `arraysize` where it is not given."""
+        """Reads up to `size` more rows, by default `arraysize`."""
         return self._rows().fetchmany(self.arraysize if size is None else size)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left."""
+        """Reads all remaining rows."""
         return self._rows().fetchall()
 
     def fetch_arrow_table(self) -> pyarrow.Table:
-        """The rows as a table of pyarrow."""
+        """Returns all rows as a pyarrow table."""
         return self._rows().to_arrow()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -146,7 +146,7 @@ class Cursor:
         """Does nothing, as PEP 249 allows."""
 
     def close(self) -> None:
-        """Closes the cursor and ends its statement; closing it again does nothing."""
+        """Closes the cursor and ends its statement. Closing it again does nothing."""
         if self._result is not None:
             self._result.close()
         self._result = None
@@ -173,9 +173,9 @@ class Cursor:
 
 
 def _inserts(head: str, rows: Sequence[_Parameters]) -> Iterator[tuple[str, list[Any]]]:
-    """Statements that insert many rows each, and their values.
+    """Yields INSERT statements of many rows each, and their values.
 
-    Rows of one statement have values of the same types: values of a column with several would be made alike.
+    In one statement, all values of a column have the same type: values of several types would be converted to one.
     """
     width = len(rows[0])
     one = f"({', '.join('?' * width)})"

@@ -1,4 +1,4 @@
-"""What of Python is a table: whatever offers the Arrow PyCapsule interface, and a few that can be made to."""
+"""Python objects as tables: those with the Arrow PyCapsule interface, and a few that are converted to it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ALLOWED = (
 
 
 def arrow_of(data: Any, what: str) -> Any:
-    """What offers the same data as Arrow. `what` names the data in a message.
+    """Returns an object that offers the data as Arrow. `what` names the data in the error message.
 
-    Raises TypeError when it is no table.
+    Raises TypeError when the data is no table.
     """
     found = _arrow_or_none(data)
     if found is None:
@@ -23,16 +23,16 @@ def arrow_of(data: Any, what: str) -> Any:
 
 
 class Variables:
-    """Finds tables by the names of variables, in the first mapping that has one."""
+    """Finds tables by the names of variables. Searches the mappings in order, and uses the first that has the name."""
 
     def __init__(self, *mappings: Mapping[str, Any]) -> None:
         self._mappings = mappings
         self._no_tables: list[str] = []
 
     def __call__(self, name: str) -> Any:
-        """The table of a name as Arrow; `None` where there is none."""
+        """Returns the variable of that name as Arrow. Returns `None` if there is none or it is no table."""
         for mapping in self._mappings:
-            # SQL does not tell capitals in a name without quotes.
+            # SQL converts names without quotes to lower case, so the spelling of the variable may differ in capitals.
             alike = [name] if name in mapping else [other for other in mapping if other.lower() == name]
             if len(alike) == 1:
                 value = mapping[alike[0]]
@@ -43,7 +43,7 @@ class Variables:
         return None
 
     def hint(self, message: str, tables: list[str]) -> str:
-        """What to do where a table was not found, as a message says."""
+        """Returns a hint for the error message of a table that was not found."""
         if self._no_tables:
             return f"{'; '.join(self._no_tables)}; {_ALLOWED}"
         for table in tables:
@@ -60,12 +60,12 @@ def _arrow_or_none(data: Any) -> Any:
         return _of_pandas(data) if kind == "DataFrame" else None
     if package == "polars" and kind in ("DataFrame", "LazyFrame"):
         return _of_polars(data.collect() if kind == "LazyFrame" else data)
-    # Columns by themselves are no tables.
+    # Single columns are no tables.
     if package in ("polars", "pyarrow") and not hasattr(data, "schema"):
         return None
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return data
-    # Datasets and scanners of pyarrow, relations of older versions of DuckDB.
+    # pyarrow datasets and scanners, and relations of older DuckDB versions.
     for method in ("to_table", "to_arrow_table"):
         if package in ("pyarrow", "duckdb", "_duckdb") and hasattr(data, method):
             return getattr(data, method)()
@@ -73,7 +73,7 @@ def _arrow_or_none(data: Any) -> Any:
 
 
 def _of_pandas(frame: Any) -> Any:
-    """The columns without the index, which pandas would add where it is not that of a fresh frame."""
+    """Returns the columns without the index. By default, pandas exports an index that is not the one of a new frame."""
     try:
         import pyarrow
     except ImportError:
@@ -82,10 +82,10 @@ def _of_pandas(frame: Any) -> Any:
 
 
 def _of_polars(frame: Any) -> Any:
-    """The frame, in a form that means the same to others."""
+    """Returns the frame in a form that other Arrow libraries read correctly."""
     kinds = {name: str(kind) for name, kind in frame.schema.items()}
     for name, kind in kinds.items():
         if "Object" in kind:
             raise TypeError(f"column {name!r} of the frame holds Python objects, which Arrow has no form for; cast it")
-    # Polars hands over columns of no type with a buffer that such columns do not have.
+    # Polars exports null columns with a buffer that the Arrow format does not allow for them.
     return frame.to_arrow() if any("Null" in kind for kind in kinds.values()) else frame

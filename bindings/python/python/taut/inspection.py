@@ -1,4 +1,4 @@
-"""How a table is stored, as a picture."""
+"""Pictures of how a table is stored."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from taut.table import Table
 
-#: Blocks that are shown; of these, the columns are asked for.
+#: Maximum blocks shown. The columns of these blocks are queried.
 SHOWN_BLOCKS = 64
 _WIDTH, _HEIGHT, _GAP = 480, 14, 3
-#: A color for each encoding; what is not encoded is grey.
+#: Color of each encoding. Plain values are grey.
 _COLORS = {
     "plain": "#b0b0b0", "constant": "#e4e4e4", "bit_packed": "#4c78a8", "frame_of_reference": "#72a5d8",
     "dictionary": "#f58518", "run_length": "#54a24b", "fsst": "#b279a2",
@@ -27,9 +27,9 @@ class StoredColumn(NamedTuple):
     name: str
     group_index: int
     encoding: str
-    #: Bytes in the file.
+    #: Encoded bytes in the file.
     bytes: int
-    #: Bytes of the values, not encoded.
+    #: Bytes of the values before encoding.
     plain_bytes: int
 
 
@@ -45,15 +45,18 @@ class StoredBlock(NamedTuple):
 
 
 class Inspection:
-    """The first blocks of a table: text in a terminal, a picture in a notebook, in which a bar is a block, a part of it a
-    column, the width of that its bytes and its color its encoding."""
+    """The first blocks of a table: text in a terminal, a picture in a notebook.
+
+    In the picture, each bar is a block and each part of a bar is a column. Its width shows the bytes of the column, its
+    color the encoding.
+    """
 
     def __init__(self, table: Table) -> None:
         run = table._connection._run
         self.name, self.options, self.rows = table.name, table.options, table.rows
-        #: Blocks of the whole table.
+        #: Number of blocks of the table.
         self.block_count = table.blocks
-        #: The first of them.
+        #: The first blocks of the table, at most `SHOWN_BLOCKS`.
         self.blocks = [
             StoredBlock(block_id, layout, rows, size, [])
             for block_id, layout, rows, size in run(
@@ -71,7 +74,7 @@ class Inspection:
             by_id[block_id].columns.append(StoredColumn(*column))
 
     def columns(self) -> list[StoredColumn]:
-        """Each column over the blocks that are shown, with all its encodings."""
+        """Sums up each column over the shown blocks, with all its encodings."""
         encodings: dict[str, dict[str, None]] = {}
         sums: dict[str, StoredColumn] = {}
         for column in (column for block in self.blocks for column in block.columns):
@@ -128,7 +131,7 @@ def _color(encoding: str) -> str:
 
 
 def _bar(block: StoredBlock, scale: float) -> str:
-    """A block as a row of rectangles, with a gap between its groups."""
+    """Draws a block as a row of rectangles, one per column, with a gap between column groups."""
     parts, x, group = [], 0.0, None
     for column in sorted(block.columns, key=lambda column: column.group_index):
         if group is not None and group != column.group_index:

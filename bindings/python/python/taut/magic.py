@@ -30,7 +30,7 @@ def _parser() -> _Parser:
 
 @magics_class
 class TautMagics(Magics):
-    """Runs SQL on a connection of the notebook, with the variables of the notebook as tables."""
+    """The magic `taut`: runs SQL on a connection of the notebook, whose variables can be used as tables."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
@@ -41,9 +41,9 @@ class TautMagics(Magics):
     def taut(self, line: str, cell: str | None = None) -> Result | None:
         """Runs SQL: a line ``%taut SELECT 1``, or a cell under ``%%taut [connection] [-o variable] [--as kind]``.
 
-        `connection` is a variable that is a connection, or the path of a database. Without it, it is the one connection
-        among the variables, or a database in memory where there is none. With ``-o`` the result goes to a variable, as a
-        DataFrame of ``pandas`` or ``polars`` or a table of ``arrow``.
+        `connection` is a variable that holds a connection, or the path of a database. By default it is the only open
+        connection among the variables, or a database in memory if there is none. ``-o`` assigns the result to a
+        variable, as a DataFrame of ``pandas`` or ``polars`` or a table of ``arrow``.
         """
         if cell is None:
             return self._run(None, line)
@@ -78,5 +78,5 @@ class TautMagics(Magics):
 
 
 def register(shell: InteractiveShell) -> None:
-    """Adds the magic to a shell."""
+    """Registers the magic with a shell."""
     shell.register_magics(TautMagics(shell))

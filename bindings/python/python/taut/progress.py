@@ -1,4 +1,4 @@
-"""A bar for long work, in a terminal and in a notebook."""
+"""Progress bars for long statements, in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: Work that is done sooner, in seconds, draws nothing.
+#: Seconds until a bar is drawn. Shorter statements draw none.
 _QUIET_SECONDS = 1.0
 
 
 def reporter(wanted: bool | None) -> Callable[..., None] | None:
-    """Who is told of progress, by the thread that waits; `None` where nobody would see it."""
+    """Returns the callback that draws progress bars. Returns `None` if nobody would see them.
+
+    The thread that waits for the statement calls it.
+    """
     in_notebook = "ipykernel" in sys.modules
     if wanted is False or (wanted is None and not in_notebook and not (sys.stderr and sys.stderr.isatty())):
         return None
@@ -20,7 +23,10 @@ def reporter(wanted: bool | None) -> Callable[..., None] | None:
 
 
 class _Bars:
-    """One bar at a time: called with operation, rows done and rows in all or `None`; with nothing at the end."""
+    """Draws one bar at a time. It is called with the operation, rows done, and total rows or `None`.
+
+    At the end of a statement it is called without arguments.
+    """
 
     def __init__(self, in_notebook: bool) -> None:
         self._in_notebook = in_notebook
@@ -41,7 +47,7 @@ class _Bars:
         self._bar.update(done - self._bar.n)
 
     def _kind(self) -> Any:
-        """The bar that is drawn with widgets where there are some, else with text."""
+        """Returns the class of the bar: with widgets if they are installed, else with text."""
         if self._in_notebook and importlib.util.find_spec("ipywidgets") is not None:
             from tqdm.notebook import tqdm as notebook_bar
 

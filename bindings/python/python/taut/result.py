@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-#: Rows that a result shows in a notebook or a terminal.
+#: Maximum rows that a result shows in a notebook or a terminal.
 SHOWN_ROWS = 20
 
 
 class Result:
-    """What a statement gave: rows, computed as they are read, or that it is done.
+    """The result of a statement: its rows, computed when they are read, or a command tag.
 
-    The rows can be read once. `fetchone`, `fetchmany`, `fetchall` and iteration give tuples; `to_arrow`, `to_batches`,
-    `to_pandas`, `to_polars` and ``__arrow_c_stream__`` take all of them as Arrow. Showing a result reads nothing: its
-    first rows are still there after it.
+    The rows can be read once. `fetchone`, `fetchmany`, `fetchall` and iteration return tuples. `to_arrow`,
+    `to_batches`, `to_pandas`, `to_polars` and ``__arrow_c_stream__`` take all of them as Arrow. Showing a result
+    consumes no rows.
 
-    What reads rows raises InterfaceError where there are none to read, and what the rest of the statement raises; after
-    that, nothing can be read any more.
+    Methods that read rows raise InterfaceError if there are none to read, and the errors of the statement itself. After
+    an error, no more rows can be read.
     """
 
     __slots__ = ("_native",)
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns; empty where the statement gives no rows."""
+        """Names of the columns. Empty if the statement returns no rows."""
         return [name for name, _, _ in self._native.columns]
 
     @property
@@ -45,28 +45,28 @@ class Result:
 
     @property
     def tag(self) -> str | None:
-        """What was done, such as ``INSERT 3``; ``None`` where the statement gives rows."""
+        """Command tag, such as ``INSERT 3``. ``None`` if the statement returns rows."""
         return self._native.tag
 
     @property
     def row_count(self) -> int | None:
-        """Rows written, where the statement writes some."""
+        """Number of rows written. ``None`` if the statement writes no rows."""
         return self._native.row_count
 
     @property
     def notices(self) -> list[str]:
-        """What the user should know."""
+        """Notices for the user."""
         return self._native.notices
 
     # Rows as tuples
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or ``None`` behind the last."""
+        """Reads the next row. Returns ``None`` after the last one."""
         rows = self._native.fetch(1)
         return rows[0] if rows else None
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
-        """Up to `size` rows more.
+        """Reads up to `size` more rows.
 
         Raises ValueError when `size` is negative.
         """
@@ -75,10 +75,11 @@ class Result:
         return self._native.fetch(size)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left.
+        """Reads all remaining rows.
 
         Values are None, bool, int, float, decimal.Decimal, str, bytes, datetime.date, datetime.datetime (in UTC for
-        timestamptz), datetime.time, datetime.timedelta (with months of 30 days), list and dict. Nanoseconds are cut.
+        timestamptz), datetime.time, datetime.timedelta (with months of 30 days), list and dict. Nanoseconds are
+        truncated.
         """
         return self._native.fetch((1 << 63) - 1)
 
@@ -94,30 +95,32 @@ class Result:
     # Rows as Arrow
 
     def to_arrow(self, *, string_view: bool = False) -> pyarrow.Table:
-        """The rows as a table of pyarrow.
+        """Returns all rows as a pyarrow table.
 
-        Text is of type ``string`` and bytes of ``binary``, which all of pyarrow can compute on; with `string_view` they
-        are ``string_view`` and ``binary_view``, as Taut has them, and not copied. All else is not copied either.
+        Text has the type ``string`` and bytes have ``binary``, which all functions of pyarrow support. With
+        `string_view` they have ``string_view`` and ``binary_view``, the types of Taut, and are not copied. Other types
+        are never copied.
         """
         import pyarrow
 
         return pyarrow.table(self._native.collect(string_view))
 
     def to_batches(self) -> pyarrow.RecordBatchReader:
-        """The rows as a stream of record batches of pyarrow, computed as they are read, with types as `to_arrow`.
+        """Returns the rows as a pyarrow reader of record batches, which computes them when they are read.
 
-        Errors in the middle of the rows are those of pyarrow, with the message of Taut.
+        The types are those of `to_arrow`. An error while rows are read is an exception of pyarrow with the message of
+        Taut.
         """
         import pyarrow
 
         return pyarrow.RecordBatchReader.from_stream(self._native.stream())
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas; options are those of ``pyarrow.Table.to_pandas``."""
+        """Returns all rows as a pandas DataFrame. Options are those of ``pyarrow.Table.to_pandas``."""
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a DataFrame of Polars.
+        """Returns all rows as a Polars DataFrame.
 
         Raises NotSupportedError when a column is an interval, which Polars does not have.
         """
@@ -130,21 +133,21 @@ class Result:
         return polars.DataFrame(self._native.collect(True))
 
     def __arrow_c_schema__(self) -> object:
-        """The columns as an Arrow C schema."""
+        """Returns the columns as an Arrow C schema."""
         return self._native.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows as an Arrow C stream, computed as they are read. It takes them."""
+        """Takes the rows as an Arrow C stream, which computes them when they are read."""
         return self._native.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Ends the statement, if it still runs, and gives its memory back.
+        """Ends the statement if it still runs, and releases its memory.
 
-        Where another thread reads the rows, it ends after the batch that is computed; `Connection.interrupt` is sooner.
+        If another thread is fetching rows, it waits for that call. `Connection.interrupt` is faster.
         """
         self._native.close()
 
-    # For the eye
+    # Display
 
     def __repr__(self) -> str:
         if self.tag is not None:

@@ -1,7 +1,7 @@
-"""The dialect of SQLAlchemy: ``create_engine("taut:////data/shop.taut")``, or ``"taut://"`` for a database in memory.
+"""The SQLAlchemy dialect: ``create_engine("taut:////data/shop.taut")``, or ``"taut://"`` for a database in memory.
 
-A table takes the options of its design as ``taut_layout``, ``taut_sort_by`` and so on. Settings of `taut.connect` are given
-in the query of the URL: ``taut:///shop.taut?threads=2&memory=2GiB``, ``taut:///shop.taut?read_only=true``.
+The options of a table's design are ``taut_layout``, ``taut_sort_by`` and so on. The query part of the URL has settings
+of `taut.connect`: ``taut:///shop.taut?threads=2&memory=2GiB``, ``taut:///shop.taut?read_only=true``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from sqlalchemy.engine.url import URL
 
 import taut
 
-#: Options of a table's design.
+#: Maximum columns of an index.
 _INDEX_COLUMNS_MAX = 2
+#: Options of a table's design.
 _OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size", "abstraction", "partition_by")
-#: Settings of `taut.connect` that a URL can have.
+#: Settings of `taut.connect` that are allowed in a URL.
 _SETTINGS: dict[str, Callable[[str], Any]] = {"threads": int, "memory": str, "cache": str, "read_only": util.asbool}
 _SCHEMA = "public"
 _DEFAULT_LEVEL: Final = "REPEATABLE READ"
-#: With AUTOCOMMIT, each statement is a transaction of its own.
+#: Isolation levels. With AUTOCOMMIT, each statement is a transaction of its own.
 _LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "AUTOCOMMIT")
 _FOREIGN_KEY = re.compile(
     r"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?P<table>\"(?:[^\"]|\"\")*\"|\w+) \("
@@ -45,7 +46,7 @@ _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
 
 
 class _TypeCompiler(PGTypeCompiler):
-    """Names of types. Text has no length, for Taut would not enforce it."""
+    """Compiles the names of types. Text gets no length, because Taut would not enforce it."""
 
     def visit_TEXT(self, type_: Any, **options: Any) -> str:
         return "varchar"
@@ -92,10 +93,10 @@ class _DdlCompiler(PGDDLCompiler):
         return " ".join(parts)
 
     def visit_create_index(self, create: Any, **options: Any) -> str:
-        """Compiles an index. A unique one becomes a UNIQUE constraint, which has an index of its own.
+        """Compiles CREATE INDEX. A unique index becomes a UNIQUE constraint, which has an index of its own.
 
-        An index that Taut cannot have is left out with a warning, for tools create indexes unasked. A unique one is an
-        error instead: without it, rows would be accepted that it forbids.
+        An index that Taut does not support is skipped with a warning, because tools create indexes without being asked.
+        A unique one is an error instead: without it, rows that violate it would be accepted.
         """
         index = create.element
         columns = [column for column in index.expressions if isinstance(column, schema.Column)]
@@ -113,7 +114,7 @@ class _DdlCompiler(PGDDLCompiler):
         return f"CREATE INDEX {exists}{name} ON {table} ({names})"
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
-        """Compiles DROP INDEX. IF EXISTS, since an index may have been left out when it was created."""
+        """Compiles DROP INDEX, with IF EXISTS because the index may have been skipped when it was created."""
         index = drop.element
         if index.unique:
             table = self.preparer.format_table(index.table)
@@ -132,7 +133,7 @@ class _Compiler(PGCompiler):
 
 
 class TautDialect(default.DefaultDialect):
-    """PostgreSQL's SQL, as far as Taut has it, with transactions, savepoints and constraints."""
+    """Dialect with the part of PostgreSQL's SQL that Taut supports: transactions, savepoints and constraints."""
 
     name = driver = "taut"
     default_paramstyle = "qmark"
@@ -156,7 +157,7 @@ class TautDialect(default.DefaultDialect):
     supports_default_values = True
     insert_returning = False
     postfetch_lastrowid = False
-    # What the compilers ask of a PostgreSQL.
+    # An attribute that the compilers read from a PostgreSQL dialect.
     _backslash_escapes = False
 
     def __init__(self, **options: Any) -> None:
@@ -185,21 +186,21 @@ class TautDialect(default.DefaultDialect):
     def connect(self, *arguments: Any, **settings: Any) -> taut.Connection:
         if arguments != (":memory:",):
             return taut.connect(*arguments, **settings)
-        # All connections of an engine are to one database.
+        # All connections of an engine share one database.
         with self._opening:
             if self._in_memory is None:
                 self._in_memory = taut.connect(**settings)
         return self._in_memory.duplicate()
 
     def initialize(self, connection: Any) -> None:
-        """Asks the database nothing: what the dialect has does not depend on it."""
-        # A connection returns to the pool at the level of its engine.
+        """Sets the default isolation level. Runs no query: all databases have the same features."""
+        # A connection that returns to the pool gets the level of its engine.
         self.default_isolation_level = self._on_connect_isolation_level or _DEFAULT_LEVEL
 
     def do_begin(self, dbapi_connection: Any) -> None:
-        # SQLAlchemy gives the pool's proxy here, and the connection itself where it sets a level.
+        # SQLAlchemy passes the pool's proxy here, but the connection itself when it sets a level.
         level = self.get_isolation_level(getattr(dbapi_connection, "dbapi_connection", dbapi_connection))
-        # A text may have begun one itself: BEGIN.
+        # A statement BEGIN may have begun a transaction already.
         if level != "AUTOCOMMIT" and not dbapi_connection.in_transaction:
             dbapi_connection.execute(f"BEGIN ISOLATION LEVEL {level}")
 
@@ -213,7 +214,7 @@ class TautDialect(default.DefaultDialect):
         return list(_LEVELS)
 
     def set_isolation_level(self, dbapi_connection: Any, level: str) -> None:
-        """Sets the level of the transactions that begin from now on."""
+        """Sets the isolation level of transactions that begin later."""
         self._levels[dbapi_connection] = level
 
     def get_isolation_level(self, dbapi_connection: Any) -> str:
@@ -276,7 +277,7 @@ class TautDialect(default.DefaultDialect):
             raise exc.NoSuchTableError(table_name)
 
     def _constraints(self, connection: Any, table_name: str, kind: str) -> list[tuple[str, str, str]]:
-        """Name, columns and definition of a table's constraints of one kind."""
+        """Returns name, columns and definition of a table's constraints of one kind."""
         self._check_exists(connection, table_name)
         query = """
             SELECT constraint_name, columns, definition FROM taut.constraints
@@ -284,7 +285,7 @@ class TautDialect(default.DefaultDialect):
         return [tuple(row) for row in connection.exec_driver_sql(query, (table_name, kind)).fetchall()]
 
     def _keys(self, connection: Any, table_name: str, kind: str) -> dict[str, list[str]]:
-        """Columns of a table's keys, by the name of the constraint."""
+        """Returns the columns of a table's keys by the name of the constraint."""
         rows = self._constraints(connection, table_name, kind)
         return {name: _names_of(definition[definition.index("(") + 1 :]) for name, _, definition in rows}
 
@@ -346,7 +347,7 @@ class TautDialect(default.DefaultDialect):
 
 
 def _names_of(text: str) -> list[str]:
-    """Names in a list of SQL, without their quotes."""
+    """Returns the names in an SQL list without their quotes."""
     return [quoted.replace('""', '"') if quoted else plain for quoted, plain in _NAME.findall(text)]
 
 

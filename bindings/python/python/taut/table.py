@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A table of a database, and how it is stored. What it tells is of the moment when it is asked."""
+    """A table of a database, and how it is stored. Each property queries the database when it is read."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         if not isinstance(name, str):
@@ -32,60 +32,60 @@ class Table:
 
     @property
     def layout(self) -> str:
-        """Its layout: row, packed_row, column or groups."""
+        """Layout of the table: row, packed_row, column or groups."""
         return str(self._fact("layout"))
 
     @property
     def groups(self) -> str | None:
-        """Its groups of columns, where the layout has them."""
+        """Column groups of the table, or None if its layout has none."""
         groups: str | None = self._fact("groups")
         return groups
 
     @property
     def sort_by(self) -> str | None:
-        """Its sort order, where it has one."""
+        """Sort order of the table, or None if it is not sorted."""
         order: str | None = self._fact("sort_by")
         return order
 
     @property
     def partition_by(self) -> str | None:
-        """How its rows are divided into partitions, where they are."""
+        """Partitioning of the table, or None if it has no partitions."""
         partitions: str | None = self._fact("partition_by")
         return partitions
 
     @property
     def options(self) -> str:
-        """All options of its design, as SQL writes them."""
+        """All options of the table's design, in SQL syntax."""
         return str(self._fact("options"))
 
     @property
     def columns(self) -> dict[str, str]:
-        """Its columns in order, with their SQL types."""
+        """Columns of the table in order, with their SQL types."""
         empty = self._connection._run(f"SELECT * FROM {_quoted(self.name)} LIMIT 0")
         return dict(zip(empty.columns, empty.types))
 
     @property
     def rows(self) -> int:
-        """Its rows."""
+        """Number of rows."""
         return int(self._fact("rows"))
 
     @property
     def blocks(self) -> int:
-        """Its blocks."""
+        """Number of blocks."""
         return int(self._fact("blocks"))
 
     @property
     def bytes(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the table's files."""
         return int(self._fact("bytes"))
 
     @property
     def plain_bytes(self) -> int:
-        """Bytes of its values, not encoded."""
+        """Bytes of the table's values before encoding."""
         return int(self._fact("plain_bytes"))
 
     def set(self, **design: Any) -> None:
-        """Changes options of its design and rewrites it, block by block; it can be read throughout.
+        """Changes options of the table's design and rewrites the table block by block. It can be read meanwhile.
 
         Raises ProgrammingError when an option or a value is not known.
         """
@@ -95,15 +95,16 @@ class Table:
         self._connection._run(f"ALTER TABLE {_quoted(self.name)} SET ({options})")
 
     def inspect(self) -> Inspection:
-        """How it is stored: its blocks, as a picture in a notebook and as text elsewhere."""
+        """Shows how the table is stored: its blocks, as a picture in a notebook and as text elsewhere."""
         return Inspection(self)
 
     def __datafusion_table_provider__(self, session: Any = None) -> Any:
-        """The table for the package `datafusion`: ``SessionContext().register_table("t", con.table("t"))``.
+        """Exports the table to the package `datafusion`: ``SessionContext().register_table("t", con.table("t"))``.
 
-        Its queries read the newest rows. Columns, limits and conditions that call no functions are left to Taut's scan.
+        Its queries read the newest rows. Taut's scan evaluates projections, limits, and predicates that call no
+        functions.
 
-        Raises NotSupportedError when the package is of another version than this one can talk to.
+        Raises NotSupportedError when the installed version of `datafusion` does not fit this package.
         """
         found = metadata.version("datafusion")
         if int(found.partition(".")[0]) != _taut.DATAFUSION_VERSION:
@@ -121,7 +122,7 @@ class Table:
 
 
 def options_of(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Options as texts; those that are None are left out."""
+    """Returns the options that are not None, with their values as text."""
 
     def text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -130,10 +131,10 @@ def options_of(given: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _quoted(name: str) -> str:
-    """A name as SQL writes it."""
+    """Quotes a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:
-    """A text as SQL writes it."""
+    """Quotes a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
