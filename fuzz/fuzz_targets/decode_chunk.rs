@@ -1,4 +1,4 @@
-//! Arbitrary bytes as an encoded column: an error, or values that Arrow may see and that tests agree with.
+//! Arbitrary bytes as an encoded column: an error, or valid Arrow values with which predicates agree.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use taut_encoding::{Bitmap, Choice, Chunk, Extreme, encode};
 use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
 use taut_types::{Encoding, LogicalType, Test, key_at};
 
-/// Rows of the good chunks: more than two vectors, and no multiple of one.
+/// Rows of a valid chunk: more than two vectors, and not a multiple of one.
 const ROWS: usize = 2_500;
 
 struct Good {
@@ -18,7 +18,7 @@ struct Good {
     bytes: Vec<u8>,
 }
 
-/// Every type, shape and encoding that go together.
+/// Chunks of every compatible combination of type, shape and encoding.
 fn good() -> &'static [Good] {
     static GOOD: OnceLock<Vec<Good>> = OnceLock::new();
     GOOD.get_or_init(|| {
@@ -39,7 +39,7 @@ fn good() -> &'static [Good] {
 
 fuzz_target!(|input: &[u8]| {
     let [start, flags, ..] = *input else { return };
-    // The second byte's upper bits and the first one choose among more good chunks than a byte can.
+    // There are more valid chunks than a byte can select. So the upper bits of the second byte also choose.
     let place = |start: usize| (start + 255 * usize::from(flags >> 4)) % good().len();
     let Some(bytes) = damaged(input, |start| &good()[place(start)].bytes) else { return };
     let (logical, rows) = match usize::from(start).checked_sub(1) {
@@ -56,7 +56,7 @@ fuzz_target!(|input: &[u8]| {
     let gathered = chunk.gather(&positions);
     check_array(&gathered, logical, positions.len());
     let _ = chunk.check();
-    // Damaged bytes may read as other values, each way in its own manner; good ones read the same every way.
+    // Each read method may read damaged bytes as different values. Valid bytes must give the same values.
     let is_sound = good().iter().any(|good| good.logical == logical && good.bytes == bytes);
     for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
         assert_eq!(key_at(&gathered, logical, index), key_at(&all, logical, *row as usize), "row {row}");
@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
     if let Some(dictionary) = chunk.dictionary() {
         check_array(&dictionary, logical, dictionary.len());
     }
-    // Only rows whose values ascend can be searched; others give some ranges of rows.
+    // Search needs ascending values. On other values it returns some ranges of rows.
     let keys = || (0..rows).map(|row| key_at(&all, logical, row));
     let ascends = is_sound && keys().all(|key| key.is_some()) && keys().is_sorted();
     for test in tests(0, logical) {

@@ -1,9 +1,9 @@
-//! Arbitrary values in every encoding: refused, or found again as they were, by every way of reading.
+//! Arbitrary values in every encoding: an error, or a chunk that returns the same values from every read method.
 //!
 //! ```text
 //! byte 0    the type; bit 7: with nulls
 //! byte 1    the encoding
-//! then      steps: a kind and a length (u8), and the number (i16, little-endian) that the kind takes
+//! then      steps: kind and length (u8 each), and a number (i16, little-endian) whose use depends on the kind
 //! ```
 
 #![no_main]
@@ -13,10 +13,10 @@ use taut_encoding::{Bitmap, Choice, Chunk, encode};
 use taut_fuzz::{array, check_array, tests, types};
 use taut_types::{Encoding, key_at};
 
-/// About two vectors, and no multiple of one.
+/// About two vectors, and not a multiple of one.
 const ROWS_MAX: usize = 2_100;
 
-/// The values that some steps make.
+/// Values that the steps of an input generate.
 fn values(steps: &[u8], has_nulls: bool) -> Vec<Option<i64>> {
     let (mut values, mut last, mut step) = (Vec::new(), 0_i64, 1_i64);
     for [kind, length, low, high] in steps.as_chunks::<4>().0 {

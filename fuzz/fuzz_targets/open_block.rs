@@ -1,6 +1,6 @@
-//! Arbitrary bytes as a block file: an error that names the place, or rows that Arrow may see.
+//! Arbitrary bytes as a block file: an error that names its location, or rows that are valid Arrow data.
 //!
-//! Checksums find nearly all damage before anything else looks at it, so most inputs have theirs made right again.
+//! Checksums detect nearly all damage before any other code reads it. So most inputs get correct checksums.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ const LAYOUTS: [&[(&str, &str)]; 7] = [
     &[("groups", "(c0,c3,c11),(c1),(c2,c4),(c5,c6,c7,c8,c9,c10,c12)")],
 ];
 
-/// Indexes of every block: on integers, on two columns, on text, and on floating point.
+/// Indexes of every block: on integers, on two columns, on text, and on floating-point numbers.
 const INDEXES: [(IndexKind, &[usize]); 5] = [
     (IndexKind::CsbTree, &[3]),
     (IndexKind::CsbTree, &[11, 2]),
@@ -38,7 +38,7 @@ fn index(kind: IndexKind, columns: &[usize]) -> IndexDesign {
     IndexDesign { name: "i".to_owned(), kind, columns }
 }
 
-/// A block of every layout and shape, as one file each.
+/// One block file for every combination of layout and shape.
 fn good() -> &'static [Vec<u8>] {
     static GOOD: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     GOOD.get_or_init(|| LAYOUTS.iter().flat_map(|options| Shape::ALL.map(|shape| file(options, shape))).collect())
@@ -104,7 +104,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Filters and projects one segment, column by column, by indexes and without.
+/// Filters and projects one segment, column by column, with and without indexes.
 fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) {
     let mut report = ScanReport::default();
     let mut filter_both_ways = |tests: Vec<ColumnTest>| {
@@ -137,7 +137,7 @@ fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) 
         let _ = block.may_match(sections, std::slice::from_ref(&test));
         filter_both_ways(vec![test]);
     }
-    // By both columns of an index.
+    // Predicates on both columns of an index.
     if let (Some(first), Some(second)) = (all.get(11), all.get(2)) {
         for second in tests_of(*second) {
             filter_both_ways(tests_of(*first)[2..3].iter().cloned().chain([second]).collect());

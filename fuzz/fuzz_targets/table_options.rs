@@ -1,4 +1,4 @@
-//! Arbitrary texts as table options: an error, or a design that its own options lead back to.
+//! Arbitrary text as table options: an error, or a design whose options produce the same design.
 
 #![no_main]
 
@@ -29,6 +29,6 @@ fuzz_target!(|text: &str| {
     assert_eq!(read, design, "{written:?}");
     let columns: usize = design.groups(&schema).iter().map(|group| group.columns.len()).sum();
     assert_eq!(columns, schema.len());
-    // Changing nothing changes nothing.
+    // An empty list of options leaves the design unchanged.
     assert_eq!(design.with_options([], &schema).as_ref(), Ok(&design));
 });

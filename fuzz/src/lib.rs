@@ -1,11 +1,11 @@
-//! What the fuzz targets share: columns of every type, and damage.
+//! Shared by the fuzz targets: columns of every type, and damage of valid bytes.
 //!
-//! Arbitrary bytes seldom look like a block. So most inputs say how to damage a good one:
+//! Arbitrary bytes seldom look like a block. So most inputs instead describe how to damage a valid one:
 //!
 //! ```text
-//! byte 0    0: the rest is the file itself; else which good bytes to start from
-//! byte 1    bit 0: cut the end off; other bits: the target's own
-//! then      damages of 4 bytes each: place (u24, little-endian, modulo the length), byte to XOR with
+//! byte 0    0: the rest is the file itself; otherwise the valid bytes to start from
+//! byte 1    bit 0: truncate the end; other bits: free for the target
+//! then      damages of 4 bytes each: offset (u24, little-endian, modulo the length), byte to XOR with
 //! ```
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use arrow_array::{
 };
 use taut_types::{ColumnIndex, ColumnTest, LogicalType, Test};
 
-/// Every type, each with values that suit several encodings.
+/// Every logical type, with decimals of 9 and 38 digits.
 pub fn types() -> Vec<LogicalType> {
     vec![
         LogicalType::Boolean,
@@ -35,27 +35,27 @@ pub fn types() -> Vec<LogicalType> {
     ]
 }
 
-/// How the values of a made-up column go.
+/// Distribution of the values of a generated column.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// All the same.
+    /// One value.
     Constant,
-    /// One after the other.
+    /// Consecutive numbers.
     Sequence,
-    /// Ascending by small steps, each value up to three times.
+    /// Ascending in small steps, each value up to three times.
     Tight,
-    /// Long runs of few values.
+    /// Long runs with five distinct values.
     Runs,
-    /// Any, some null.
+    /// Pseudorandom values, some of them null.
     Noise,
-    /// Close together, but for one in fifty.
+    /// Values close together, except for one row in fifty.
     Outliers,
-    /// None at all.
+    /// Only nulls.
     Null,
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Self; 7] =
         [Self::Constant, Self::Sequence, Self::Tight, Self::Runs, Self::Noise, Self::Outliers, Self::Null];
 
@@ -73,13 +73,13 @@ impl Shape {
     }
 }
 
-/// A column of a type.
+/// Generates a column of `rows` values.
 pub fn column(logical: LogicalType, shape: Shape, rows: usize) -> ArrayRef {
     let values: Vec<Option<i64>> = (0..rows).map(|row| shape.at(row)).collect();
     array(logical, &values)
 }
 
-/// Numbers as values of a type, cut where it is narrower; text that holds them.
+/// Converts numbers to a column of a type. Numbers are truncated to a narrower type; text contains them.
 pub fn array(logical: LogicalType, values: &[Option<i64>]) -> ArrayRef {
     let values = || values.iter().copied();
     let text = |value: i64| format!("https://example.org/{value}");
@@ -105,7 +105,7 @@ pub fn array(logical: LogicalType, values: &[Option<i64>]) -> ArrayRef {
     }
 }
 
-/// Bytes as the input wants them: its own, or damaged good ones.
+/// Bytes that an input describes: its own bytes, or valid bytes with damage.
 pub fn damaged<'a>(input: &[u8], good: impl Fn(usize) -> &'a [u8]) -> Option<Vec<u8>> {
     let (start, rest) = (*input.first()?, input.get(2..)?);
     let Some(start) = usize::from(start).checked_sub(1) else { return Some(rest.to_vec()) };
@@ -125,7 +125,7 @@ pub fn damaged<'a>(input: &[u8], good: impl Fn(usize) -> &'a [u8]) -> Option<Vec
     Some(bytes)
 }
 
-/// Tests that find some rows, all and none, for a type.
+/// Predicates for a column of a type that match some, all or no rows.
 pub fn tests(column: u32, logical: LogicalType) -> Vec<ColumnTest> {
     let number = |low, high| Test::Range { low, high };
     let bytes = |text: &str| Box::<[u8]>::from(text.as_bytes());
@@ -152,7 +152,7 @@ pub fn tests(column: u32, logical: LogicalType) -> Vec<ColumnTest> {
         .collect()
 }
 
-/// Arrow must be able to trust what storage hands out.
+/// Checks that an array from storage has the expected type and length and is valid Arrow data.
 pub fn check_array(array: &ArrayRef, logical: LogicalType, rows: usize) {
     assert_eq!(array.data_type(), &logical.arrow());
     assert_eq!(array.len(), rows);

@@ -1,11 +1,12 @@
-//! The design of tables that name none, so that one file of statements tests every layout.
+//! Layout options for tables that name no layout, so that one test file covers every layout.
 //!
 //! ```text
 //! CREATE TABLE t (a int, b int, c int)   in arrangement "groups"
 //!   -> CREATE TABLE t (a int, b int, c int) WITH (layout = 'groups', groups = '("a","b"),("c")')
 //! ```
 //!
-//! A statement that names a layout, groups or encodings is left as it is: these may not fit another layout.
+//! A statement that names a layout, groups or encodings stays unchanged, because its options may not fit another
+//! layout.
 
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, Ident, SqlOption, Statement, Value};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -14,28 +15,28 @@ use taut::{Outcome, Session};
 
 use crate::RunError;
 
-/// A layout for tables that name none.
+/// Layout of tables that name none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Arrangement {
-    /// What Taut chooses; rows of small inserts are in no block.
+    /// The default layout of Taut. Rows of small inserts stay in the delta.
     #[default]
     Default,
-    /// Slotted rows, in blocks of the least size.
+    /// Slotted rows, in blocks of the minimum size.
     Row,
     /// Packed rows.
     PackedRow,
-    /// Columns without compression, in blocks of the least size.
+    /// Uncompressed columns, in blocks of the minimum size.
     Column,
-    /// By turns two columns together and one alone, in blocks of the least size.
+    /// Column groups: pairs and single columns in turn, in blocks of the minimum size.
     Groups,
 }
 
 impl Arrangement {
-    /// All of them but the default, which is one of the others.
+    /// All arrangements except the default, which equals one of them.
     pub const ALL: [Self; 4] = [Self::Row, Self::PackedRow, Self::Column, Self::Groups];
 
-    /// The layout, as option `layout` names it; `default` where Taut chooses.
+    /// Value of option `layout`, or `default` if Taut chooses.
     pub fn layout(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -46,13 +47,13 @@ impl Arrangement {
         }
     }
 
-    /// Whether the rows that a statement inserts are put into blocks at once, so that the layout is what is tested.
+    /// Whether `VACUUM` follows the statement. It moves inserted rows into blocks, so that the layout is tested.
     pub(crate) fn seals(self, sql: &str) -> bool {
         let verb = sql.trim_start().get(..6).unwrap_or_default();
         self != Self::Default && verb.eq_ignore_ascii_case("insert")
     }
 
-    /// The statements to run in place of a text of one or more.
+    /// SQL to run instead of `sql`. A single CREATE TABLE without a layout gets one; other SQL is unchanged.
     pub(crate) fn statements(self, sql: &str) -> Vec<String> {
         match self.created(sql) {
             Some(create) if !(self == Self::Groups && create.columns.is_empty()) => vec![self.arranged(create)],
@@ -60,7 +61,7 @@ impl Arrangement {
         }
     }
 
-    /// Brings a table made from a query into groups: its columns are known only now.
+    /// Sets the column groups of a table created from a query, whose columns are known only now.
     pub(crate) fn arrange_created(self, session: &Session, sql: &str) -> Result<(), RunError> {
         let Some(create) = self.created(sql) else { return Ok(()) };
         if self != Self::Groups || !create.columns.is_empty() {
@@ -76,7 +77,7 @@ impl Arrangement {
         Ok(())
     }
 
-    /// The single CREATE TABLE of a text, where this arrangement has a say in its design.
+    /// Returns the statement if `sql` is a single CREATE TABLE whose layout this arrangement may choose.
     fn created(self, sql: &str) -> Option<CreateTable> {
         if self == Self::Default {
             return None;
@@ -130,7 +131,7 @@ impl Arrangement {
     }
 }
 
-/// By turns two columns together and one alone.
+/// Option `groups`: pairs and single columns in turn.
 fn groups(names: Vec<String>) -> String {
     let mut groups = Vec::new();
     let mut names = names.iter().map(|name| format!("\"{}\"", name.replace('"', "\"\"")));

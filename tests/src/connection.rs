@@ -1,4 +1,4 @@
-//! A database in a directory of its own, and the sessions that a file opens on it.
+//! The database of one test file, in its own directory, and the sessions on it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,30 +8,30 @@ use tempfile::TempDir;
 
 use crate::{Arrangement, Kind, RunOptions, Style, format};
 
-/// What ends a statement without an answer.
+/// Reason why a statement has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Taut said so.
+    /// Error of Taut.
     #[error(transparent)]
     Taut(#[from] taut::Error),
-    /// The directory of the database could not be made.
+    /// The database directory could not be created.
     #[error("no directory for the database: {0}")]
     Directory(#[from] std::io::Error),
-    /// The database is between closing and opening.
+    /// A restart closed the database and has not opened it again.
     #[error("the database is closed")]
     Closed,
-    /// A plan that is kept gives other rows than the one before.
+    /// A cached plan returned other rows than the first execution.
     #[error("the kept plan of the query gives {again}, and gave {first}")]
     Differs {
-        /// What the query gave when it was run first.
+        /// Result of the first execution.
         first: String,
-        /// What it gave again.
+        /// Result of the later execution.
         again: String,
     },
 }
 
-/// The kinds of columns that the record at work expects: they decide how foreign corpora want values written.
+/// Column kinds that the current record expects. They decide how values are written for the corpora of other systems.
 #[derive(Clone, Default)]
 pub(crate) struct ExpectedKinds(Arc<Mutex<Vec<Kind>>>);
 
@@ -45,7 +45,7 @@ impl ExpectedKinds {
     }
 }
 
-/// The database of one file.
+/// Database of one test file.
 #[derive(Clone)]
 pub(crate) struct Server {
     directory: Arc<TempDir>,
@@ -86,15 +86,15 @@ impl Server {
     }
 }
 
-/// One session.
+/// One session on the database of a test file.
 pub struct Connection {
     session: Option<Session>,
     server: Server,
 }
 
 impl Connection {
-    /// Closes the database and opens it again. Every other connection of the file must be unused until then: a
-    /// session keeps its database open.
+    /// Closes and reopens the database. Other connections of the file must not have a session yet: a session keeps its
+    /// database open.
     fn restart(&mut self) -> Result<(), RunError> {
         self.session = None;
         *locked(&self.server.database) = None;
@@ -113,7 +113,7 @@ impl Connection {
                     continue;
                 }
                 output = self.read(session.run(&statement)?)?;
-                // What is analyzed is changed, too.
+                // EXPLAIN ANALYZE of a change also changes rows, so it does not run again.
                 if !matches!(statement, Statement::Mutation { .. }) {
                     self.run_again(session, &statement, &output)?;
                 }
@@ -128,7 +128,7 @@ impl Connection {
         Ok(output)
     }
 
-    /// Runs what gave rows again: from the second time on its plan may be kept, and has to give the same rows.
+    /// Runs a query twice more. Later executions may use a cached plan, which must return the same rows.
     fn run_again(&self, session: &Session, statement: &Statement, first: &DBOutput<Kind>) -> Result<(), RunError> {
         let DBOutput::Rows { types, rows } = first else { return Ok(()) };
         let sorted = |rows: &[Vec<String>]| {
@@ -152,7 +152,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs what changes rows three times, each time as if it had not run before: as above.
+    /// Runs a change of rows three times, each from the same savepoint. A cached plan must give the same result.
     fn change(&self, session: &Session, statement: &Statement) -> Result<DBOutput<Kind>, RunError> {
         let is_alone = !session.is_in_transaction();
         if is_alone {
@@ -215,7 +215,7 @@ impl sqllogictest::DB for Connection {
     }
 }
 
-/// What a statement gave, whatever the order of its rows.
+/// Text of a result, independent of the order of its rows.
 fn shown(output: &DBOutput<Kind>) -> String {
     match output {
         DBOutput::Rows { types, rows } => {
@@ -228,7 +228,7 @@ fn shown(output: &DBOutput<Kind>) -> String {
     }
 }
 
-/// A panic in one statement must not hide what the next ones do.
+/// Ignores poisoning: a panic in one statement must not hide the results of the next ones.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

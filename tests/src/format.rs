@@ -1,4 +1,4 @@
-//! Values as text, and the letters that stand for the types of columns.
+//! Text form of values, and the letters for column types.
 //!
 //! | letter | columns | written |
 //! |---|---|---|
@@ -11,7 +11,8 @@
 //! | `X` | bytes | `\x00ff` |
 //! | `?` | any | |
 //!
-//! A null is `NULL`. The style of SQLite writes what its corpora expect instead, guided by their letters.
+//! A null is `NULL`. [`Style::Sqlite`] instead writes what the corpora of SQLite expect, depending on the expected
+//! letters.
 
 use std::fmt::Write;
 
@@ -20,7 +21,7 @@ use datafusion::arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Ty
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use sqllogictest::ColumnType;
 
-/// The type of a result column, as a letter.
+/// Type of a result column. Each variant has one letter in test files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `B`
@@ -45,18 +46,18 @@ pub enum Kind {
     Any,
 }
 
-/// How values become text.
+/// Text format of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
-    /// As the table above says.
+    /// The format in the table of this module.
     #[default]
     Taut,
-    /// As the corpora of SQLite expect: three decimals in `R` columns, whole numbers in `I` columns.
+    /// The format of the SQLite corpora: three decimals in `R` columns, whole numbers in `I` columns.
     Sqlite,
 }
 
 impl Kind {
-    /// The kind of an Arrow type.
+    /// Returns the kind of an Arrow type.
     pub fn of(data_type: &DataType) -> Self {
         match data_type {
             DataType::Boolean => Self::Boolean,
@@ -107,14 +108,14 @@ impl ColumnType for Kind {
     }
 }
 
-/// Whether a result has the columns that a record expects; `?` stands for any.
+/// Whether the columns of a result match those that a record expects. `?` matches any column.
 #[allow(clippy::ptr_arg)]
 pub(crate) fn kinds_agree(actual: &Vec<Kind>, expected: &Vec<Kind>) -> bool {
     let agree = |(actual, expected): (&Kind, &Kind)| actual == expected || *expected == Kind::Any;
     actual.len() == expected.len() && actual.iter().zip(expected).all(agree)
 }
 
-/// The rows of a batch as text.
+/// Rows of a batch as text.
 pub(crate) fn rows(batch: &RecordBatch, style: Style, expected: &[Kind]) -> Vec<Vec<String>> {
     let columns: Vec<Vec<String>> = batch
         .columns()

@@ -1,4 +1,4 @@
-//! SQL logic tests on Taut: the runner behind `taut-sqllogictest` and behind `cargo test -p taut-tests`.
+//! Runner of SQL logic tests on Taut, used by `taut-sqllogictest` and `cargo test -p taut-tests`.
 //!
 //! ```text
 //! file.slt -> records (crate sqllogictest) -> Connection -> taut::Session
@@ -6,8 +6,8 @@
 //!                                               '- format: Arrow values -> text
 //! ```
 //!
-//! The files under `tests/sql` run once in every [`Arrangement`], so that each of them tests each layout. Beside the
-//! records of the format they may use the statement `restart`, which closes the database and opens it again.
+//! Each file under `tests/sql` runs once in every [`Arrangement`], so it tests all layouts. In addition to the standard
+//! records, files may contain the statement `restart`, which closes and reopens the database.
 
 mod arrangement;
 mod connection;
@@ -21,34 +21,34 @@ pub use arrangement::Arrangement;
 pub use connection::{Connection, RunError};
 pub use format::{Kind, Style};
 
-/// What a run of one file did.
+/// Result of one test file.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Records that ran and gave what the file says.
+    /// Number of statements and queries that gave the expected result.
     pub passed: usize,
-    /// What went wrong, one text per record, with its place.
+    /// Error texts, one per failed record, with its position in the file.
     pub failures: Vec<String>,
 }
 
-/// How files are run.
+/// Options of a test run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Options of tables that name no layout.
+    /// Layout of tables that name none.
     pub arrangement: Arrangement,
-    /// How values become text.
+    /// Text format of values.
     pub style: Style,
-    /// Stop a file at its first failure.
+    /// Whether a file stops at its first failure.
     pub stop_at_failure: bool,
-    /// Results with one value per line, as in the corpora of SQLite.
+    /// Whether expected results have one value per line, as in the SQLite corpora.
     pub valuewise: bool,
-    /// Labels for `skipif` and `onlyif` beside `taut`.
+    /// Labels for `skipif` and `onlyif`, in addition to `taut` and the layout.
     pub labels: Vec<String>,
 }
 
-/// Runs one file against a new database in a directory of its own.
+/// Runs one test file on a new database in its own directory.
 ///
 /// # Errors
-/// When the file cannot be read or parsed. What fails in it is part of the outcome.
+/// If the file cannot be read or parsed, or the database cannot be created. Failed records are part of the outcome.
 pub fn run_file(path: &Path, options: &RunOptions) -> Result<Outcome, String> {
     let records = sqllogictest::parse_file::<Kind>(path).map_err(|error| error.to_string())?;
     let server = connection::Server::new(options).map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ where
         runner.add_label(label);
     }
     if options.valuewise {
-        // The result mode is private to the runner; a record of the format sets it.
+        // The runner has no setter for the result mode, but a control record sets it.
         let mode = sqllogictest::Control::ResultMode(sqllogictest::ResultMode::ValueWise);
         let _ = runner.run(Record::Control(mode));
     }

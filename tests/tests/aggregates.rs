@@ -1,4 +1,4 @@
-//! Sums and counts over blocks with deleted rows: what the scan computes is what the engine computes.
+//! Sums and counts over blocks with deleted rows: aggregation in the scan must equal aggregation by the engine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -6,7 +6,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Session};
 
-/// Fails on some rows, which are deleted then.
+/// Fails on some rows, which are deleted later.
 const DIVIDES: &str = "SELECT sum(1000 / (a - 7)) FROM t";
 const QUERIES: &[&str] = &[
     "SELECT count(*), sum(v), avg(d), count(n), sum(n), sum(r) FROM t",
@@ -24,11 +24,11 @@ const QUERIES: &[&str] = &[
     DIVIDES,
     "SELECT count(DISTINCT g), sum(v) FILTER (WHERE a > 500) FROM t",
 ];
-/// Of rows in blocks: few and many, by themselves and all of a group.
+/// Conditions that delete rows in blocks: few and many rows, single rows and whole groups.
 const DELETED: &[&str] =
     &["k % 97 = 5", "g = 13", "a = 7", "k BETWEEN 30000 AND 31000", "s = 'text 3'", "k % 3 = 0", "v > 20", "true"];
 
-/// The rows, sorted; of what fails none is known.
+/// Rows of a query, sorted. `None` if the query fails.
 fn rows(session: &Session, sql: &str) -> Option<Vec<String>> {
     let text = |batch: &RecordBatch, row| {
         let values = batch.columns().iter().map(|column| array_value_to_string(column, row).unwrap());

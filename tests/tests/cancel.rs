@@ -1,9 +1,9 @@
-//! Statements of every operator under cancellation: by the session's handle, by the callback of who waits, by a time limit,
-//! and by dropping the rows. Each would run for minutes or for ever. It has to end, the threads have to stop computing, and the session
-//! goes on.
+//! Cancellation of statements with every operator: by the cancel handle of the session, by the `on_wait` callback, by a
+//! time limit, or by dropping the rows. Each statement would run for minutes or forever. It has to end, the threads
+//! have to stop computing, and the session stays usable.
 //!
-//! One test of the operators, so that what the process computes is what the statements compute. It prints how long each
-//! took to end; no time is asserted but one that tells an end from none.
+//! The operators share one test, so that only its statements use the CPU time of the process. The test prints how
+//! long each took to end. It asserts a time only to detect statements that never end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use taut::{Database, Error, Outcome, Session, Settings};
 
-/// When the statement is cancelled after it began.
+/// Delay between the start of a statement and its cancellation.
 const CANCELLED_AFTER: Duration = Duration::from_millis(150);
-/// What is taken for no end.
+/// Time after which a statement counts as never ending.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// Statements by what they are slow in. `s` has 200,000 rows, `k` ten values, `i` is unique, `t` is text.
+/// Slow statements, each with a name for what makes it slow. In table `s` of 200,000 rows, `k` has ten values, `i` is
+/// unique and `t` is text.
 const STATEMENTS: &[(&str, &str)] = &[
     ("hash join, all pairs returned", "SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k = b.k"),
     ("hash join of expressions", "SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k % 10 = b.k % 10"),
@@ -145,7 +146,7 @@ fn every_operator_ends_when_its_statement_is_cancelled() {
     assert!(!directory.path().join("copied.parquet").exists());
 }
 
-/// Cancels a statement, and tells how long it took to end after that.
+/// Runs and cancels a statement. Returns the time from cancellation to its end.
 fn cancelled(session: &mut Session, sql: &str, by: By, what: &str) -> (Duration, Result<(), Error>) {
     let handle = session.cancel_handle();
     let (has_ended, due) = (AtomicBool::new(false), Instant::now() + CANCELLED_AFTER);
@@ -160,7 +161,7 @@ fn cancelled(session: &mut Session, sql: &str, by: By, what: &str) -> (Duration,
                 if has_ended.load(Ordering::SeqCst) {
                     break;
                 }
-                // Again, for a machine that is so busy that the statement had not begun.
+                // Repeated, because on a busy machine the statement may not have begun.
                 if by == By::Handle && round % 100 == 0 {
                     handle.cancel();
                 }
@@ -264,7 +265,7 @@ fn a_time_limit_does_not_count_the_time_between_reads_of_rows() {
     assert_eq!(count, 200_000);
 }
 
-/// Waits until the threads of this process do not compute.
+/// Waits until the threads of this process use no CPU time.
 fn wait_until_idle(what: &str) {
     let began = Instant::now();
     loop {
@@ -277,7 +278,7 @@ fn wait_until_idle(what: &str) {
     }
 }
 
-/// What this process has computed, in hundredths of a second.
+/// CPU time of this process, in hundredths of a second.
 #[cfg(target_os = "linux")]
 fn computed() -> u64 {
     let status = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -1,4 +1,4 @@
-//! Databases with a damaged file: an error that says so, or the right rows. Never other rows, and no panic.
+//! Databases with a damaged file return an error or the right rows. They never return wrong rows, and never panic.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 
@@ -15,14 +15,14 @@ const LAYOUTS: [(&str, &str); 4] = [
     ("columns", "layout = 'column'"),
     ("grouped", "groups = '(id, n), (s), (d, f)'"),
 ];
-/// Flipped bytes per file: every one of a short file, evenly spread ones of a long file.
+/// Maximum number of flipped bytes per file: all bytes of a short file, evenly spaced bytes of a long one.
 const FLIPS_MAX: usize = 250;
 
 fn open(path: &Path) -> Result<Database, taut::Error> {
     Database::open_with(path, &Settings { threads: 1, create: false, ..Settings::default() })
 }
 
-/// A database with a table in every layout, a dropped one and a view.
+/// Creates a database with a table in every layout, a dropped table and a view.
 fn make(path: &Path) {
     let database = Database::open(path).unwrap();
     let session = database.session();
@@ -40,7 +40,7 @@ fn make(path: &Path) {
         .unwrap();
 }
 
-/// What a query answers, as text; an error where any part of it fails.
+/// Result of a query as text, or the error of any part of it.
 fn answer(database: &Database, sql: &str) -> Result<String, taut::Error> {
     let batches = database.session().query(sql)?.collect::<Result<Vec<_>, _>>()?;
     let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
@@ -65,7 +65,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// How often a damaged database still opened, and how often all its answers were right.
+/// Number of damaged databases: tried, opened, and with only right answers.
 #[derive(Debug, Default)]
 struct Tally {
     tried: usize,
@@ -92,7 +92,7 @@ impl Fixture {
         self.directory.path().join("database")
     }
 
-    /// Opens the database as it lies there, and asks everything.
+    /// Opens the database and runs all queries. Each must fail or return the expected rows.
     fn ask(&mut self, damage: &str) {
         self.tally.tried += 1;
         let database = match open(&self.database()) {
@@ -113,7 +113,7 @@ impl Fixture {
         self.tally.right += usize::from(all_right);
     }
 
-    /// Asks with another content of one file, and puts the right one back.
+    /// Runs [`Self::ask`] with other content in one file, and then restores the file.
     fn with_content(&mut self, path: &Path, content: &[u8], damage: &str) {
         let right = fs::read(path).unwrap();
         fs::write(path, content).unwrap();

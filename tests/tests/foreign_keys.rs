@@ -1,4 +1,4 @@
-//! Queries give the same rows whether the planner knows of foreign keys or not, also where joins go because of them.
+//! Foreign keys change no query result, even if the planner removes joins because of them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -6,7 +6,7 @@ use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Session};
 use taut_testkit::Random;
 
-/// A table, its columns, and the foreign keys that one of the databases does without.
+/// Tables: name, columns, and foreign keys. One of the two databases has no foreign keys.
 const TABLES: &[(&str, &str, &[&str])] = &[
     ("region", "id int PRIMARY KEY, label text", &[]),
     ("customer", "id int PRIMARY KEY, region int, name text", &["(region) REFERENCES region (id)"]),
@@ -28,14 +28,14 @@ const TABLES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Joins that a query may be made of: the alias that is there, the table and its alias, and the condition.
+/// Joins that a query may contain: the alias that it needs, the joined table with its alias, and the condition.
 const JOINS: &[(&str, &str, &str)] = &[
     ("c", "region r", "c.region = r.id"),
     ("o", "customer c", "o.customer = c.id"),
     ("l", "orders o", "o.id = l.orders"),
     ("s", "line l", "s.orders = l.orders AND l.number = s.number"),
     ("s", "orders o", "s.orders = o.id"),
-    // Not the columns of the foreign key, or not all of them.
+    // Conditions on other columns than the foreign key has, or on only a part of its columns.
     ("s", "line l", "s.line_order = l.orders AND s.line_number = l.number"),
     ("s", "line l", "s.orders = l.orders"),
     ("l", "orders o", "o.id = l.number"),
@@ -47,7 +47,7 @@ const JOINS: &[(&str, &str, &str)] = &[
 
 const STARTS: &[&str] = &["customer c", "orders o", "line l", "shipment s", "employee e"];
 
-/// Columns by alias.
+/// Columns that a query may read, by alias.
 const COLUMNS: &[(&str, &[&str])] = &[
     ("r", &["id", "label"]),
     ("c", &["id", "region", "name"]),
@@ -80,7 +80,7 @@ fn fill(session: &Session, layout: &str, with_keys: bool) {
     }
 }
 
-/// The rows of a query in an order of their own.
+/// Rows of a query as sorted text.
 fn rows(session: &Session, sql: &str) -> Vec<String> {
     let batches = session.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     let mut rows = Vec::new();
@@ -115,7 +115,7 @@ fn query(random: &mut Random) -> String {
             0 => from += &format!(" LEFT JOIN {table} ON {condition}"),
             1 if aliases.len() == 1 => from = format!("{table} RIGHT JOIN {from} ON {condition}"),
             2 => {
-                // It is not there for others.
+                // Inside EXISTS, the alias is not visible to other joins.
                 conditions.push(format!("EXISTS (SELECT 1 FROM {table} WHERE {condition})"));
                 continue;
             }
@@ -124,7 +124,7 @@ fn query(random: &mut Random) -> String {
         aliases.push(alias);
     }
     let column = |random: &mut Random| {
-        // Few of them, so that some tables are not read.
+        // Columns of few aliases, so that some tables are not read.
         let alias = if random.below(2) == 0 { aliases[0] } else { random.pick(&aliases) };
         let (_, columns) = COLUMNS.iter().find(|(known, _)| *known == alias).unwrap();
         let column = if random.below(3) == 0 { columns.last().unwrap() } else { columns.first().unwrap() };
@@ -147,7 +147,7 @@ fn query(random: &mut Random) -> String {
     }
 }
 
-/// How many of some queries read fewer tables because of foreign keys.
+/// Compares random queries with and without foreign keys. Returns how many read fewer tables because of them.
 fn agree(layout: &str, seed: u64, queries: usize) -> usize {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let databases = directories.each_ref().map(|directory| Database::open(directory.path()).unwrap());
@@ -174,7 +174,8 @@ fn foreign_keys_change_no_answer_of_rows() {
     assert!(agree("row", 2, 150) > 15);
 }
 
-/// Checks see what is newest, and queries a snapshot: its rows need not obey keys once it has some of its own.
+/// Constraints are checked against the newest rows, and queries read a snapshot. So a transaction that wrote rows may
+/// see some that violate a foreign key, and its joins must stay.
 #[test]
 fn no_join_goes_in_a_snapshot_that_has_rows_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn no_join_goes_in_a_snapshot_that_has_rows_of_its_own() {
     other.execute("INSERT INTO customer VALUES (1000, 1, 'new')").unwrap();
     other.execute("INSERT INTO customer VALUES (1001, 1, 'newer')").unwrap();
     own.execute("INSERT INTO orders VALUES (2000, 1000, 1), (2001, 1001, 1), (2002, 5, 1)").unwrap();
-    // The new customers are not there for it.
+    // The snapshot does not contain the new customers.
     assert_eq!(counts(), ["121", "121", "121"]);
     assert_eq!(count("o.id >= 2000"), "1");
     let updated = "UPDATE orders SET day = 9 FROM customer c WHERE customer = c.id AND orders.id >= 2000";

@@ -1,4 +1,4 @@
-//! Updates and deletions whose plan is kept do what the same statements do when they are planned each time.
+//! Updates and deletions with a cached plan must do the same as with a new plan.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -6,7 +6,7 @@ use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Outcome, Parameters, Rows, Session, Value};
 use taut_testkit::Random;
 
-/// Statements, and for each parameter the kinds of values that it is given, the first most often.
+/// Statements, and the kinds of values for each parameter. The first kind is drawn most often.
 const STATEMENTS: &[(&str, &[&[Kind]])] = &[
     ("UPDATE t SET v = v + ? WHERE k = ?", &[&[Kind::Small, Kind::Fraction, Kind::Null], &[Kind::Key]]),
     ("UPDATE t SET v = ?, s = ? WHERE k = ?", &[&[Kind::Small, Kind::Null], &[Kind::Text, Kind::Null], &[Kind::Key]]),
@@ -130,7 +130,7 @@ fn texts(batches: Rows) -> Vec<String> {
         .collect()
 }
 
-/// How many rows a statement changed, and what it gives, in no order; or why none.
+/// Number of changed rows and sorted result of a statement, or its error.
 fn outcome(outcome: Result<Outcome, taut::Error>) -> Result<(Option<u64>, Vec<String>), String> {
     match outcome {
         Ok(Outcome::Done(done)) => Ok((done.rows, Vec::new())),
@@ -176,12 +176,12 @@ fn agree(layout: &str, seed: u64) -> usize {
         let parameters = Parameters::Positional(values.collect());
         let statement = &kept.parse(sql).unwrap()[0];
         let of_kept = outcome(kept.run_with(statement, &parameters));
-        // Another text is another statement.
+        // Different SQL text, so that no cached plan is used.
         let other = format!("{sql} -- {step}");
         let of_planned = outcome(planned.run_with(&planned.parse(&other).unwrap()[0], &parameters));
         match (&of_kept, &of_planned) {
             (Err(_), Err(_)) => {}
-            // What does not fit is an error of the plan, or of the row that gets it.
+            // A value that does not fit fails at planning, or on a row that receives it.
             (Ok((Some(0), _)), Err(_)) => {}
             _ => assert_eq!(of_kept, of_planned, "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}"),
         }

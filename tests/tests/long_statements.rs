@@ -1,5 +1,5 @@
-//! Statements of many parts, as programs write them: each ends, with the right answer or with an error that says what is
-//! allowed. Where the time doubles with each level, these tests never end.
+//! Long and deeply nested statements, as programs generate them. Each must return the right answer, or an error that
+//! names the limit. If the time doubled with each level, these tests would never end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
@@ -18,7 +18,7 @@ fn session() -> Session {
     session
 }
 
-/// The rows of a query, as text.
+/// Rows of a query as text.
 fn rows(session: &Session, sql: &str) -> Vec<String> {
     let read = || -> Result<Vec<RecordBatch>, taut::Error> {
         session.query(&format!("SELECT CAST(x AS TEXT) AS x FROM ({sql}) AS wrapped (x)"))?.collect()
@@ -32,14 +32,14 @@ fn rows(session: &Session, sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// A text with `before` in front and `after` behind it, each `levels` times.
+/// Text with `before` in front and `after` behind it, each repeated `levels` times.
 fn around(before: &str, inner: &str, after: &str, levels: usize) -> String {
     format!("{}{inner}{}", before.repeat(levels), after.repeat(levels))
 }
 
 #[test]
 fn statements_nest_to_a_thousand_levels() {
-    // Some levels are those of what `rows` puts around.
+    // `rows` wraps the query, which uses some of the levels.
     let session = session();
     let one = |value: &str| vec![value.to_owned()];
     for (before, inner, after, levels, expected) in [
@@ -88,14 +88,14 @@ fn chains_of_operators_have_the_type_and_value_of_short_ones() {
     assert_eq!(rows(&session, &format!("SELECT length({}) FROM t", chain("s", " || "))), ["1600", "1600"]);
     assert_eq!(rows(&session, &format!("SELECT {}", chain("1", " + "))), ["1600"]);
     assert_eq!(rows(&session, &format!("SELECT count(*) FROM t WHERE {} > 0", chain("i", " - "))), ["1"]);
-    // A name is that of the expression as it is written.
+    // A result column is named after the expression as written.
     let sum = chain("i", " + ");
     let named = session.query(&format!("SELECT {sum} FROM t")).unwrap();
     assert!(!named.schema().field(0).name().contains("CAST"), "{}", named.schema().field(0).name());
     let sum = vec!["i"; TERMS / 2].join(" + ");
     let grouped = format!("SELECT count(*) FROM t GROUP BY {sum} ORDER BY {sum}");
     assert_eq!(rows(&session, &grouped), ["1", "1"]);
-    // Parameters have the types that the whole gives them.
+    // The whole expression determines the types of the parameters.
     let parameters = (1..=100).map(|place| format!("${place}")).collect::<Vec<_>>().join(" + ");
     session.execute(&format!("PREPARE many AS SELECT i + {parameters} AS x FROM t WHERE i = 1")).unwrap();
     let values = vec!["2"; 100].join(", ");

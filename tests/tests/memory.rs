@@ -1,4 +1,4 @@
-//! Statements that need more memory than they have: joins that fall back, spill files, and what errors say.
+//! Statements that exceed their memory: joins that fall back, spill files, and error messages.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int64Type;
 use taut::{Database, Session, Settings};
 
-/// Bytes for queries. The tables below have several times as many.
+/// Memory limit for queries, in bytes. The tables below are several times as large.
 const MEMORY: usize = 64 << 20;
 
 fn open(directory: &Path, memory_bytes: usize) -> Database {
@@ -57,7 +57,7 @@ fn joins_that_do_not_fit_are_merged() {
     let check = |session: &Session| {
         assert_eq!(number(session, &format!("SELECT CAST(d AS BIGINT) FROM ({longest}) x")), 2_000_000);
     };
-    // Planned, then from the plan that is kept.
+    // Runs with a new plan, and then with a cached plan.
     (0..3).for_each(|_| check(&session));
     session.execute(&format!("CREATE TABLE c AS SELECT a.i, a.t, b.t AS u {joined}")).unwrap();
     session.execute(&format!("INSERT INTO c SELECT a.i, a.t, b.t {joined}")).unwrap();
@@ -114,7 +114,7 @@ fn spill_files_have_no_name_and_go_where_they_are_told() {
     }
 }
 
-/// A small file system, where the test may make one.
+/// A small file system, if the test has the right to mount one.
 #[cfg(target_os = "linux")]
 struct SmallDisk(tempfile::TempDir);
 

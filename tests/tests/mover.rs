@@ -1,4 +1,4 @@
-//! The mover works beside sessions: what it moves is neither lost nor changed, and shows in `taut.mover`.
+//! The mover works concurrently with sessions: it neither loses nor changes rows, and `taut.mover` shows its work.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -27,7 +27,7 @@ fn text(session: &Session, sql: &str) -> String {
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-/// Bounds that some thousand rows reach: the last page of a delta, of up to 4,096 rows, is left.
+/// Bounds that a few thousand rows reach. The mover leaves the last page of a delta, of up to 4,096 rows.
 fn options() -> MoverOptions {
     MoverOptions { delta_rows: 500, deleted_rows: 100, idle: Duration::from_secs(3600), ..MoverOptions::default() }
 }
@@ -36,7 +36,7 @@ fn open(path: &Path, mover: MoverOptions) -> Database {
     Database::open_with(path, &Settings { threads: 2, mover, ..Settings::default() }).unwrap()
 }
 
-/// Waits for what the mover does.
+/// Waits until the mover has made `condition` true.
 fn wait_until(session: &Session, condition: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while number(session, &format!("SELECT CAST({condition} AS bigint)")) == 0 {
@@ -81,7 +81,7 @@ fn little_memory_has_rows_sealed_early() {
     let database = Database::open_with(":memory:", &settings).unwrap();
     let session = database.session();
     session.execute("CREATE TABLE t (k bigint, v varchar)").unwrap();
-    // Some 4 MiB, of which one may be in no block; otherwise 64 might.
+    // About 4 MiB. With this memory limit the delta may hold 1 MiB, otherwise 64 MiB.
     for _ in 0..20 {
         session.execute("INSERT INTO t SELECT i, repeat('x', 50) || i FROM generate_series(1, 2000) AS s(i)").unwrap();
     }
@@ -167,7 +167,7 @@ fn updates_are_neither_lost_nor_refused_because_of_the_mover() {
                     let mut updates = 0;
                     while !has_ended.load(Ordering::Relaxed) {
                         let first = thread * 2_500 + updates * 37 % 2_300;
-                        // A transaction that the mover comes in between.
+                        // The mover may commit during this transaction.
                         session.execute("BEGIN").unwrap();
                         let rows = format!("k >= {first} AND k < {}", first + 200);
                         assert_eq!(number(&session, &format!("SELECT count(*) FROM t WHERE {rows}")), 200);
@@ -208,7 +208,7 @@ fn errors_show_and_are_got_over() {
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_000);
 }
 
-/// A table whose block is gone stays as it is; rows of others are moved, and the log goes.
+/// The mover leaves a table with a lost block unchanged, compacts the others, and takes checkpoints.
 #[test]
 fn a_damaged_table_does_not_keep_the_mover_from_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -251,7 +251,7 @@ fn a_database_closes_while_the_mover_works() {
         insert(&session, 0, 5_000);
         session.execute("INSERT INTO t SELECT i, i % 97 FROM generate_series(1, 20000) AS s(i)").unwrap();
     }
-    // That it opens again says that nothing holds it.
+    // The database opens again, so nothing holds it open.
     let database = open(&path, options());
     assert_eq!(number(&database.session(), "SELECT count(*) FROM t"), 5 * 25_000);
 }
@@ -281,7 +281,7 @@ fn a_table_that_lies_idle_is_tidied() {
     let session = database.session();
     session.execute("CREATE TABLE t (k bigint, v bigint) WITH (sort_by = 'k')").unwrap();
     session.execute("INSERT INTO t SELECT i, i + 0 FROM generate_series(1, 5000) AS s(i)").unwrap();
-    // One row that keeps a sorted table from being read in order.
+    // One row that prevents a scan of the sorted table in order.
     session.execute("INSERT INTO t VALUES (0, 0)").unwrap();
     wait_until(&session, "(SELECT waiting_rows = 0 FROM taut.mover WHERE work = 'seal')");
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_001);

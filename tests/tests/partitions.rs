@@ -1,4 +1,4 @@
-//! Tables that are divided into partitions answer as those that are not, whatever happens meanwhile.
+//! Partitioned and unpartitioned tables give the same answers, also after changes and concurrent loads.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -14,7 +14,7 @@ fn text_of(session: &Session, sql: &str) -> String {
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-/// A condition on the columns of [`COLUMNS`].
+/// Random condition on the columns of [`COLUMNS`].
 fn condition(random: &mut Random, depth: usize) -> String {
     if depth > 0 && random.below(5) < 2 {
         let (left, right) = (condition(random, depth - 1), condition(random, depth - 1));
@@ -49,7 +49,7 @@ fn condition(random: &mut Random, depth: usize) -> String {
 
 const COLUMNS: &str = "(i int, t text, d decimal(9,2), f double precision, day date)";
 
-/// Rows of all kinds of values, among them nulls, zeros of both signs and NaN.
+/// Statement that inserts rows of many kinds of values, including nulls, both zeros and NaN.
 fn fill(table: &str, first: i64, last: i64) -> String {
     format!(
         "INSERT INTO {table} SELECT CASE WHEN n % 17 = 0 THEN NULL ELSE (n * 7919) % 1000 END, \
@@ -79,7 +79,7 @@ fn random_conditions_find_the_same_rows() {
             designs.push(name);
         }
     }
-    // The first loads settle no boundaries, and one row at a time comes too.
+    // The first loads are too small to choose boundaries. Some loads have a single row.
     for (first, last) in [(1, 1), (2, 4), (5, 3000), (3001, 3001), (3002, 5000)] {
         designs.iter().for_each(|name| run(&fill(name, first, last)));
     }
@@ -99,7 +99,7 @@ fn random_conditions_find_the_same_rows() {
         let answer = text_of(&session, &distinct);
         assert!(answer.contains("| 1 "), "round {round}: {condition}\n{}", text_of(&session, &sql));
     }
-    // Equal keys meet, whatever either side is divided by.
+    // Joins on equal values work however each side is partitioned.
     for pair in designs.windows(2) {
         let join = |left: &str, right: &str| {
             format!(
@@ -116,7 +116,7 @@ fn random_conditions_find_the_same_rows() {
     }
 }
 
-/// Loads that began with other partitions than the table has when they end, and changes that find other blocks.
+/// Loads whose table is repartitioned before they commit, and repartitioning whose table gets new blocks.
 #[test]
 fn loads_beside_changes_of_the_partitions_lose_nothing() {
     let database = Database::in_memory().unwrap();
@@ -135,7 +135,7 @@ fn loads_beside_changes_of_the_partitions_lose_nothing() {
             });
         }
         for by in ["range(a, 5)", "hash(b, 7)", "none", "hash(a, 3)", "range(b, 6)", "range(a, 2)"] {
-            // It is refused where a load completed its blocks meanwhile.
+            // Fails if a load commits blocks meanwhile.
             while session.execute(&format!("ALTER TABLE t SET (partition_by = '{by}')")).is_err() {}
         }
     });

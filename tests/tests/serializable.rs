@@ -1,5 +1,5 @@
-//! Two serializable transactions beside each other: both commit where that is as if one had run after the other, and where
-//! they touch other rows of the same tables.
+//! Two concurrent serializable transactions. Both may commit if some serial order gives the same result, or if they
+//! touch different rows of the same tables.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -12,7 +12,7 @@ fn rows(session: &Session, sql: &str) -> Result<String, Error> {
     Ok(pretty_format_batches(&batches).unwrap().to_string())
 }
 
-/// Sixty rows, of which each third is in no block, and some have been changed.
+/// Creates a table of sixty rows. A third of them are in no block, and some were updated.
 fn table(layout: &str) -> Database {
     let database = Database::in_memory().unwrap();
     let setup = format!(
@@ -34,7 +34,7 @@ fn serializable(database: &Database) -> Session {
     session
 }
 
-/// Whether a transaction that first runs `mine` and then changes a row of its own may commit after `theirs` did.
+/// Whether a transaction may commit that runs `mine` and then updates a row of its own, if `theirs` commits in between.
 fn may_commit(layout: &str, mine: &str, theirs: &str) -> bool {
     let database = table(layout);
     let (session, other) = (serializable(&database), database.session());
@@ -58,7 +58,7 @@ fn may_commit(layout: &str, mine: &str, theirs: &str) -> bool {
 
 #[test]
 fn rows_conflict_and_tables_do_not() {
-    // What is read, what another changes then, and whether both may be.
+    // The statement of this transaction, the one of the other, and whether both may commit.
     let cases = [
         ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 6", true),
         ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5", false),
@@ -79,7 +79,7 @@ fn rows_conflict_and_tables_do_not() {
         ("SELECT k FROM t WHERE g IS NULL", "INSERT INTO t VALUES (100, 1, 0, '')", true),
         ("SELECT k FROM t WHERE s = 'text 1' AND v < 50", "INSERT INTO t VALUES (100, 1, 60, 'text 1')", true),
         ("SELECT k FROM t WHERE s = 'text 1' AND v < 50", "INSERT INTO t VALUES (100, 1, 40, 'text 1')", false),
-        // What the planner answers from what it knows of the table, and what reads all of it.
+        // Queries that the planner answers from statistics, and queries that read the whole table.
         ("SELECT count(*) FROM t", "INSERT INTO t VALUES (100, 0, 0, '')", false),
         ("SELECT max(v) FROM t", "INSERT INTO t VALUES (100, 0, 0, '')", false),
         ("SELECT count(*) FROM t WHERE v > 1000", "INSERT INTO t VALUES (100, 0, 2000, '')", false),
@@ -93,7 +93,7 @@ fn rows_conflict_and_tables_do_not() {
         ),
         ("CREATE VIEW few AS SELECT * FROM t WHERE g = 1; SELECT * FROM few", "UPDATE t SET v = 0 WHERE g = 2", true),
         ("CREATE VIEW few AS SELECT * FROM t WHERE g = 1; SELECT * FROM few", "UPDATE t SET v = 0 WHERE g = 1", false),
-        // Changes are reads of what they look for.
+        // An update or deletion reads the rows that its condition selects.
         ("UPDATE t SET v = 0 WHERE g = 1", "UPDATE t SET v = 0 WHERE g = 2", true),
         ("UPDATE t SET v = 0 WHERE g = 1", "INSERT INTO t VALUES (100, 1, 0, '')", false),
         ("DELETE FROM t WHERE g = 7", "INSERT INTO t VALUES (100, 7, 0, '')", false),
@@ -103,7 +103,7 @@ fn rows_conflict_and_tables_do_not() {
         ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t WHERE g < 3", "INSERT INTO t VALUES (100, 2, 0, '')", false),
         ("INSERT INTO t SELECT 200, max(g), 0, '' FROM t", "INSERT INTO t VALUES (100, 2, 0, '')", false),
         ("INSERT INTO t VALUES (5, 0, 0, '') ON CONFLICT DO NOTHING", "DELETE FROM t WHERE k = 5", false),
-        // That a key is there, or not, is read by who is refused and goes on.
+        // A statement that fails on a duplicate key has read that the key exists.
         ("SAVEPOINT a; INSERT INTO t VALUES (5, 0, 0, ''); ROLLBACK TO a", "DELETE FROM t WHERE k = 5", false),
         ("PREPARE p AS SELECT v FROM t WHERE k = 5; EXECUTE p", "UPDATE t SET v = 0 WHERE k = 6", true),
         ("PREPARE p AS SELECT v FROM t WHERE k = 5; EXECUTE p", "UPDATE t SET v = 0 WHERE k = 5", false),
@@ -118,7 +118,7 @@ fn rows_conflict_and_tables_do_not() {
             false,
         ),
         ("EXPLAIN ANALYZE INSERT INTO other SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5", false),
-        // Values that compare in ways of their own.
+        // Values with special comparison rules.
         ("SELECT k FROM floats WHERE x = 0", "UPDATE floats SET x = -0.0 WHERE k = 1", false),
         ("SELECT k FROM floats WHERE x > 5", "UPDATE floats SET x = 'nan' WHERE k = 1", false),
         ("SELECT k FROM floats WHERE x < 5", "INSERT INTO floats VALUES (3, 'nan')", true),
@@ -126,7 +126,7 @@ fn rows_conflict_and_tables_do_not() {
         ("SELECT k FROM floats WHERE x <> 5", "INSERT INTO floats VALUES (3, 6)", false),
         ("SELECT k FROM t WHERE s LIKE 'text 1%'", "INSERT INTO t VALUES (100, 0, 0, 'text 2')", true),
         ("SELECT k FROM t WHERE s LIKE 'text 1%'", "INSERT INTO t VALUES (100, 0, 0, 'text 12')", false),
-        // Rows that go to other blocks meanwhile are the same, unless they are changed too.
+        // Row relocation to other blocks is no conflict, unless the rows are also changed.
         ("SELECT v FROM t WHERE k = 5", "VACUUM FULL t", true),
         ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5; VACUUM FULL t", false),
         (
@@ -221,7 +221,8 @@ fn what_is_read_by_many_conditions_is_compared() {
     }
 }
 
-/// A statement of a random transaction, which changes rows with even keys, or odd ones: two of them never wait for each other.
+/// Random statement of a transaction that changes only even or only odd keys, so that two transactions never wait for
+/// each other.
 fn statement(random: &mut Random, who: usize, new_key: &mut i64) -> String {
     let (k, g, v) = (random.below(30) * 2 + who, random.below(7), random.below(100));
     let (read_key, own) = (random.below(60), format!("k % 2 = {who}"));
@@ -239,13 +240,13 @@ fn statement(random: &mut Random, who: usize, new_key: &mut i64) -> String {
         6 => format!("UPDATE t SET g = {g} WHERE k BETWEEN {k} AND {k} + 3 AND {own}"),
         7 => format!("DELETE FROM t WHERE g = {g} AND v > 80 AND {own}"),
         8 => format!("INSERT INTO t VALUES ({new_key} + {who}, {g}, {v}, 'text {g}')"),
-        // What is written depends on what is read.
+        // Writes that depend on reads.
         9 | 10 => format!("INSERT INTO t SELECT {new_key} + {who}, {g}, COALESCE(({read}), 0) % 100, 'new'"),
         _ => format!("UPDATE t SET v = COALESCE(({read}), 0) % 100 WHERE k = {k}"),
     }
 }
 
-/// What a statement gives: its rows, or whether it failed.
+/// Rows of a query, or whether a statement failed.
 fn outcome(session: &Session, sql: &str) -> Result<String, &'static str> {
     match sql.starts_with("SELECT") {
         true => rows(session, sql).map_err(|error| error.sqlstate()),

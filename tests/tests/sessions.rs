@@ -1,4 +1,4 @@
-//! Sessions side by side, cancelled statements, loads that fail in the middle.
+//! Concurrent sessions, cancelled statements, and loads that fail midway.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 
@@ -103,7 +103,7 @@ fn a_directory_of_other_things_is_no_database() {
     assert!(opened.is_err(), "a directory with foreign files was taken for a new database");
 }
 
-/// The longest chains that are let through, on a thread with little stack, and one operator more.
+/// The longest allowed chains of operators, on a thread with a small stack, and chains that are one operator too long.
 #[test]
 fn long_chains_of_operators_run_or_are_refused() {
     const OPERATORS_MAX: usize = 2_000;
@@ -121,13 +121,13 @@ fn long_chains_of_operators_run_or_are_refused() {
         let small = std::thread::Builder::new().stack_size(2 << 20);
         let run = small.spawn_scoped(scope, || {
             for (statement, term, separator, operators_a_term, other) in cases {
-                // A few operators are left for the rest of the statement.
+                // A few operators are reserved for the rest of the statement.
                 let longest = chain(term, (OPERATORS_MAX - 10) / operators_a_term, separator);
                 for statement in [statement, other] {
                     let rows = session.query(&statement.replace("{}", &longest)).unwrap();
                     assert!(rows.map(|batch| batch.unwrap().num_rows()).sum::<usize>() > 0, "{separator}");
                 }
-                // Short statements over what is deep.
+                // Short statements over a deep view or prepared statement.
                 let query = statement.replace("{}", &longest);
                 session.execute(&format!("CREATE OR REPLACE VIEW deep AS {query}")).unwrap();
                 assert!(session.query("SELECT count(*) FROM deep").unwrap().all(|batch| batch.is_ok()));
@@ -281,7 +281,7 @@ fn a_process_shares_what_it_has_open() {
     assert!(error.to_string().contains("other settings: threads 1, cache by default"), "{error}");
     assert!(Database::open(&path).is_err(), "who opens it for himself does not share");
 
-    // Rows that are being read hold the files with their cache, not the other settings.
+    // A result that is still being read keeps the files and their cache open, but not the other settings.
     let mut rows = first.session().query("SELECT i FROM t").unwrap();
     rows.next().unwrap().unwrap();
     drop((first, again));
@@ -486,6 +486,6 @@ fn a_database_that_is_closed_is_let_go_by_the_threads_that_computed_rows_nobody_
         drop((rows, session));
         database.close();
     }
-    // Nobody writes there any more either.
+    // No thread writes to the directory after the database was closed.
     std::fs::remove_dir_all(&path).unwrap();
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use taut_tests::{Arrangement, RunOptions, run_file};
 
-/// The .slt files under a directory.
+/// Paths of the .slt files under a directory, recursively.
 fn files_under(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -37,7 +37,7 @@ fn run_all(arrangement: Arrangement) {
     assert!(failures.is_empty(), "{} records failed in layout {layout}:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// As it comes: rows of small inserts are in no block.
+/// The default layout. Rows of small inserts are in no block.
 #[test]
 fn default() {
     run_all(Arrangement::Default);

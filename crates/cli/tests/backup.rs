@@ -1,4 +1,4 @@
-//! `taut backup` and `taut restore` from the outside.
+//! The commands `taut backup` and `taut restore`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{command, csv, scratch, taut};
 
-/// Paths beside the database.
+/// Returns a function from names to paths in the directory.
 fn paths(directory: &tempfile::TempDir) -> impl Fn(&str) -> String {
     let root = directory.path().to_path_buf();
     move |name| root.join(name).to_str().unwrap().to_owned()
@@ -43,7 +43,7 @@ fn a_database_is_backed_up_listed_and_restored() {
     assert!(restored.contains("from backup 1, and 1 commits after it"), "{restored}");
     assert_eq!(csv(&path("between"), "SELECT count(*) AS n, min(x) AS m FROM t"), "n,m\n50001,-1\n");
     taut(&["verify", &path("between")]).succeeds();
-    // The time of a backup, as the list prints it, leads to that backup.
+    // The printed time of a backup restores that backup.
     let time = &list.lines().next().unwrap().trim_start()["1  ".len()..][.."2026-11-27 13:36:16.123456+00".len()];
     taut(&["restore", &path("backups"), &path("listed"), "--time", time]).succeeds();
     assert_eq!(csv(&path("listed"), "SELECT count(*) AS n FROM t"), "n\n50000\n");
@@ -76,7 +76,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert!(taut(&["restore", &path("backups"), &path("new")]).fails().contains("00000001.manifest"));
 }
 
-/// A view on a file is in the backup, and the file is not.
+/// A backup contains a view on a file, but not the file.
 #[test]
 fn files_that_queries_read_stay_where_they_are() {
     let (directory, database) = scratch();
@@ -118,7 +118,7 @@ fn a_database_in_use_is_backed_up_and_names_the_process_that_can_with_the_log() 
     shell.wait().unwrap();
 }
 
-/// Whatever moment it is killed at, complete backups can be restored and the next one removes what is left.
+/// Kills a backup at any moment. Earlier backups can be restored, and the next backup removes the incomplete one.
 #[test]
 fn a_killed_backup_leaves_the_earlier_ones() {
     let (directory, database) = scratch();

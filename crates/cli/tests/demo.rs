@@ -1,4 +1,4 @@
-//! `taut demo` from the outside, on a hundredth of its data.
+//! The command `taut demo`, on a hundredth of its data.
 
 mod common;
 

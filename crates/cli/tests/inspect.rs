@@ -1,4 +1,4 @@
-//! `taut inspect` and `taut verify` from the outside.
+//! The commands `taut inspect` and `taut verify`.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn a_table_is_drawn() {
     assert!(lines[1].contains("40,000 rows in "), "{one}");
     assert!(lines[2].contains("[GG") && lines[2].contains("G groups"), "{one}");
     let line_of = |name: &str| lines.iter().find(|line| line.starts_with(&format!(" {name} "))).unwrap();
-    // The sort key is in one block, the others in all.
+    // A value of the sort key is in one block. Values of the other columns are in all blocks.
     assert!(line_of("id").contains("1 .. 40000") && line_of("id").contains("1.0 of "), "{one}");
     assert!(line_of("kind").contains("0 .. 2") && !line_of("kind").contains("1.0 of "), "{one}");
     assert!(lines.iter().any(|line| line.contains("packed_rows") && line.contains("id, kind")), "{one}");

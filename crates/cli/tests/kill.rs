@@ -1,4 +1,5 @@
-//! `taut sql` is killed in the midst of its work, again and again: what it said is committed is there, and nothing by half.
+//! Kills `taut sql` repeatedly while it works. Every commit that it reported must be complete, and no transaction
+//! partial.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -11,24 +12,24 @@ use std::time::{Duration, SystemTime};
 
 use common::{command, csv, scratch, taut};
 
-/// Rounds, of which each ends with a kill; more with `KILL_ROUNDS`.
+/// Number of rounds. Each round ends with a kill. Environment variable `KILL_ROUNDS` overrides it.
 const ROUNDS: u64 = 8;
-/// The longest life of a process.
+/// Maximum lifetime of a process.
 const LIFE: Duration = Duration::from_millis(700);
-/// Transactions that a process is given at most.
+/// Maximum number of transactions that a process receives.
 const GIVEN_MAX: u64 = 5_000;
-/// Keys from here on are of loads, which the next transaction removes.
+/// Smallest key of bulk loads. A later transaction deletes these rows.
 const LOADED: i64 = 1_000_000;
 
 type Rows = BTreeMap<i64, i64>;
 
-/// A number that depends on others in no simple way.
+/// Hash of a number and a salt.
 fn mixed(number: u64, salt: u64) -> u64 {
     let mixed = (number ^ salt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
 }
 
-/// Changes of the transaction with a number, made in the rows as well.
+/// Statements of the transaction with this number. Also applies its changes to `rows`.
 fn changes(number: u64, rows: &mut Rows) -> String {
     let (key, value) = ((mixed(number, 1) % 200) as i64, (mixed(number, 2) % 1_000_000) as i64);
     let loaded = LOADED + (number % 1_000) as i64 * 10_000;
@@ -61,7 +62,7 @@ fn changes(number: u64, rows: &mut Rows) -> String {
     }
 }
 
-/// What a process runs for a transaction: its changes and its number, and at times what changes no row.
+/// Input of a process for one transaction: its changes and its number, and sometimes a maintenance statement before it.
 fn statements(number: u64, rows: &mut Rows) -> String {
     let upkeep = match mixed(number, 4) % 40 {
         0 => "CHECKPOINT;\n",
@@ -92,7 +93,7 @@ fn what_was_committed_is_there_after_a_kill() {
         let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut planned = rows.clone();
         let writer = std::thread::spawn(move || {
-            // Until nobody reads any more.
+            // Writing fails once the process is gone.
             (number + 1..=number + GIVEN_MAX)
                 .take_while(|number| input.write_all(statements(*number, &mut planned).as_bytes()).is_ok())
                 .count()
@@ -101,7 +102,7 @@ fn what_was_committed_is_there_after_a_kill() {
             BufReader::new(output).lines().map_while(Result::ok).filter(|line| line == "(COMMIT)").count() as u64
         });
         std::thread::sleep(LIFE.mul_f64((mixed(round, seed) % 1_000) as f64 / 1_000.0));
-        // Nothing that it was told is an error.
+        // No statement of the input is an error.
         assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "seed {seed}, round {round}");
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,5 +1,5 @@
-//! `taut sql` sorts what does not fit in memory and copies it over a file, and is ended in the midst of it by each signal:
-//! the file is one whole copy, no spill file is left, and the database opens.
+//! `taut sql` sorts data larger than memory and copies it over a file. Each signal ends it midway. The file must be one
+//! complete copy, no spill file is left, and the database opens.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
@@ -13,31 +13,31 @@ use std::time::{Duration, SystemTime};
 
 use common::{command, csv, scratch, taut};
 
-/// Rounds for each signal; more with `KILL_ROUNDS`.
+/// Number of rounds for each signal. Environment variable `KILL_ROUNDS` overrides it.
 const ROUNDS: u64 = 2;
-/// Rows of a copy.
+/// Number of rows of a copy.
 const ROWS: usize = 200_000;
-/// Copies that a process is given.
+/// Number of copies that a process receives.
 const COPIES: u64 = 20;
-/// How long a process runs at most once it spills.
+/// Maximum time that a process runs after it begins to spill.
 const LIFE_MILLISECONDS: u64 = 400;
-/// How often it is looked whether a process spills: for at most half a minute.
+/// Interval and maximum number of checks for spilling, together half a minute.
 const LOOKED_EVERY: Duration = Duration::from_millis(2);
 const LOOKS_MAX: usize = 15_000;
 
-/// Whether a process has a file open that lies in a directory, with or without a name.
+/// Whether a process has an open file in a directory, also one without a name.
 fn has_open(process: u32, directory: &Path) -> bool {
     let Ok(files) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
     files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target.starts_with(directory)))
 }
 
-/// Names of the hidden directories in which copies are written.
+/// Names of the hidden directories into which `COPY` writes.
 fn staging_directories(directory: &Path) -> Vec<String> {
     let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with(".taut-copy-")).collect()
 }
 
-/// The version of a copy that is whole.
+/// Version of a copy. Panics if the copy is incomplete.
 fn version_of(copied: &str) -> u64 {
     let mut lines = copied.lines();
     assert_eq!(lines.next(), Some("version,i,t"));

@@ -1,4 +1,4 @@
-//! `taut load` from the outside: formats, designs, files that are not as they should be.
+//! The command `taut load`: formats, table designs, and malformed files.
 
 mod common;
 

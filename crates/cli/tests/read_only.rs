@@ -1,4 +1,4 @@
-//! `--readonly` from the outside: beside a writer, on a read-only mount, and what is refused.
+//! Option `--readonly`: concurrently with a writer, on a read-only mount, and statements that it refuses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use common::{command, csv, scratch, taut, taut_reading};
 
-/// A process that has a database open, and answers statements as CSV.
+/// A process that has a database open and prints results as CSV.
 struct Session {
     child: Child,
     input: ChildStdin,
@@ -29,7 +29,7 @@ impl Session {
         session
     }
 
-    /// The lines of the answer.
+    /// Runs a statement and returns the lines of its result.
     fn ask(&mut self, sql: &str) -> Vec<String> {
         writeln!(self.input, "{sql}; select 'end' as answered;").unwrap();
         let lines = (&mut self.output).lines().map(Result::unwrap);
@@ -116,7 +116,7 @@ fn statements_that_write_are_refused_by_name() {
     assert_eq!(answer("show transaction_read_only"), "transaction_read_only\non\n");
     assert_eq!(answer("show default_transaction_read_only"), "default_transaction_read_only\non\n");
     assert_eq!(answer("begin; select n from t; savepoint s; select one from v; commit"), "n\n1\none\n1\n");
-    // It writes elsewhere.
+    // A reader can write files elsewhere.
     answer(&format!("copy t to '{parquet}'"));
     assert_eq!(answer(&format!("select n from '{parquet}'")), "n\n1\n");
     assert_eq!(files(Path::new(&database)), before);
@@ -133,7 +133,7 @@ fn what_does_not_exist_is_not_created() {
     assert!(taut_reading(&["sql", "--help"], "").succeeds().contains("--readonly"));
 }
 
-/// Needs the right to mount; where it is not there, the store's tests have a disk that refuses every change.
+/// Needs the right to mount. Without it, the tests of the store cover this with a disk that refuses every change.
 #[test]
 fn a_read_only_mount_is_read_without_creating_a_file() {
     let (directory, database) = scratch();
@@ -152,7 +152,7 @@ fn a_read_only_mount_is_read_without_creating_a_file() {
     let read = taut(&["sql", "--readonly", mounted, "--format", "csv", "-c", "select sum(n) as s from t"]);
     let verified = taut(&["verify", "--readonly", mounted]);
     let after = files(Path::new(&database));
-    // A writer elsewhere would not know of the reader.
+    // A writer on the writable path would not know of the reader.
     let mut writer = Session::open(&["sql", &database]);
     let beside = taut(&["sql", "--readonly", mounted, "-c", "select 1"]);
     writer.ask("select 1");

@@ -1,4 +1,4 @@
-//! `taut repair` and `taut verify` from the outside, on databases with each kind of damage.
+//! The commands `taut repair` and `taut verify`, on databases with each kind of damage.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::{block_files, csv, scratch, taut};
 
-/// Every file of a directory, with its content.
+/// Content of every file below a directory.
 fn files(directory: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut left = vec![PathBuf::from(directory)];
@@ -28,7 +28,7 @@ fn log_files(database: &str) -> Vec<PathBuf> {
     files(database).into_keys().filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect()
 }
 
-/// Two tables with keys, sort order, partitions, indexes and text, partly in blocks.
+/// Creates two tables with keys, sort order, partitions, indexes and text, partly in blocks.
 fn make(database: &str) {
     let sql = "
         create table customers (id bigint primary key, name varchar not null);
@@ -62,7 +62,7 @@ fn a_whole_database_is_copied_with_all_that_belongs_to_it() {
     assert_eq!(files(&database), before);
     assert_eq!(csv(&new, EVERYTHING), expected);
     assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
-    // Keys still hold, and can be relied on.
+    // Keys still hold, and plans rely on them.
     let errors = taut(&["sql", &new, "-c", "insert into orders values (1, 1, null, null, 1)"]).fails();
     assert!(errors.contains("duplicate") || errors.contains("orders_pkey"), "{errors}");
     csv(&new, "insert into orders values (100000, 1, null, null, 1)");
@@ -86,7 +86,7 @@ fn a_missing_log_file_is_refused_reported_and_repaired() {
     assert_eq!(run.status, 1, "{run:?}");
     assert!(run.output.contains("lost: log file") && run.output.contains("all later ones are lost"), "{run:?}");
     assert_eq!(files(&database), before);
-    // The database was closed, so that nothing was in it.
+    // The database had been closed, so this log file had no rows.
     assert_eq!(csv(&new, "select count(*) from orders; select count(*) from customers").lines().nth(1), Some("59999"));
 }
 
@@ -108,7 +108,7 @@ fn a_missing_block_harms_its_table_alone() {
     assert_eq!(csv(&database, "select count(*), sum(id), max(name) from customers"), customers);
     csv(&database, "insert into customers values (50000, 'new'); update customers set name = 'x' where id = 3");
     csv(&database, "create table other as select 1 as a; checkpoint");
-    // Upkeep of all tables does what it can, and names the one that it cannot read.
+    // Maintenance of all tables processes the others, and names the table that it cannot read.
     let before = csv(&database, "select count(*) from taut.blocks where table_name = 'customers'");
     csv(&database, "insert into customers select n, 'more' from generate_series(60001, 70000) as t(n)");
     let errors = taut(&["sql", &database, "-c", "vacuum full"]).fails();

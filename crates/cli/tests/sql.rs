@@ -1,4 +1,4 @@
-//! `taut sql` from the outside: sources of statements, formats, errors.
+//! The command `taut sql`: sources of statements, output formats, and errors.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn statements_are_answered_as_they_arrive() {
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     for round in 1..=3 {
-        // Nothing follows the semicolon, and the input stays open: a splitter that waits for more would hang here.
+        // The input ends with a semicolon and stays open. A splitter that waits for more input would hang here.
         write!(input, "select {round} as n;").unwrap();
         input.flush().unwrap();
         let mut lines = [String::new(), String::new()];

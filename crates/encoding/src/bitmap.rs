@@ -437,7 +437,7 @@ mod tests {
         for len in [1, 63, 64, 65, 130, 200] {
             for start in 0..len {
                 for end in [start, start + 1, len.min(start + 64), len] {
-                    // A bit more in front, so that the bits do not begin with a byte.
+                    // One more bit in front, so that the bits do not begin at a byte boundary.
                     let passes =
                         BooleanBuffer::collect_bool(end - start + 1, |bit| third(start + bit.saturating_sub(1)));
                     let passes = passes.slice(1, end - start);

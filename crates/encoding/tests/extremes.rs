@@ -1,4 +1,5 @@
-//! Tests of few rows, by extremes and one by one, against the dumb model: numbers in no order, of every width that has extremes.
+//! Selective predicates, by extremes and on selected rows, compared with the model: unordered numbers of every width
+//! with extremes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use rand::rngs::StdRng;
@@ -7,7 +8,7 @@ use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, Instructions
 use taut_testkit::{Model, array_of};
 use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
 
-/// A chunk of numbers of so many bits, some of them null, as a model too, and the numbers in order.
+/// A chunk of random numbers of `bits` bits, some of them null, with its model and its numbers in ascending order.
 fn chunk_of(bits: usize, rows: usize, random: &mut StdRng) -> (Chunk, Model, Vec<i128>) {
     let draw = |random: &mut StdRng| Key::Number((random.random::<i64>() >> (64 - bits)).into());
     let is_null = |random: &mut StdRng| bits.is_multiple_of(3) && random.random_bool(0.1);
@@ -60,7 +61,7 @@ fn few_rows_are_found_as_a_scan_finds_them() {
             assert_eq!(is_done, chunk.nulls() == 0, "{bits} bits");
             assert!(!is_done || selection == expected(&before, &(0..rows)), "{bits} bits, one by one: {test:?}");
             for extreme in [Extreme::Least, Extreme::Greatest] {
-                // Chance may draw numbers that are closer together.
+                // The random numbers may be too close together for extremes.
                 let Some(extremes) = chunk.extremes(extreme) else { continue };
                 let start = random.random_range(0..rows);
                 for range in [0..rows, start..random.random_range(start..=rows)] {
@@ -71,7 +72,7 @@ fn few_rows_are_found_as_a_scan_finds_them() {
                     by_extremes += range.len();
                     looked_at += here;
                 }
-                // Those of another chunk are not taken for its own.
+                // A chunk does not accept the extremes of another chunk.
                 let of_another = (extreme, &extremes.slice(2));
                 assert!(chunk.find_by_extremes(&test, of_another, 0..rows).is_none());
             }

@@ -1,5 +1,5 @@
-//! One suite for every encoding: each column of each generated table is encoded in every way its type allows,
-//! and everything a chunk can be asked is held against the dumb model.
+//! One suite for every encoding. It encodes each column of each generated table in every way that its type allows, and
+//! compares the results of all chunk methods with the model.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use arrow_array::{ArrayRef, UInt32Array};
@@ -16,7 +16,7 @@ use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, Key, LogicalType,
 
 const COLUMN: [ColumnIndex; 1] = [ColumnIndex(0)];
 
-/// A column of a table, and the rows that pass each of some tests.
+/// A column of a table, and the rows that pass each predicate.
 struct Column {
     name: String,
     logical: LogicalType,
@@ -25,8 +25,8 @@ struct Column {
     tests: Vec<(ColumnTest, Vec<usize>)>,
 }
 
-/// The columns of a table, each as one array of at most `rows_max` rows; every other one is a slice that does
-/// not begin at its buffers' begin.
+/// The columns of a table as arrays of at most `rows_max` rows. Every second array is a slice that does not begin at
+/// the start of its buffers.
 fn columns(table: &TestTable, rows_max: usize, random: &mut StdRng) -> Vec<Column> {
     let model = Model::of(table);
     let rows = model.rows.len().min(rows_max);
@@ -45,8 +45,8 @@ fn columns(table: &TestTable, rows_max: usize, random: &mut StdRng) -> Vec<Colum
     table.schema.columns().iter().enumerate().map(&mut column).collect()
 }
 
-/// Columns in one order or another, as `tables` has few: tight and gaping, with and without duplicates, rising,
-/// falling and stepping back, up to the ends of the domain. Each is long enough for several vectors.
+/// Ordered columns, because `tables` has few. They are dense or have gaps, have duplicates or none, and ascend, descend
+/// or step back, up to the limits of the type. Each has several vectors.
 fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
     let decimal = |precision| LogicalType::Decimal { precision, scale: 0 };
     let mut columns = vec![];
@@ -102,7 +102,7 @@ fn choices(logical: LogicalType) -> impl Iterator<Item = Choice> {
     [Choice::Auto, Choice::Ordered, Choice::Plain].into_iter().chain(forced.map(Choice::Forced))
 }
 
-/// Ranges of rows around the vectors' ends.
+/// Ranges of rows near the ends of vectors, and random ones.
 fn ranges(rows: usize, random: &mut StdRng) -> Vec<std::ops::Range<usize>> {
     let mut ranges = vec![0..rows, 0..0, rows..rows, 0..1, rows - 1..rows, 0..rows.min(1024)];
     for _ in 0..4 {
@@ -112,7 +112,7 @@ fn ranges(rows: usize, random: &mut StdRng) -> Vec<std::ops::Range<usize>> {
     ranges
 }
 
-/// Compares with the array that was encoded, and on a difference with the model, which names it.
+/// Compares an array with the encoded one. If they differ, the model reports the first difference.
 #[track_caller]
 fn check_array(column: &Column, positions: &[u32], found: ArrayRef) {
     found.to_data().validate_full().unwrap();
@@ -125,7 +125,7 @@ fn check_array(column: &Column, positions: &[u32], found: ArrayRef) {
 
 fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
-    // All that is read, once more in one array.
+    // Collects all reads in one array as well.
     let (mut appended, mut all) = (ArrayBuilder::new(column.logical, 7), vec![]);
     for range in ranges(rows, random) {
         let positions: Vec<u32> = (range.start as u32..range.end as u32).collect();
@@ -158,7 +158,7 @@ fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     check_runs(chunk, column, random);
 }
 
-/// Rows in runs are those that are gathered: values, codes and numbers.
+/// Reading runs of rows must give the same values, codes and numbers as reading their positions.
 fn check_runs(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
     for share in [0.001, 0.02, 0.3] {
@@ -195,7 +195,7 @@ fn check_runs(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     }
 }
 
-/// A selection of a random part of the rows, in stretches.
+/// Selects random ranges of rows, completely or in part.
 fn some_rows(rows: usize, random: &mut StdRng) -> Bitmap {
     let mut selection = Bitmap::none(rows);
     let mut row = 0;
@@ -240,7 +240,7 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     }
 }
 
-/// Binary search over stretches of rows that ascend finds what a filter does.
+/// Binary search over ascending ranges of rows must find the same rows as a filter.
 fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let value = |row: usize| column.model.value(row, COLUMN[0]);
     for range in ranges(column.array.len(), random) {
@@ -286,7 +286,7 @@ fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: 
     }
 }
 
-/// Codes: rows of one code have one value, and runs say the same as codes.
+/// Rows with equal codes have equal values, and runs agree with codes.
 fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
     let rows = model.rows.len();
     let Some(count) = chunk.code_count() else {
@@ -318,7 +318,7 @@ fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
     positions.iter().zip(codes).for_each(|(row, code)| check(*row as usize, code));
 }
 
-/// The sum of runs is that of the rows, wherever it is given.
+/// The sum of the runs, if a chunk has it, equals the sum of all rows.
 fn check_sum(chunk: &Chunk, model: &Model) {
     let numbers = || (0..model.rows.len()).filter_map(|row| model.value(row, COLUMN[0])?.number());
     if let Some(sum) = chunk.sum_of_runs() {
@@ -326,7 +326,7 @@ fn check_sum(chunk: &Chunk, model: &Model) {
     }
 }
 
-/// Numbers in 64 bits: the low bits of the keys.
+/// Numbers are the low 64 bits of the values.
 fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
     let has_numbers = !column.logical.is_bytes() && !matches!(column.logical, LogicalType::Real | LogicalType::Double);
@@ -354,7 +354,8 @@ fn every_encoding_agrees_with_the_model() {
     let mut nested = 0;
     let mut sets = Instructions::ALL.into_iter().cycle();
     let check_column = &mut |column: &Column, random: &mut StdRng| {
-        // Answers do not depend on the instructions, those of other tests neither, which run at the same time.
+        // Results do not depend on the instruction set. The setting may also affect other tests, which run at the same
+        // time.
         sets.next().map(Instructions::at_most);
         let (name, logical, array) = (&column.name, column.logical, &column.array);
         for choice in choices(logical) {
@@ -407,7 +408,7 @@ fn automatic_encodings_are_never_much_larger_than_plain() {
     }
 }
 
-/// Asks a chunk everything; the answers may be wrong, but nothing may panic, and Arrow must accept the arrays.
+/// Calls the read methods of a chunk. Results may be wrong, but nothing may panic, and Arrow must accept the arrays.
 fn ask(bytes: &[u8], logical: LogicalType, model: &Model, tests: &[ColumnTest]) {
     let rows = model.rows.len();
     let Ok(chunk) = Chunk::parse(Buffer::from(bytes), logical, rows) else { return };
@@ -434,15 +435,14 @@ fn ask(bytes: &[u8], logical: LogicalType, model: &Model, tests: &[ColumnTest]) 
     }
 }
 
-/// How many bytes of a chunk are damaged, one at a time, besides as many of the head: fewer where loops are not
-/// optimised.
+/// Number of damaged bytes of a chunk, one at a time, and of its head. Smaller in builds without optimization.
 const DAMAGED: usize = if cfg!(debug_assertions) { 8 } else { 60 };
 
 #[test]
 fn hostile_bytes_do_no_harm() {
     let mut random = StdRng::seed_from_u64(13);
     for (turn, table) in tables(13).iter().enumerate() {
-        // Chunks of less than a vector, and of more than one.
+        // Chunks of less than one vector, and of several vectors.
         for column in columns(table, [9, 1100][turn % 2], &mut random) {
             damage(&column, &mut random);
         }
@@ -450,7 +450,7 @@ fn hostile_bytes_do_no_harm() {
     for column in ordered_columns(&mut random).into_iter().step_by(3) {
         damage(&column, &mut random);
     }
-    // Long enough for exceptions in a chunk of their own.
+    // Long enough for exceptions in a nested chunk.
     let skewed = tables(13).into_iter().find(|table| table.name == "skewed").unwrap();
     for column in columns(&skewed, 16_000, &mut random) {
         let bytes = encode(&column.array, column.logical, Choice::Forced(Encoding::Patched)).unwrap();
@@ -460,7 +460,7 @@ fn hostile_bytes_do_no_harm() {
     }
 }
 
-/// Encodes a column in every way, and asks chunks of which a part is damaged.
+/// Encodes a column in every way, and reads damaged chunks.
 fn damage(column: &Column, random: &mut StdRng) {
     let Column { logical, array, model, tests, .. } = column;
     let tests: Vec<_> = tests.iter().map(|(test, _)| test.clone()).step_by(3).collect();
@@ -488,7 +488,7 @@ fn damage(column: &Column, random: &mut StdRng) {
 
 #[test]
 fn a_chunk_without_nulls_has_no_null_mask() {
-    // 1,024 numbers of 10 bits, or of 8 bytes: the head and nothing else, whether or not the array has a mask.
+    // 1,024 numbers of 10 bits or of 8 bytes: only the head is added, whether or not the array has a null mask.
     let numbers = || (0..1024).map(|row| row * 7919 % 1024);
     let bare = arrow_array::Int64Array::from_iter_values(numbers());
     let masked = arrow_array::Int64Array::new(bare.values().clone(), Some(arrow_buffer::NullBuffer::new_valid(1024)));
@@ -496,7 +496,7 @@ fn a_chunk_without_nulls_has_no_null_mask() {
         assert_eq!(encode(array, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64 + 1280);
         assert_eq!(encode(array, LogicalType::BigInt, Choice::Plain).unwrap().len(), 64 + 8192);
     }
-    // One null costs a bit per row, and no row at all is paid for where all are null.
+    // One null costs one bit per row. A chunk of nulls has only a head.
     let one_null: ArrayRef = std::sync::Arc::new(
         numbers().map(|number| (number != 7).then_some(number)).collect::<arrow_array::Int64Array>(),
     );
@@ -515,7 +515,7 @@ fn text_that_shares_its_beginnings_is_front_coded() {
         Chunk::parse(bytes.into(), LogicalType::Varchar, 9000).unwrap().encoding()
     };
     assert_eq!(encoding(&|row| format!("https://example.org/articles/2026/{:08}", row * 7)), Encoding::FrontCoded);
-    // What differs at the front shares nothing: symbols are smaller.
+    // Text that differs at the front has no common prefixes, so FSST is smaller.
     let mixed = |row: usize| row.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     assert_eq!(encoding(&|row| format!("{}/https://example.org/articles", mixed(row))), Encoding::Fsst);
 }

@@ -1,4 +1,5 @@
-//! Backups hold the state of one commit, share blocks, and lead back to every commit between them.
+//! A backup holds the state of one commit and shares blocks with other backups. With the log, every commit between
+//! backups can be restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -41,7 +42,7 @@ fn restore(from: &SimulatedDisk, options: RestoreOptions) -> Result<(SimulatedDi
     Ok((disk, report))
 }
 
-/// What a restored database holds, after it was found whole.
+/// Contents of a restored database, after checking its files.
 fn restored(from: &SimulatedDisk, options: RestoreOptions) -> Result<(Contents, RestoreReport), BackupError> {
     let (disk, report) = restore(from, options)?;
     let store = open(&disk).unwrap();
@@ -50,7 +51,7 @@ fn restored(from: &SimulatedDisk, options: RestoreOptions) -> Result<(Contents, 
     Ok((contents(&store).unwrap(), report))
 }
 
-/// Replaces all blocks and pages of a table by one block of the same rows.
+/// Replaces all blocks and delta pages of a table by one block with the same rows.
 fn rewrite(store: &Store, name: &str, rows: &[i64], layout: &str) {
     let (snapshot, block) = (store.snapshot(), write(store, rows, layout).unwrap());
     let table = snapshot.table(name).unwrap();
@@ -58,7 +59,7 @@ fn rewrite(store: &Store, name: &str, rows: &[i64], layout: &str) {
     store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, vec![block], RowOrder::Sorted)).unwrap();
 }
 
-/// The time now, later than that of every commit so far and earlier than that of the next.
+/// Current time. It is later than every commit so far, and earlier than the next one.
 fn now() -> i64 {
     let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
     let first = read();
@@ -94,7 +95,7 @@ fn a_database_comes_back_in_every_layout_with_its_rows_in_no_block() {
         assert_eq!(again.snapshot().view("v").unwrap().sql, "select 1");
         assert_eq!(again.snapshot().table("t").unwrap().design.layout.name(), layout);
         assert_ne!(again.snapshot().database(), store.snapshot().database());
-        // Both go on, each by itself.
+        // Both databases continue independently.
         change_rows(&again, "t", &[-1], &[7]).unwrap();
         create_table(&again, "new").unwrap();
         append(&again, "new", vec![write(&again, &[1], layout).unwrap()]).unwrap();
@@ -145,12 +146,12 @@ fn a_later_backup_copies_only_the_blocks_that_are_new() {
     let first = store.backup(&backups, WHOLE, &mut go_on).unwrap();
     let before = bytes_below(&backups);
     assert!(first.written_bytes > 60_000, "{first:?}");
-    // Nothing new: a catalog and a manifest.
+    // Without changes, only a catalog and a manifest are written.
     let second = store.backup(&backups, WHOLE, &mut go_on).unwrap();
     assert_eq!((second.copied_blocks, second.shared_blocks), (0, 1));
     let grown = bytes_below(&backups) - before;
     assert!(second.written_bytes < 3_000 && grown < second.written_bytes + 3_000, "{second:?}, {grown}");
-    // One small block more.
+    // One small block was added.
     let block = write(&store, &[1, 2, 3], "column").unwrap();
     let block_bytes = block.entry().file_bytes;
     append(&store, "t", vec![block]).unwrap();
@@ -160,7 +161,7 @@ fn a_later_backup_copies_only_the_blocks_that_are_new() {
     let grown = bytes_below(&backups) - before;
     assert!((block_bytes..block_bytes + 6_000).contains(&grown), "{grown} for a block of {block_bytes}");
     assert!((block_bytes..grown).contains(&third.written_bytes), "{third:?}, {grown}");
-    // The first block is replaced: it stays for the backups that need it, and goes with the last of them.
+    // The first block is replaced. Its copy stays as long as a backup needs it.
     rewrite(&store, "t", &[&rows[..], &[1, 2, 3]].concat(), "row");
     let fourth = store.backup(&backups, WHOLE, &mut go_on).unwrap();
     assert_eq!((fourth.copied_blocks, fourth.shared_blocks), (1, 0));
@@ -210,7 +211,7 @@ fn a_damaged_block_of_the_database_is_named_and_not_backed_up() {
                 assert!(text.contains("table \"t\" cannot be backed up") && text.contains(&name), "{text}");
                 assert!(!backups.files().keys().any(|name| name.ends_with(".manifest")));
             }
-            // Padding, which nobody reads.
+            // Padding bytes, which are not verified.
             Ok(_) => assert_eq!(bytes[at], 0, "byte {at}"),
         }
     }
@@ -225,7 +226,7 @@ fn a_backup_is_the_state_at_its_commit_while_others_write_and_take_checkpoints()
         create_table(&store, table).unwrap();
         append(&store, table, vec![write(&store, &(0..5_000).collect::<Vec<_>>(), "column").unwrap()]).unwrap();
     }
-    // What the database holds after each commit: held while a commit is made, but not by the backup.
+    // Contents of the database after each commit. Commits hold the lock, the backup does not.
     let states = Mutex::new(BTreeMap::from([(store.snapshot().version(), contents(&store).unwrap())]));
     let is_over = AtomicBool::new(false);
     let reports = std::thread::scope(|scope| {
@@ -287,10 +288,10 @@ fn a_backup_is_the_state_at_its_commit_while_others_write_and_take_checkpoints()
     assert!(contents(&again).unwrap() == *states.last_key_value().unwrap().1);
 }
 
-/// A history in which backups are taken, with what the database held after each commit.
+/// A history with backups, and the contents of the database after each commit.
 struct History {
     backups: SimulatedDisk,
-    /// The commit, a time before the next one, and what the database held.
+    /// Commit, a time before the next commit, and contents of the database.
     states: Vec<(u64, i64, Contents)>,
     reports: Vec<BackupReport>,
 }
@@ -337,7 +338,7 @@ fn every_commit_between_two_backups_with_the_log_can_be_restored() {
             assert!(found == *expected, "seed {seed}: commit {commit} holds other rows");
             commits += 1;
             replayed += report.replayed_commits;
-            // From an earlier backup on, over several logs.
+            // Restores from an earlier backup, which replays several logs.
             let options = RestoreOptions { backup: Some(1), time: Some(*time) };
             let (found, report) = restored(&history.backups, options).unwrap();
             assert!(found == *expected && report.commit == *commit, "seed {seed}: commit {commit} from backup 1");
@@ -391,7 +392,7 @@ fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
     assert_eq!((report.copied_blocks, count(".block")), (4, 1));
     store.checkpoint().unwrap();
     assert!(count(".log") <= 2, "{:?}", disk.files().keys());
-    // Another directory has a log of its own only by taking this one's; without one it leaves it alone.
+    // There is one retained log. Another backup directory takes it over only if its backup has the log.
     let others = SimulatedDisk::new();
     back_up(&store, &others, WHOLE).unwrap();
     assert!(store.retains_log());
@@ -400,7 +401,7 @@ fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
     assert_eq!(report.log, BackupLog::Continued { base: 2, commits: 1 });
     assert_eq!(back_up(&store, &others, WITH_LOG).unwrap().log, BackupLog::Begun);
     assert_eq!(back_up(&store, &backups, WITH_LOG).unwrap().log, BackupLog::Begun);
-    // A backup without the log ends it.
+    // A backup without the log ends log retention.
     back_up(&store, &backups, WHOLE).unwrap();
     assert!(!store.retains_log());
     assert!(!disk.files().contains_key("log/retained"));
@@ -466,7 +467,7 @@ fn a_log_that_was_removed_from_outside_begins_anew() {
             "block" => disk.remove(&first).unwrap(),
             "note" => disk.put("log/retained", b"no note"),
             _ => {
-                // The copy goes on, and takes a backup first.
+                // The copy of the database continues and takes the next backup first.
                 let copy = open(&copy).unwrap();
                 change_rows(&copy, "t", &[5], &[]).unwrap();
                 assert!(matches!(back_up(&copy, &backups, WITH_LOG).unwrap().log, BackupLog::Continued { .. }));
@@ -506,7 +507,7 @@ fn keeping_the_last_backups_keeps_every_point_between_them() {
         list.iter().map(|info| (info.number, info.log_since)).collect::<Vec<_>>(),
         [(4, None), (5, Some(4)), (6, Some(5))]
     );
-    // Exactly what the manifests name is there: three states, and two blocks that only the log needs.
+    // Only the files that manifests name remain: three states, and two blocks that only the log needs.
     let blocks = backups.files().keys().filter(|name| name.ends_with(".block")).count();
     assert_eq!(blocks, 5, "{:?}", backups.files().keys());
 }
@@ -516,7 +517,7 @@ fn damage_of_each_file_is_noticed_and_named() {
     let history = History::new(3, 30);
     let files = history.backups.files();
     let last = history.reports.last().unwrap();
-    // A time for which the last log is needed.
+    // A time whose restore needs the last log.
     let within = history.states.iter().rfind(|(_, time, _)| *time < last.time).unwrap().1 - 1;
     let mut noticed = BTreeSet::new();
     for (name, bytes) in files.iter().filter(|(name, _)| *name != "lock") {
@@ -544,7 +545,7 @@ fn damage_of_each_file_is_noticed_and_named() {
                 noticed.insert((name.clone(), at_byte));
             }
             for report in &history.reports {
-                // Whatever can be restored is right.
+                // Every successful restore returns the right rows.
                 let options = RestoreOptions { backup: Some(report.number), time: None };
                 if let Ok((found, _)) = restored(&damaged, options) {
                     let state = history.states.iter().find(|(commit, _, _)| *commit == report.commit).unwrap();
@@ -553,7 +554,7 @@ fn damage_of_each_file_is_noticed_and_named() {
             }
         }
     }
-    // Blocks that only other points in time need are not read.
+    // A restore does not read the blocks that only other points in time need.
     let unnoticed: Vec<&String> = files
         .keys()
         .filter(|name| *name != "lock" && !name.ends_with(".log"))
@@ -582,7 +583,7 @@ fn a_damaged_manifest_hides_no_other_backup_and_keeps_its_files() {
     let from = Backups::open_on(Arc::new(backups.clone())).unwrap();
     assert_eq!((from.list().len(), from.damaged().len()), (1, 1));
     drop(from);
-    // The last state is the one that is asked for, so another is not restored in its place.
+    // The last state was requested, so no other is restored instead.
     assert!(restored(&backups, LAST).unwrap_err().to_string().contains(name));
     assert_eq!(restored(&backups, RestoreOptions { backup: Some(1), time: None }).unwrap().0["t"], [1]);
     let error = back_up(&store, &backups, BackupOptions { log: false, keep: Some(1) }).unwrap_err();

@@ -1,5 +1,5 @@
-//! The machine stops, or the disk fails or is full, at any change while backups are taken and restored. Complete backups
-//! stay whole and lead to every commit between them, and the next backup goes on where the last one ended.
+//! The machine stops, or the disk fails or is full, at any change during backups and restores. Complete backups stay
+//! valid, every commit between them can be restored, and the next backup continues the last one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
 
@@ -18,7 +18,7 @@ use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{OpenOptions, Store, Synchronous, verify};
 use taut_testkit::from_environment;
 
-/// Crash points of each test; more of them for nightly runs.
+/// Crash points of each test. Nightly runs have more.
 const CRASH_POINTS: u64 = 100;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
@@ -48,7 +48,7 @@ fn list(backups: &SimulatedDisk) -> Vec<BackupInfo> {
     Backups::open_on(Arc::new(backups.clone())).unwrap().list()
 }
 
-/// The time now, later than that of every commit so far and earlier than that of the next.
+/// Current time. It is later than every commit so far, and earlier than the next one.
 fn now() -> i64 {
     let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
     let first = read();
@@ -56,12 +56,12 @@ fn now() -> i64 {
     first
 }
 
-/// A database, and what it held after each of its commits.
+/// A database, and its contents after each commit.
 struct Life {
     disk: SimulatedDisk,
     seed: u64,
     next: u64,
-    /// The commit, a time before the next one, and what the database held.
+    /// Commit, a time before the next commit, and contents of the database.
     states: Vec<(u64, i64, Contents)>,
 }
 
@@ -84,8 +84,8 @@ impl Life {
         &state.unwrap_or_else(|| panic!("commit {commit} is of no step")).2
     }
 
-    /// Restores each backup, and every third commit from the first backup to the last, others by `context`. `numbers` must
-    /// be there.
+    /// Restores each backup, and every third commit between the first and the last one. `context` determines which
+    /// commits. The backups `numbers` must exist.
     fn check(&self, backups: &SimulatedDisk, numbers: &[u64], context: &str) {
         let found = list(backups);
         for number in numbers {
@@ -109,12 +109,12 @@ impl Life {
     }
 }
 
-/// Asserts that a backup directory holds what its manifests name, and nothing else.
+/// Asserts that a backup directory holds only the files that its manifests name.
 fn assert_no_leftovers(backups: &SimulatedDisk, context: &str) {
     let files = backups.files();
     assert!(!files.keys().any(|name| name.ends_with(".new")), "{context}: {:?}", files.keys());
     let needed: u64 = {
-        // Blocks are shared, so the length of all files is counted by name.
+        // Backups share blocks, so a manifest must name each block.
         let manifests = files.iter().filter(|(name, _)| name.ends_with(".manifest"));
         let texts: Vec<String> = manifests.map(|(_, bytes)| String::from_utf8(bytes.clone()).unwrap()).collect();
         let blocks = files.keys().filter(|name| name.ends_with(".block"));
@@ -133,13 +133,14 @@ fn assert_no_leftovers(backups: &SimulatedDisk, context: &str) {
     assert_eq!(numbers.len() as u64, needed, "{context}: {:?}", files.keys());
 }
 
-/// The disks that may be found after a crash: that of a killed process, and some after a loss of power.
+/// Possible disks after a crash: one after a killed process, and several after power loss.
 fn after_crash(disk: &SimulatedDisk, seed: u64) -> Vec<(String, SimulatedDisk)> {
     let lost = (0..3).map(|loss| (format!("loss {loss}"), disk.after_power_loss(seed * 31 + loss)));
     std::iter::once(("killed".to_owned(), disk.after_kill())).chain(lost).collect()
 }
 
-/// Two backups and commits after them, and then another backup, of which `fault` interrupts each change.
+/// Takes two backups, makes more commits, and calls `test`, which interrupts a third backup at change `at`. Repeats
+/// this for each change until `test` returns false.
 fn for_each_change(
     keep: Option<usize>,
     seeds: u64,
@@ -189,7 +190,7 @@ fn an_interrupted_backup_leaves_the_earlier_ones_whole() {
                     (true, Some(_)) => &[2, 3],
                 };
                 life.check(&found, numbers, &context);
-                // What was seen stays, and the next backup, of the same process, goes on where the last one ended.
+                // The state that was seen stays. The next backup of the reopened database continues the last one.
                 life.check(&found.after_power_loss(at), numbers, &format!("{context}, seen"));
                 let base = list(&found).last().unwrap().number;
                 let copy = life.disk.after_kill();
@@ -221,7 +222,7 @@ fn a_failing_or_full_disk_fails_the_backup_alone() {
             let taken = back_up(store, backups, WITH_LOG);
             let context = format!("{:?}: {:?}", fault(at), taken.as_ref().err().map(ToString::to_string));
             backups.set_fault(None);
-            // A failed clean-up of leftovers fails no backup, so that failures may skip a point.
+            // A failed cleanup does not fail the backup, so a fault may have no effect.
             in_a_row = if taken.is_ok() { in_a_row + 1 } else { 0 };
             let complete = if taken.is_ok() { vec![1, 2, 3] } else { vec![1, 2] };
             life.check(backups, &complete, &context);
@@ -242,7 +243,7 @@ fn a_failing_or_full_disk_fails_the_backup_alone() {
     assert!(points > 150, "{points}");
 }
 
-/// A commit or a backup fails once at any change of the database's disk; all that follow succeed.
+/// A commit or a backup fails once at any change of the database disk. All later ones succeed.
 #[test]
 fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
     let (mut points, mut failures) = (0, 0);
@@ -273,7 +274,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
                         panic!("{context}: the second attempt to open fails too");
                     };
                     store = again;
-                    // What was uncertain is settled by opening.
+                    // Opening the database settles an uncertain commit.
                     life.states.push((store.snapshot().version(), now(), contents(&store).unwrap()));
                 }
                 note(back_up(&store, &backups, WITH_LOG).is_ok());
@@ -284,7 +285,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
             let next = back_up(&store, &backups, WITH_LOG).unwrap();
             life.check(&backups, &[next.number], &context);
             store.stop_log_retention().unwrap();
-            // A file that could not be removed goes when the database is opened again.
+            // Reopening removes a file that could not be removed before.
             drop(store);
             assert_tidy(&open(&life.disk).unwrap(), &life.disk, &context);
         }
@@ -293,7 +294,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
     assert!(failures > 30, "{failures}");
 }
 
-/// The steps of a life with backups in between: how many backups were acknowledged.
+/// Runs steps with backups in between. Returns how many backups were acknowledged.
 fn live(life: &mut Life, backups: &SimulatedDisk) -> Result<u64, common::Failure> {
     let mut taken = 0;
     let mut store = open(&life.disk)?;
@@ -341,7 +342,7 @@ fn a_crash_of_the_database_loses_no_commit_from_the_backups() {
                 let (commit, rows) = (store.snapshot().version(), contents(&store).unwrap());
                 let acknowledged = life.states.last().map_or(0, |(commit, _, _)| *commit);
                 if commit > acknowledged {
-                    // The step that was interrupted happened.
+                    // The interrupted step was committed.
                     life.states.push((commit, now(), rows));
                     life.next += 1;
                 } else {
@@ -359,7 +360,7 @@ fn a_crash_of_the_database_loses_no_commit_from_the_backups() {
                     None => assert_eq!(next.log, BackupLog::Begun, "{context}"),
                 }
                 life.check(&backups, &[next.number], &context);
-                // Nothing stays longer than for the next backup.
+                // Nothing is retained except for the next backup.
                 store.stop_log_retention().unwrap();
                 store.checkpoint().unwrap();
                 assert_tidy(&store, &disk, &context);
@@ -408,7 +409,7 @@ fn an_interrupted_restore_is_no_database_or_the_whole_one() {
                     assert_tidy(&store, &found, &context);
                 }
                 if matches!(fault(at), Fault::FailAt(_)) && restored.is_err() {
-                    // What was written is removed again, so that it can be tried again.
+                    // A failed restore removes its files, so that it can be repeated.
                     disk.set_fault(None);
                     from.restore_to(Arc::new(disk.clone()), options, &mut go_on)
                         .unwrap_or_else(|error| panic!("at {at}: {error}"));

@@ -1,4 +1,4 @@
-//! Tables of every type, in every layout, come back from backups at every point in time as the dumb model has them.
+//! Tables of every type and layout, restored from backups at every point in time, equal the model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -22,7 +22,7 @@ fn go_on(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// The time now, later than that of every commit so far and earlier than that of the next.
+/// Current time. It is later than every commit so far, and earlier than the next one.
 fn now() -> i64 {
     let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
     let first = read();
@@ -30,7 +30,7 @@ fn now() -> i64 {
     first
 }
 
-/// The rows of a table that are not deleted, with their names.
+/// Rows of a table that are not deleted, with their row ids.
 fn rows_of(table: &Table) -> Vec<(RowId, Row)> {
     let arrow = table.schema.arrow();
     let columns: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
@@ -72,7 +72,7 @@ fn write(store: &Store, table: &TestTable, design: &TableDesign, batch: &RecordB
     store.write_block(&builder.finish().unwrap(), design).unwrap()
 }
 
-/// Small batches of a table.
+/// Slices of the batches of a table, with `rows` rows each.
 fn batches(table: &TestTable, rows: usize) -> Vec<RecordBatch> {
     let cut = |batch: &RecordBatch| -> Vec<RecordBatch> {
         (0..batch.num_rows()).step_by(rows).map(|at| batch.slice(at, rows.min(batch.num_rows() - at))).collect()
@@ -80,7 +80,8 @@ fn batches(table: &TestTable, rows: usize) -> Vec<RecordBatch> {
     table.batches.iter().flat_map(cut).take(20).collect()
 }
 
-/// Inserts, deletes and moves rows, takes backups in between, and restores every commit; returns how many.
+/// Inserts, deletes and relocates rows, takes backups in between, and restores every commit. Returns the number of
+/// commits.
 fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
     let context = format!("{}, {options:?}", table.name);
     let design = TableDesign::from_options(options.iter().copied(), &table.schema).unwrap();
@@ -124,7 +125,7 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
         }
         drop(snapshot);
         if number % 5 == 4 {
-            // All rows to one block: those before are in no later backup.
+            // All rows go to one block, so later backups do not need the earlier blocks.
             let snapshot = store.snapshot();
             let stored = snapshot.table("t").unwrap();
             let rows = rows_of(stored);
@@ -160,7 +161,7 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
     states.len() as u64
 }
 
-/// The nulls of a column in the blocks of a table, in deleted rows too.
+/// Number of nulls of a column in the blocks of a table, including deleted rows.
 fn block_nulls(table: &Table, column: usize) -> u64 {
     let statistics = table.blocks.iter().map(|block| {
         let open = block.open(&ReadCounters::new()).unwrap();

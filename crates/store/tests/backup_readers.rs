@@ -1,4 +1,5 @@
-//! Backups with the log, readers beside the writer, and damage, together: each keeps what it needs, and no longer than that.
+//! Backups with the log, concurrent readers, and damage, in combination. Files are kept as long as each of them needs,
+//! and not longer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
 
@@ -24,10 +25,10 @@ const WHOLE: BackupOptions = BackupOptions { log: false, keep: None };
 const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
 const LAST: RestoreOptions = RestoreOptions { backup: None, time: None };
 
-/// Crash points of the test, over all of its seeds; more of them for nightly runs.
+/// Crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 120;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
-/// Steps of a run.
+/// Number of steps of a run.
 const STEPS: u64 = 26;
 
 fn go_on(_: BackupProgress) -> ControlFlow<()> {
@@ -55,7 +56,7 @@ fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
     Store::open_on(Arc::new(disk.clone()), options)
 }
 
-/// The time now, later than that of every commit so far and earlier than that of the next.
+/// Current time. It is later than every commit so far, and earlier than the next one.
 fn now() -> i64 {
     let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
     let first = read();
@@ -67,7 +68,7 @@ fn rows_in(snapshot: &Catalog) -> Contents {
     snapshot.tables().map(|table| (table.name.clone(), rows_of(table).unwrap())).collect()
 }
 
-/// Gives table `t` one block with these rows alone.
+/// Replaces all rows of table `t` by one block.
 fn replace(store: &Store, rows: &[i64]) {
     replace_all(store, "t", vec![write(store, rows, "column").unwrap()], "column").unwrap();
 }
@@ -86,14 +87,14 @@ fn what_a_reader_reads_stays_when_a_backup_has_archived_it() {
     assert_eq!(files_of(&disk, "blocks/").len(), 4);
     let taken = back_up(&store, &backups, WITH_LOG).unwrap();
     assert_eq!((taken.log, taken.copied_blocks), (BackupLog::Continued { base: 1, commits: 4 }, 4));
-    // What the backup has released stays for the reader, also when the writer opens again.
+    // The backup no longer needs these files, but they stay for the reader, even after the writer reopens.
     assert_eq!(contents(&reader).unwrap()["t"], [1]);
     drop(store);
     let store = open(&disk).unwrap();
     assert!(store.retains_log() && verify(&store).is_empty());
     assert!(verify(&reader).is_empty(), "{:?}", verify(&reader));
     assert_eq!(contents(&reader).unwrap()["t"], [1]);
-    // What is retained stays when the reader is gone.
+    // The retained log keeps its files after the reader is gone.
     (5..7).for_each(|number| replace(&store, &[number]));
     drop(reader);
     store.checkpoint().unwrap();
@@ -122,7 +123,7 @@ fn a_reader_backs_up_what_it_shows_while_the_writer_goes_on() {
         let time = now();
         times.push((time, expected.clone()));
         assert!(matches!(back_up(&reader, &backups, WITH_LOG), Err(BackupError::ReadOnly)));
-        // Its time is that of what it shows, which a checkpoint does not tell, and not that of the backup.
+        // A reader's backup has the time of the state that the reader shows, which a checkpoint does not store.
         let reader_from_now = read(&disk).unwrap();
         reader.refresh().unwrap();
         let (commit, later) = (store.snapshot().version(), now());
@@ -174,7 +175,7 @@ fn a_reader_of_a_damaged_database_reads_the_other_tables() {
         assert!(reader.refresh().unwrap());
         assert!(back_up(reader, &SimulatedDisk::new(), WHOLE).unwrap_err().to_string().contains("\"t\""));
     }
-    // A missing log file is noticed by a reader, too.
+    // A reader also detects a missing log file.
     store.checkpoint().unwrap();
     change_rows(&store, "u", &[4], &[]).unwrap();
     let killed = disk.after_kill();
@@ -183,7 +184,7 @@ fn a_reader_of_a_damaged_database_reads_the_other_tables() {
     assert!(matches!(read(&killed), Err(OpenError::MissingLog { .. })), "{:?}", read(&killed).err());
 }
 
-/// A database whose log is retained, with a table that is replaced again and again, and one that is not.
+/// A database with a retained log. Table `t` is replaced repeatedly, table `u` is not.
 fn retaining() -> (SimulatedDisk, SimulatedDisk, Store) {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
@@ -211,7 +212,7 @@ fn a_lost_block_takes_neither_what_is_retained_nor_the_backups() {
     let retained = files_of(&disk, "blocks/");
     disk.put("blocks/00000000000000ff.block", b"a lost block, perhaps");
     let store = open(&disk).unwrap();
-    // Only what a table has is missing, and nothing is removed.
+    // Only the block of a table counts as missing, and no file is removed.
     assert_eq!(store.recovery().missing_blocks.len(), 1);
     assert!(files_of(&disk, "blocks/").len() == retained.len() + 1);
     assert!(store.retains_log());
@@ -225,8 +226,8 @@ fn a_lost_block_takes_neither_what_is_retained_nor_the_backups() {
     assert_tidy(&open(&disk).unwrap(), &disk, "opened again");
 }
 
-/// A block is lost while the database is open, and its table is dropped: the commits since the last backup cannot be made
-/// again, and the next backup begins anew rather than never.
+/// A block is lost while the database is open, and its table is dropped. The commits since the last backup cannot be
+/// replayed, so the next backup begins a new log instead of failing forever.
 #[test]
 fn a_lost_block_that_is_retained_begins_the_log_anew() {
     let (disk, backups, store) = retaining();
@@ -244,7 +245,7 @@ fn a_lost_block_that_is_retained_begins_the_log_anew() {
     assert_tidy(&store, &disk, "stopped");
 }
 
-/// What is retained is not salvaged: the new database is another one, and its backups go elsewhere.
+/// Repair does not salvage the retained log: the new database has another identity, and needs another backup directory.
 #[test]
 fn a_repaired_database_retains_nothing() {
     let (disk, backups, store) = retaining();
@@ -264,7 +265,7 @@ fn a_repaired_database_retains_nothing() {
     assert!(matches!(back_up(&new, &backups, WITH_LOG), Err(BackupError::OtherDatabase { .. })));
     let others = SimulatedDisk::new();
     assert_eq!(back_up(&new, &others, WITH_LOG).unwrap().log, BackupLog::Begun);
-    // A missing log file leads to the last commit before it, whatever is retained.
+    // If a log file is missing, repair restores the last commit before it, whatever is retained.
     let last = files_of(&killed, "log/").into_iter().rfind(|name| name.ends_with(".log")).unwrap();
     killed.remove(&last).unwrap();
     assert!(matches!(
@@ -279,16 +280,16 @@ fn a_repaired_database_retains_nothing() {
     assert_tidy(&new, &to, "repaired without the last log file");
 }
 
-/// What happened until the machine stopped.
+/// State of a run until the machine stopped.
 struct Run {
     seed: u64,
     next: u64,
     backups: SimulatedDisk,
     writer: Option<Store>,
     readers: Vec<Store>,
-    /// The commit, a time before the next one, and what the database held.
+    /// Commit, a time before the next commit, and contents of the database.
     states: Vec<(u64, i64, Contents)>,
-    /// The last backup with the log that was acknowledged.
+    /// Number of the last acknowledged backup with the log.
     last: Option<u64>,
 }
 
@@ -337,7 +338,7 @@ impl Run {
         self.states.last().map_or(0, |(commit, ..)| *commit)
     }
 
-    /// Restores the last backup, and commits from the first backup to the last.
+    /// Restores every second commit between the first and the last backup.
     fn check(&self, states: &[(u64, i64, Contents)], backups: &SimulatedDisk, context: &str) {
         let found = Backups::open_on(Arc::new(backups.clone())).unwrap().list();
         let (Some(first), Some(last)) = (found.first(), found.last()) else { return };
@@ -350,7 +351,8 @@ impl Run {
     }
 }
 
-/// The database goes on after a crash: it is whole, the next backup continues the last, and what was retained goes with it.
+/// Checks a database after a crash: it is undamaged, the next backup continues the last one, and then nothing is
+/// retained.
 fn check_after(run: &Run, disk: &SimulatedDisk, backups: &SimulatedDisk, context: &str) {
     let last = Backups::open_on(Arc::new(backups.clone())).ok().and_then(|found| found.list().pop());
     assert!(last.as_ref().map(|last| last.number) >= run.last, "{context}: {last:?}");
@@ -402,7 +404,7 @@ fn a_crash_beside_readers_loses_no_commit_from_the_backups() {
             let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
             let shown: Vec<_> = run.readers.iter().map(|reader| files_of_snapshot(&reader.snapshot())).collect();
             let killed = disk.after_kill();
-            // The files that living readers read stay while another writer goes on.
+            // Files of living readers stay while another writer continues.
             let before = killed.files();
             {
                 let copy = killed.after_kill();

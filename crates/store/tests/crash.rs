@@ -1,5 +1,5 @@
-//! The machine stops at every write, sync, rename and removal of a small database's life. Whatever the disk then
-//! keeps, the database opens again in the state before or after the interrupted step, whole and without leftovers.
+//! The machine stops at every write, sync, rename and removal of a small database. Whatever the disk then holds, the
+//! database reopens in the state before or after the interrupted step, complete and without leftover files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -9,10 +9,10 @@ use taut_store::disk::{Fault, SimulatedDisk};
 
 const SEEDS: u64 = 8;
 
-/// What a database holds, and how.
+/// Contents of a database, and the layouts of its tables.
 type State = (Contents, Vec<(String, String, Vec<String>)>);
 
-/// The states after 0, 1, 2, ... steps.
+/// States after 0, 1, 2, ... steps.
 fn states(steps: &[Step]) -> Vec<State> {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -25,7 +25,7 @@ fn states(steps: &[Step]) -> Vec<State> {
     states
 }
 
-/// Opens the database, which must be in one of the states that are possible, and tidy; returns which.
+/// Opens the database, which must be in one of the `possible` states and have no leftover files. Returns the state.
 fn check(disk: &SimulatedDisk, states: &[State], possible: std::ops::RangeInclusive<usize>, context: &str) -> usize {
     let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let found = (contents(&store).unwrap_or_else(|error| panic!("{context}: {error}")), layouts(&store));
@@ -34,7 +34,7 @@ fn check(disk: &SimulatedDisk, states: &[State], possible: std::ops::RangeInclus
     state.unwrap_or_else(|| panic!("{context}: none of the states {possible:?}, but {:?}", found.1))
 }
 
-/// Runs the steps until the machine stops; how many were acknowledged, or `None` when it did not stop.
+/// Runs the steps until the machine stops. Returns how many were acknowledged, or `None` if it did not stop.
 fn run_until_crash(disk: &SimulatedDisk, steps: &[Step], at: u64) -> Option<usize> {
     disk.set_fault(Some(Fault::CrashAt(at)));
     let mut acknowledged = 0;
@@ -49,8 +49,8 @@ fn run_until_crash(disk: &SimulatedDisk, steps: &[Step], at: u64) -> Option<usiz
     disk.is_crashed().then_some(acknowledged)
 }
 
-/// Calls `test` for every crash point and with each disk that may be found afterwards: that of a machine that lost
-/// power, by several seeds, and that of a process that was killed.
+/// Calls `test` for every crash point, with each possible disk: after power loss, by several seeds, and after a killed
+/// process.
 fn for_every_crash(test: impl Fn(SimulatedDisk, &[Step], &[State], usize, &str)) -> u64 {
     let steps = steps();
     let states = states(&steps);
@@ -86,8 +86,7 @@ fn a_crash_leaves_the_state_before_or_after_and_life_goes_on() {
     assert!(points > 50, "only {points} changes were interrupted");
 }
 
-/// What a reader saw after a crash is still there after the next one, even when it came from a process that was
-/// killed before it made it durable.
+/// What a reader saw after a crash survives the next crash, even if the killed process had not made it durable.
 #[test]
 fn what_was_seen_after_a_crash_survives_the_next() {
     for_every_crash(|disk, _, states, acknowledged, context| {

@@ -1,6 +1,6 @@
-//! The machine, or only the writer, stops at any change of the disk while other processes read the database. It opens
-//! again in a state that is possible; what the living readers show can still be read; and when they are gone, what was
-//! kept for them goes.
+//! The machine, or only the writer, stops at any change of the disk while other processes read the database. The
+//! database reopens in a possible state, living readers can still read their snapshots, and their files are removed
+//! when they are gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
 
@@ -14,12 +14,12 @@ use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{OpenOptions, Store, verify};
 use taut_testkit::{Random, from_environment};
 
-/// Crash points of the test, over all of its seeds; more of them for nightly runs.
+/// Crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 250;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
-/// Steps of a run.
+/// Number of steps of a run.
 const STEPS: u64 = 30;
-/// Disks that may be found after a loss of power.
+/// Number of disks to check after power loss.
 const LOSSES: u64 = 3;
 
 fn read(disk: &SimulatedDisk) -> Result<Store, Failure> {
@@ -27,17 +27,17 @@ fn read(disk: &SimulatedDisk) -> Result<Store, Failure> {
     Ok(Store::open_on(Arc::new(disk.clone()), options)?)
 }
 
-/// That the machine has not stopped, where nobody else says so.
+/// Returns an error if the machine has stopped. Some operations do not report that.
 fn works(disk: &SimulatedDisk) -> Result<(), Failure> {
     if disk.is_crashed() { Err("the machine has stopped".into()) } else { Ok(()) }
 }
 
-/// What happened until the machine stopped.
+/// State of a run until the machine stopped.
 struct Run {
     acknowledged: u64,
-    /// Readers that live.
+    /// Living readers.
     readers: Vec<Store>,
-    /// The writer, which is to be forgotten, for its process ended without warning.
+    /// The writer. It must be forgotten, not dropped, because its process ended without warning.
     writer: Option<Store>,
     has_killed: bool,
 }
@@ -80,7 +80,7 @@ impl Run {
             }
             13 if !self.readers.is_empty() => drop(self.readers.swap_remove(some)),
             14 => {
-                // All of them, for the disk does not tell them apart.
+                // Kills all readers, because the disk cannot distinguish them.
                 disk.kill_readers();
                 self.readers.clear();
                 self.has_killed = true;
@@ -98,7 +98,7 @@ impl Run {
         Ok(())
     }
 
-    /// The block files that living readers may read, with their content.
+    /// Block files that living readers may read, with their content.
     fn needed(&self, disk: &SimulatedDisk) -> BTreeMap<String, Vec<u8>> {
         let snapshots: Vec<_> = self.readers.iter().map(Store::snapshot).collect();
         let blocks = snapshots.iter().flat_map(|snapshot| snapshot.tables()).flat_map(|table| table.blocks.iter());
@@ -114,10 +114,10 @@ fn check_version(store: &Store, acknowledged: u64, context: &str) -> u64 {
     version
 }
 
-/// The writer's process ended, and its readers live on.
+/// Checks the disk after the writer process ended, while its readers live.
 fn check_killed(run: &Run, crashed: &SimulatedDisk, context: &str) {
     let (disk, needed) = (crashed.after_kill(), run.needed(crashed));
-    // Where nothing was committed there may be no database yet.
+    // If nothing was committed, there may be no database yet.
     let early = read(&disk).ok();
     let seen = early.as_ref().map(|early| check_version(early, run.acknowledged, context));
     let writer = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -143,11 +143,11 @@ fn check_killed(run: &Run, crashed: &SimulatedDisk, context: &str) {
     assert!(files_of(&disk, "readers/").is_empty());
 }
 
-/// The machine stopped, and nobody lives on.
+/// Checks the disk after the machine stopped. No process survives.
 fn check_power_loss(run: &Run, crashed: &SimulatedDisk, seed: u64, context: &str) {
     let disk = crashed.after_power_loss(seed);
     let seen = read(&disk).ok().map(|early| check_version(&early, run.acknowledged, context));
-    // What a reader has shown survives the next loss.
+    // What a reader has shown survives the next power loss.
     let disk = disk.after_power_loss(seed + 1);
     let writer = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let version = check_version(&writer, run.acknowledged, context);
@@ -166,7 +166,7 @@ fn a_crash_beside_readers_loses_nothing_and_leaves_nothing() {
             );
             break;
         }
-        // Every third change, beginning with another one for each seed.
+        // Every third change. The first one depends on the seed.
         for at in (seed % 3..).step_by(3) {
             let disk = SimulatedDisk::new();
             let run = Run::new(&disk, seed, at);

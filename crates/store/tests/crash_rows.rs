@@ -1,9 +1,9 @@
-//! The machine stops at every change of the disk while small transactions insert, delete and move rows, and indexes are
-//! built. Whatever the disk then keeps, the database opens again with every acknowledged commit whole, and no part of
-//! another.
+//! The machine stops at every change of the disk while small transactions insert, delete and relocate rows, and indexes
+//! are built. Whatever the disk then holds, the database reopens with every acknowledged commit complete, and no part
+//! of any other.
 //!
-//! Each run draws its steps by a seed. What a commit leads to is known by its version: a model follows the same steps on a
-//! disk that works.
+//! A seed determines the steps of each run. The expected contents are known by version: a run on a working disk records
+//! them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
 
@@ -17,30 +17,30 @@ use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{OpenError, Store, Synchronous, UnitId};
 use taut_testkit::from_environment;
 
-/// Crash points of each test, over all of its seeds; more of them for nightly runs.
+/// Crash points of each test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 150;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
-/// Steps of a run.
+/// Number of steps of a run.
 const STEPS: u64 = 24;
-/// Disks that may be found after a loss of power.
+/// Number of disks to check after power loss.
 const LOSSES: u64 = 4;
 
 fn crash_points() -> u64 {
     from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
 }
 
-/// What a database held after each step, with how many commits there were until then.
+/// Contents of a database after each step, with the number of commits so far.
 struct History {
     seed: u64,
     synchronous: Synchronous,
     states: Vec<(u64, Contents)>,
-    /// Changes of the disk by all steps.
+    /// Number of disk changes of all steps.
     changes: u64,
-    /// Which of them belong to going on in another log file.
+    /// Changes that belong to a switch to another log file.
     switches: Vec<u64>,
 }
 
-/// Whether a change of the disk belongs to going on in another log file, by its operation and name.
+/// Whether a change of the disk, given as operation and name, belongs to a switch to another log file.
 fn is_of_switch(change: &str) -> bool {
     change.contains(".log.new") || change.ends_with("sync log") || change.starts_with("rename log/")
 }
@@ -60,7 +60,7 @@ impl History {
         Self { seed, synchronous, states, changes: changes.len() as u64, switches }
     }
 
-    /// Runs the steps until the machine stops; how many were acknowledged.
+    /// Runs the steps until the machine stops. Returns how many were acknowledged.
     fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
         disk.set_fault(Some(Fault::CrashAt(at)));
         let Ok(store) = open(disk) else { return 0 };
@@ -68,8 +68,8 @@ impl History {
         steps.count()
     }
 
-    /// Opens the database, which must be in a state between those after two numbers of steps, and tidy; after how many
-    /// steps it is, at most.
+    /// Opens the database, whose contents must be those after one of the `possible` numbers of steps, without leftover
+    /// files. Returns the greatest such number.
     fn check(&self, disk: &SimulatedDisk, possible: std::ops::RangeInclusive<usize>, context: &str) -> usize {
         let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
         let (version, found) = (store.snapshot().version(), contents(&store));
@@ -93,7 +93,7 @@ impl History {
     }
 }
 
-/// What is known of the columns is known of the rows in blocks, and deletions are of rows that are there.
+/// Asserts that column statistics cover the rows in blocks, and that deleted rows are in existing containers.
 fn assert_statistics(store: &Store, context: &str) {
     for table in store.snapshot().tables() {
         assert_eq!(table.statistics[0].rows, table.block_rows(), "{context}: rows of {}", table.name);
@@ -104,8 +104,8 @@ fn assert_statistics(store: &Store, context: &str) {
     }
 }
 
-/// Calls `test` for crash points spread evenly over the runs of several seeds, with what a machine leaves there. A run has
-/// no more points than changes of the disk: where more are wanted, there are more seeds.
+/// Calls `test` with the disk at crash points spread evenly over the runs of several seeds. A run has at most as many
+/// points as disk changes, so more points need more seeds.
 fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
     let (wanted, mut tested) = (crash_points(), 0);
     for seed in 0.. {
@@ -127,8 +127,8 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &Si
     }
 }
 
-/// The machine stops at each change of going on in another log file. Then the database opens, and where one of its log
-/// files is gone as well, either that is noticed, or nothing that was acknowledged was in it.
+/// The machine stops at each change of a switch to another log file. Then the database opens. If one of its log files
+/// is also removed, that is detected, or the file had no acknowledged commit.
 #[test]
 fn a_crash_between_two_log_files_opens_and_a_missing_file_is_noticed() {
     let (wanted, mut points, mut noticed, mut harmless) = (crash_points(), 0, 0, 0);
@@ -183,7 +183,7 @@ fn every_acknowledged_commit_is_there_whole_and_life_goes_on() {
             let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
             let context = format!("{context}, {}", if seed == 0 { "killed".into() } else { format!("loss {seed}") });
             let done = history.check(&disk, possible.clone(), &context);
-            // What was seen stays, and the other steps lead to where they would have led.
+            // The state that was seen stays, and the remaining steps lead to the expected end state.
             history.check(&disk.after_power_loss(seed), done..=done, &format!("{context}, seen"));
             let store = open(&disk).unwrap();
             for number in done as u64..STEPS {
@@ -217,7 +217,8 @@ fn a_crash_while_opening_after_a_crash_changes_nothing() {
     });
 }
 
-/// Without waiting for the disk: nothing acknowledged is lost with the process, and the power takes the last commits only.
+/// Commits that are written but not synced: a killed process loses nothing acknowledged, and power loss takes only the
+/// last commits.
 #[test]
 fn commits_that_are_written_but_not_synced_survive_the_process() {
     for_crashes(6, Synchronous::Normal, |history, disk, acknowledged, context| {
@@ -241,7 +242,7 @@ fn commits_that_are_not_even_written_are_lost_from_the_last_on() {
             history.check(&disk, 0..=*possible.end(), &format!("{context}, loss {seed}"));
         }
     });
-    // A proper end loses nothing.
+    // A proper close loses nothing.
     for seed in 0..6 {
         let (history, disk) = (History::new(seed, Synchronous::Off), SimulatedDisk::new());
         assert_eq!(history.run(&disk, u64::MAX) as u64, STEPS);

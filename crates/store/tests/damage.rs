@@ -1,5 +1,5 @@
-//! Every byte of every file is damaged, and every file is cut at every length: opening or verifying reports it, and
-//! no wrong row is ever returned.
+//! Every byte of every file is damaged, and every file is truncated at every length. Opening or verification reports
+//! the damage, and no wrong row is ever returned.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -10,10 +10,10 @@ use common::{Contents, append, change_rows, contents, create_table, open, write}
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, ReadError, Store, verify};
 
-/// A database, what it holds after each of its commits, and how it was left.
+/// A database, its contents after each commit, and how it was closed.
 struct Sample {
     disk: SimulatedDisk,
-    /// By version.
+    /// Contents by version.
     states: Vec<Contents>,
 }
 
@@ -23,7 +23,7 @@ impl Sample {
     }
 }
 
-/// Makes the commits of a small database, and tells what it holds after each.
+/// Makes the commits of a small database. Returns its contents after each.
 fn commit_all(store: &Store) -> Vec<Contents> {
     let mut states = Vec::new();
     let mut done = || states.push(contents(store).unwrap());
@@ -42,7 +42,7 @@ fn commit_all(store: &Store) -> Vec<Contents> {
     states
 }
 
-/// A closed database: two blocks, a catalog, a delta, and the log, in which is nothing.
+/// A closed database: two blocks, a catalog, a delta, and a log without records.
 fn closed() -> Sample {
     let disk = SimulatedDisk::new();
     let mut states = vec![Contents::new()];
@@ -52,7 +52,7 @@ fn closed() -> Sample {
     Sample { disk, states }
 }
 
-/// A database whose process was killed twice: all that was committed is in two log files.
+/// A database whose process was killed twice. All commits are in two log files.
 fn killed() -> Sample {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -67,11 +67,11 @@ fn killed() -> Sample {
     Sample { disk: disk.after_kill(), states }
 }
 
-/// Opens a disk on which a file is damaged, and reads everything; the damage must be noticed.
+/// Opens a disk with a damaged file and reads everything. The damage must be detected.
 ///
-/// Only of the last log file it may be taken for what a crash leaves, which is then reported as the end of the log and
-/// leads to an earlier state. A flipped bit takes the last commit at most, for every other one is vouched for by a later.
-/// A file that ends early ends with the last commit that is in it; only if it ends behind a whole one is that no news.
+/// Damage of the last log file may look like the end that a crash leaves. It is then reported as a cut, and the state
+/// is an earlier one. A flipped bit loses at most the last commit, because later records vouch for the earlier ones. A
+/// truncated file keeps the commits that it contains. Truncation after a complete record is not reported.
 fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
     // Opening closes the last log file.
     let damaged = disk.files();
@@ -100,27 +100,27 @@ fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &s
         return;
     }
     assert_eq!(version, last, "{context}");
-    // Verification must notice it even when all is in memory already.
+    // Verification must detect the damage even if all data is cached.
     let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
     assert!(!damages.is_empty(), "{context}: not reported");
     let is_named = damages.iter().any(|damage| damage.contains(name));
     assert!(is_named, "{context}: {damages:?}");
 }
 
-/// Whether a name is that of the log file in which commits go on.
+/// Whether a file is the last log file, to which commits append.
 fn is_last_log(disk: &SimulatedDisk, name: &str) -> bool {
     name.ends_with(".log") && disk.files().keys().rfind(|name| name.ends_with(".log")).is_some_and(|last| last == name)
 }
 
-/// Bytes of the head of a log file, and of that of a record.
+/// Sizes of the header of a log file and of a record, in bytes.
 const LOG_HEAD: usize = 56;
 const RECORD_HEAD: usize = 40;
-/// How a record of the log begins.
+/// Magic number at the start of a log record.
 const RECORD_MAGIC: &[u8] = b"\xd7rec";
-/// Where in a log file is how much of the one before it counts.
+/// Offsets, in the header of a log file, of the number of bytes that count in the file before it.
 const BEFORE_BYTES: std::ops::Range<usize> = 32..40;
 
-/// All files but the lock, which is empty, each by name and content.
+/// All files except the empty lock file, with their content.
 fn files(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
     disk.files().into_iter().filter(|(name, _)| name != "lock").collect()
 }
@@ -129,7 +129,7 @@ fn blocks(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
     files(disk).into_iter().filter(|(name, _)| name.starts_with("blocks/")).collect()
 }
 
-/// The end of the records of a log file.
+/// End offset of the records of a log file.
 fn end_of_records(bytes: &[u8]) -> usize {
     let mut end = LOG_HEAD;
     while bytes[end..].starts_with(RECORD_MAGIC) {
@@ -138,8 +138,8 @@ fn end_of_records(bytes: &[u8]) -> usize {
     end
 }
 
-/// The bytes of each file that count. Those at the end of a log file that the next one carried over do not, nor the zeros
-/// at the end of the last.
+/// Each file with its content and the number of bytes that count. Bytes at the end of a log file do not count if the
+/// next one carried them over. Zeros at the end of the last one do not count either.
 fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
     let files = files(disk);
     let mut after: Option<usize> = None;
@@ -190,7 +190,7 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
             }
             let is_last = is_last_log(&sample.disk, &name);
             if count < bytes.len() && !is_last {
-                // What is behind it does not count either.
+                // Bytes after that do not count either.
                 continue;
             }
             for more in [0, 1] {
@@ -200,7 +200,7 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
                     assert_noticed(&damaged, &name, &sample, &format!("{name}, one byte longer"));
                 }
             }
-            // Zeros at the end of the log are nothing, however many.
+            // Any number of zeros at the end of the log has no effect.
             for length in (count..=bytes.len() + 1).filter(|_| is_last) {
                 let damaged = sample.disk.after_kill();
                 let bytes: Vec<u8> = bytes.iter().copied().chain([0]).take(length).collect();
@@ -214,9 +214,9 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
     }
 }
 
-/// Databases with each number of log files, all left by a killed process but the first.
+/// Databases with different numbers of log files. All but the first were left by a killed process.
 fn left_in_every_way() -> Vec<(&'static str, Sample)> {
-    // No block tells that there was a database.
+    // No block shows that there was a database.
     let rows_only = SimulatedDisk::new();
     let store = open(&rows_only).unwrap();
     create_table(&store, "t").unwrap();
@@ -288,7 +288,7 @@ fn a_missing_file_is_noticed() {
             let damaged = sample.disk.after_kill();
             damaged.remove(&name).unwrap();
             if name.starts_with("blocks/") {
-                // All else can be used: see the test below.
+                // All other data stays usable: see the tests below.
                 let store = open(&damaged).unwrap_or_else(|error| panic!("{way}, without {name}: {error}"));
                 let error = contents(&store).expect_err(&format!("{way}, without {name}"));
                 assert!(error.to_string().contains(&name), "{way}, without {name}: {error}");
@@ -301,7 +301,7 @@ fn a_missing_file_is_noticed() {
             let is_named = error.to_string().contains(&name.replace(".closed", "")) || name == "catalog";
             assert!(is_named, "{way}, without {name}: {error}");
         }
-        // Any number of log files from the end.
+        // Removes any number of log files from the end.
         let logs = logs(&sample.disk);
         for first in 0..logs.len() {
             let damaged = sample.disk.after_kill();
@@ -343,13 +343,13 @@ fn a_block_in_the_place_of_another_like_it_is_noticed() {
     assert_noticed(&disk, first, &sample, "exchanged");
 }
 
-/// What is in memory does not hide what became of the files.
+/// Cached data does not hide damage of the files.
 #[test]
 fn damage_behind_an_open_store_is_noticed() {
     for sample in [closed(), killed()] {
         let (disk, expected) = (&sample.disk, sample.last());
         let store = open(disk).unwrap();
-        // So that each log file has something that the one before has not.
+        // Each log file then has data that the one before does not have.
         store.commit::<_, CommitError>(|edit| edit.create_view("w", "select 2")).unwrap();
         assert_eq!(contents(&store).unwrap(), *expected);
         assert!(verify(&store).is_empty());
@@ -392,7 +392,7 @@ fn reports_name_file_table_and_place() {
     assert!(disk.files().contains_key("blocks/notes.txt") && disk.files().contains_key("README"));
 }
 
-/// Two tables with rows in blocks and in none, and what they hold.
+/// Two tables with rows in blocks and in the delta, and their contents.
 fn two_tables() -> (SimulatedDisk, Contents) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -407,7 +407,7 @@ fn two_tables() -> (SimulatedDisk, Contents) {
     (disk, expected)
 }
 
-/// Every way in which a block file may be lost.
+/// Loses a block file in one of the ways of `WAYS`.
 fn lose(disk: &SimulatedDisk, name: &str, way: &str) {
     let mut bytes = disk.files().remove(name).unwrap();
     match way {
@@ -434,7 +434,7 @@ fn a_damaged_block_harms_only_its_table() {
         lose(&disk, &name, way);
         let store = open(&disk).unwrap_or_else(|error| panic!("{way}: {error}"));
         let read = |store: &Store, table: &str| common::rows_of(store.snapshot().table(table).unwrap());
-        // The error names the table, the file and what can be done.
+        // The error names the table, the file and the possible remedies.
         let error = read(&store, "damaged").unwrap_err();
         let ReadError::Table { table, .. } = error.downcast_ref().unwrap() else { panic!("{way}: {error}") };
         let text = error.to_string();
@@ -442,12 +442,12 @@ fn a_damaged_block_harms_only_its_table() {
         for part in ["table \"damaged\"", name.as_str(), "restore", "taut repair", "DROP TABLE"] {
             assert!(text.contains(part), "{way}: {text}");
         }
-        // Verification and what was found at opening tell of it too.
+        // Verification and the recovery report name it too.
         let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
         assert!(matches!(&damages[..], [damage] if damage.contains(&name) && damage.contains("(table \"damaged\")")));
         let missing: Vec<_> = store.recovery().missing_blocks.iter().map(|missing| missing.path.clone()).collect();
         assert_eq!(missing, if way == "missing" { vec![disk.path(&name)] } else { vec![] }, "{way}");
-        // The block that is whole can be read, and the other table used.
+        // The undamaged block and the other table stay usable.
         assert!(store.snapshot().table("damaged").unwrap().blocks[0].open(&ReadCounters::new()).is_ok());
         assert_eq!(read(&store, "whole").unwrap(), expected["whole"], "{way}");
         change_rows(&store, "whole", &[7], &[1]).unwrap();
@@ -489,7 +489,7 @@ fn rows_of_a_damaged_table_can_be_replaced() {
     }
 }
 
-/// A missing block may be there under a wrong name, so nothing is removed then, and no new block gets that name.
+/// A missing block may exist under a wrong name. So no unknown file is removed, and no new block takes its name.
 #[test]
 fn unknown_block_files_stay_while_a_block_is_missing() {
     let (disk, expected) = two_tables();
@@ -509,7 +509,7 @@ fn unknown_block_files_stay_while_a_block_is_missing() {
     }
     drop(store);
     assert!(unknown.iter().all(|unknown| disk.files()[unknown] == content));
-    // Once it is back under its name, all is as before, and the others go.
+    // After the block is back under its name, the table is complete and the unknown files are removed.
     disk.put(&name, &content);
     let store = open(&disk).unwrap();
     assert_eq!(contents(&store).unwrap()["damaged"], expected["damaged"]);

@@ -1,5 +1,5 @@
-//! Databases of earlier versions. Those that had no log are read as they are, and get one with the first commit; log files
-//! that were not closed are read, and closed with the next.
+//! Databases of earlier versions. Those without a log are read as they are, and get a log with the first commit. Log
+//! files that were not closed are read, and closed with the next one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -31,7 +31,7 @@ fn database_of(version: u64) -> (SimulatedDisk, Contents) {
     let fields = json.as_object_mut().unwrap();
     assert!(fields.remove("log").is_some() && fields.remove("delta").is_none());
     if version == 2 {
-        // It did not tell the bounds of a block either.
+        // Version 2 also did not store the bounds of a block.
         let blocks = fields["tables"].as_array_mut().unwrap().iter_mut().map(|table| &mut table["blocks"]);
         for block in blocks.flat_map(|blocks| blocks.as_array_mut().unwrap()) {
             assert!(block.as_array_mut().unwrap().pop().is_some());
@@ -78,7 +78,7 @@ fn what_is_only_read_stays_as_it_is() {
     }
 }
 
-/// A reader of a database without a log sees the first commit that begins one.
+/// A reader of a database without a log sees the first commit, which begins a log.
 #[test]
 fn a_reader_sees_the_log_that_a_writer_begins() {
     for version in VERSIONS {
@@ -198,7 +198,7 @@ fn catalogs_from_before_constraints_are_read() {
     assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 8 "));
 }
 
-/// Until log files were closed, nothing said that there was a later one.
+/// Before log files were closed, nothing showed that a later one exists.
 #[test]
 fn log_files_that_are_not_closed_are_read_and_closed_with_the_next() {
     let mut disk = SimulatedDisk::new();

@@ -1,5 +1,5 @@
-//! Every operation fails once, or for good, and the disk fills up at every place: the step returns an error, nothing
-//! has changed, and it works when it is tried again.
+//! Every operation fails once or permanently, and the disk fills up at every point. The step then returns an error and
+//! changes nothing, and succeeds when repeated.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -8,7 +8,7 @@ use common::{Step, assert_tidy, change_in, change_rows, contents, open, steps};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, Store, Synchronous};
 
-/// Runs the steps, each until it works; the fault is lifted after the first error. Returns whether there was one.
+/// Runs each step until it succeeds. The fault is removed after the first error. Returns whether there was one.
 fn run(fault: Fault) -> bool {
     let disk = SimulatedDisk::new();
     disk.set_fault(Some(fault));
@@ -32,7 +32,7 @@ fn run(fault: Fault) -> bool {
             disk.set_fault(None);
             (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
         }
-        // A fault may also hit what a step does after its success is certain, or a read of this check itself.
+        // A fault may also hit work after the step has certainly succeeded, or a read of this check.
         let found = contents(&store).or_else(|_| contents(&store));
         assert_eq!(found.unwrap(), step.after, "{context}");
         before = step.after;
@@ -47,7 +47,7 @@ fn run(fault: Fault) -> bool {
     has_failed
 }
 
-/// After an error: the state is the one before the step, in memory and, unless it is uncertain, on the disk.
+/// Asserts that a failed step changed nothing, in memory and on the disk. An uncertain commit may be on the disk.
 fn check_failed(
     disk: &SimulatedDisk,
     store: &Store,
@@ -59,7 +59,7 @@ fn check_failed(
 ) {
     let is_uncertain = matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. }));
     assert!(
-        // The log goes on in another file, for which a full disk has no room either.
+        // A failed log continues in another file. On a full disk there is no space for it either.
         !is_uncertain || matches!(fault, Fault::FailFrom(_) | Fault::Capacity(_)),
         "{context}: one failure is no reason for {error}"
     );
@@ -85,7 +85,7 @@ fn check_failed(
 
 fn for_every_operation(fault: impl Fn(u64) -> Fault) {
     let mut failures = 0;
-    // Operations of cleaning up fail without an error, so a run without one is not yet the last.
+    // Cleanup ignores errors, so a run without an error is not necessarily the last one.
     let total = {
         let disk = SimulatedDisk::new();
         let store = open(&disk).unwrap();
@@ -116,7 +116,7 @@ fn all_changes_fail_from_some_time_on() {
 
 #[test]
 fn a_read_fails_once() {
-    // Steps read nothing; opening does.
+    // Only opening reads, steps do not.
     assert!(run(Fault::FailReadAt(0)));
     for at in 1..40 {
         run(Fault::FailReadAt(at));
@@ -129,7 +129,7 @@ fn the_disk_is_full_at_many_places() {
     assert!(full > 50, "the disk was full in {full} runs");
 }
 
-/// The steps before one were done, with the log as it then is: begun, or not yet since the database was opened again.
+/// State before a step. Its log was begun by the steps before, or not yet because the database was reopened.
 fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -142,7 +142,7 @@ fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     (disk, store)
 }
 
-/// The name of each change that a step makes, in order.
+/// Names of the changes that a step makes, in order.
 fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     let (disk, store) = disk_before(number, is_reopened);
     disk.set_fault(None);
@@ -150,7 +150,7 @@ fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     disk.changes()
 }
 
-/// A file of the log fails for good, but another can be begun; or none can be, but nothing is in it yet.
+/// A log file fails permanently but another can be created, or none can be created but it has no records yet.
 #[test]
 fn a_commit_that_surely_did_not_happen_says_so() {
     let mut seen = [0; 2];
@@ -173,7 +173,7 @@ fn a_commit_that_surely_did_not_happen_says_so() {
                 }
                 check_failed(&disk, &store, step, &before, fault, &*error, &context);
                 if matches!(commit, Some(CommitError::Log(_))) && !change.ends_with(" log") {
-                    // The file that fails is not written any more.
+                    // The failed file is no longer written, so the step succeeds.
                     (step.run)(&store).unwrap_or_else(|error| panic!("{context}, elsewhere: {error}"));
                     disk.set_fault(None);
                 } else {
@@ -192,7 +192,7 @@ fn a_commit_that_surely_did_not_happen_says_so() {
     assert!(seen.iter().all(|seen| *seen > 5), "{seen:?}");
 }
 
-/// The record may be in the log, and nothing can be written any more that says it is not.
+/// The record may be in the log, and no write succeeds that could invalidate it.
 #[test]
 fn an_uncertain_commit_keeps_all_files_until_it_is_settled() {
     for (number, step) in steps().iter().enumerate() {
@@ -210,7 +210,7 @@ fn an_uncertain_commit_keeps_all_files_until_it_is_settled() {
             let error = (step.run)(&store).expect_err(&context);
             assert!(!matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. })), "{context}, again: {error}");
             assert_eq!(contents(&store).unwrap(), before, "{context}, again");
-            // Closed without another commit, the files are still there.
+            // If the process ends without another commit, the files stay.
             let closed = disk.after_kill();
             disk.set_fault(None);
             (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
@@ -248,7 +248,7 @@ fn a_store_closed_after_an_uncertain_commit_leaves_the_files() {
     assert_eq!(seen, [true; 2], "both outcomes are possible");
 }
 
-/// Whatever fails while a checkpoint is taken, nothing is lost, commits go on, and the next one succeeds.
+/// If any change of a checkpoint fails, nothing is lost, commits continue, and the next checkpoint succeeds.
 #[test]
 fn a_checkpoint_fails_at_every_change() {
     let mut failures = 0;
@@ -280,7 +280,7 @@ fn a_checkpoint_fails_at_every_change() {
     assert!(failures > 20, "only {failures} checkpoints failed");
 }
 
-/// Commits that need not be synced are seen before they are durable. When the log fails then, they are not taken back.
+/// Commits without sync are visible before they are durable. If the log then fails, they are not undone.
 #[test]
 fn what_readers_saw_survives_a_log_that_fails() {
     let mut failures = 0;

@@ -1,5 +1,5 @@
-//! Rows found by keys, against all rows of the table one by one: in blocks of several designs and in pages, deleted ones
-//! and all kinds of values among them.
+//! Searches by key, compared with all rows of the table: in blocks of several designs and in delta pages, with deleted
+//! rows and all kinds of values.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -18,7 +18,7 @@ use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, IndexDesign, IndexKind, LogicalType, Predicate, Schema, TableDesign};
 
 const COLUMNS: usize = 5;
-/// The columns by which rows are sought.
+/// Columns of the keys to search.
 const KEYS: [&[usize]; 9] = [&[0], &[1], &[2], &[3], &[4], &[0, 1], &[1, 0], &[2, 4], &[3, 2, 0]];
 
 fn schema() -> Schema {
@@ -36,7 +36,7 @@ fn float(random: &mut Random) -> f64 {
     }
 }
 
-/// Rows whose numbers are below `end`, one in nine null.
+/// Rows whose numbers are below `end`. One value in nine is null.
 fn rows(random: &mut Random, count: usize, end: usize) -> RecordBatch {
     fn values<T>(random: &mut Random, count: usize, value: impl Fn(&mut Random) -> T) -> Vec<Option<T>> {
         (0..count).map(|_| (random.below(9) > 0).then(|| value(random))).collect()
@@ -58,7 +58,7 @@ fn rows(random: &mut Random, count: usize, end: usize) -> RecordBatch {
     RecordBatch::try_new(schema().arrow(), columns).unwrap()
 }
 
-/// A value as SQL compares it; `None` for null.
+/// Text of a value, equal for values that are equal in SQL. `None` for null.
 fn value(column: &ArrayRef, row: usize) -> Option<String> {
     let number = |value: f64| {
         if value == 0.0 { "0".to_owned() } else { value.abs().to_string() + if value < 0.0 { "-" } else { "" } }
@@ -78,7 +78,7 @@ fn values_of(columns: &[ArrayRef]) -> Vec<Row> {
     (0..columns[0].len()).map(|row| columns.iter().map(|column| value(column, row)).collect()).collect()
 }
 
-/// All rows that are not deleted.
+/// Rows that are not deleted, with their row ids.
 fn live_rows(table: &Table) -> Vec<(RowId, Row)> {
     let mut rows = Vec::new();
     let columns: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
@@ -103,7 +103,7 @@ fn live_rows(table: &Table) -> Vec<(RowId, Row)> {
     rows
 }
 
-/// The rows that have the asked keys, by comparing each with each.
+/// Expected result: compares each key with each row.
 fn expected(live: &[(RowId, Row)], columns: &[usize], asked: &[Row]) -> Vec<(u32, RowId)> {
     let has =
         |row: &Row, key: &Row| columns.iter().zip(key).all(|(column, part)| part.is_some() && row[*column] == *part);
@@ -152,7 +152,7 @@ fn table(store: &Store) -> Arc<Table> {
     Arc::clone(store.snapshot().table("t").unwrap())
 }
 
-/// Asks for keys of which some occur, in the table as it is and with its delta led to by keys.
+/// Searches random keys in a table with and without keys in its delta. Some of the keys exist.
 fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context: &str) {
     let (live, mut keyed) = (live_rows(table), table.clone());
     keyed.delta.set_keys([[0].as_slice(), &[0, 1], &[2, 4]]);

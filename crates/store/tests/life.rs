@@ -1,4 +1,4 @@
-//! Snapshots, blocks and the cache while a database lives.
+//! Snapshots, blocks and the cache during the life of a database.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -85,7 +85,7 @@ fn a_block_that_is_read_once_does_not_come_into_memory() {
     let header = counters.disk_bytes();
     let section = once.section(0).unwrap();
     assert_eq!((held(), counters.disk_bytes()), ((0, 0), header + section.len() as u64));
-    // What is there already is not read again.
+    // Cached sections are not read again.
     assert_eq!(file.open(&counters).unwrap().section(0).unwrap(), section);
     let (held_then, read) = (held(), counters.disk_bytes());
     assert_eq!(held_then.0, 1);
@@ -152,7 +152,7 @@ fn blocks_are_written_by_many_threads_and_committed_by_one() {
     assert_eq!(table.statistics[0].rows, 1_600);
 }
 
-/// The runs of table `t`, each as the first value of its blocks.
+/// Sort runs of table `t`, each as the first values of its blocks.
 fn runs(store: &Store) -> Vec<Vec<i64>> {
     let snapshot = store.snapshot();
     let first = |block: &Arc<taut_store::BlockFile>| {
@@ -279,7 +279,7 @@ fn the_cache_serves_what_was_read_and_stays_within_its_limit() {
     assert!(open.section(u32::MAX).is_err());
     let buffer = open.section(0).unwrap();
     assert_eq!(buffer.as_ptr() as usize % 64, 0, "sections are aligned in memory");
-    // A dropped table leaves nothing in the cache.
+    // A dropped table leaves no sections in the cache.
     drop((open, snapshot));
     drop_table(&store, "t").unwrap();
     assert_eq!(store.cache_statistics().bytes, 0);

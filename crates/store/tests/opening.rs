@@ -1,4 +1,5 @@
-//! What is opened, created and refused, on real files; nothing that is no database is changed.
+//! Which directories are opened, created and refused, with real files. A directory that is not a database stays
+//! unchanged.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -47,7 +48,7 @@ fn a_database_is_created_and_opened_again() {
     assert_eq!(store.snapshot().version(), 2);
     assert!(verify(&store).is_empty());
     drop(store);
-    // A directory that is empty, or that an interrupted creation left, becomes a database too.
+    // An empty directory, or one that an interrupted creation left, also becomes a database.
     let left = root.path().join("left");
     fs::create_dir_all(left.join("blocks")).unwrap();
     fs::write(left.join("lock"), "").unwrap();
@@ -79,7 +80,7 @@ fn what_is_no_database_is_refused_and_left_as_it_is() {
     }
     assert_eq!(tree(&foreign), before);
 
-    // Blocks whose catalog is lost may be all that is left of somebody's data.
+    // Blocks without a catalog may be all that is left of a user's data.
     let lost = root.path().join("lost");
     fs::create_dir_all(lost.join("blocks")).unwrap();
     fs::write(lost.join("blocks/0000000000000001.block"), "data").unwrap();
@@ -123,7 +124,7 @@ fn leftovers_of_a_load_are_removed_and_other_files_kept() {
 
 const DATABASE_OF_CHILD: &str = "TAUT_TEST_DATABASE";
 
-/// Not a test by itself: what the other process of the next test runs.
+/// Not a test: the next test runs it in another process.
 #[test]
 fn child_holds_the_database() {
     let Some(path) = std::env::var_os(DATABASE_OF_CHILD) else { return };
@@ -226,7 +227,7 @@ fn a_block_whose_name_a_directory_has_gets_another() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path(), CREATE).unwrap();
     create_table(&store, "t").unwrap();
-    // The next numbers, both before and while the database is open.
+    // The next block numbers, taken before and while the database is open.
     let foreign = |number: u64| root.path().join(format!("blocks/{number:016x}.block"));
     fs::create_dir(foreign(1)).unwrap();
     drop(store);

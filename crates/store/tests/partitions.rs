@@ -1,4 +1,4 @@
-//! Blocks of one partition each: what the catalog keeps of them, and what it takes back.
+//! Blocks of one partition each: what the catalog stores about them, and when it discards that.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -53,7 +53,7 @@ fn a_range_takes_the_boundaries_of_the_first_load_and_keeps_them() {
         let blocks =
             vec![block(&store, &[1, 4]).in_partition(&first, 0), block(&store, &[5, 9]).in_partition(&first, 1)];
         append(&store, id, blocks);
-        // Another load chose its own before this one was committed.
+        // Another load chose its own partitions before this one committed.
         append(&store, id, vec![block(&store, &[1, 4, 400]).in_partition(&other, 0)]);
         append(&store, id, vec![block(&store, &[6]).in_partition(&first, 1)]);
         assert_eq!(partitions_of(&table(&store)), [None, Some(0), Some(1), None, Some(1)]);
@@ -82,7 +82,7 @@ fn a_load_in_the_order_of_its_range_is_one_run() {
     assert_eq!(*table(&store).runs, [0]);
     append(&store, id, blocks(&[1, 0, 2]));
     assert_eq!(*table(&store).runs, [0, 4, 5], "what does not ascend is no run");
-    // By a hash, or by partitions that the table no longer has, partitions are not in order.
+    // Blocks of hash partitions, or of partitions that the table no longer has, are not in order.
     let hashed = design(&[("partition_by", "hash(id, 3)"), ("sort_by", "id")]);
     store.commit::<_, CommitError>(|edit| edit.drop_table(id)).unwrap();
     let id = create(&store, &hashed);
@@ -119,7 +119,7 @@ fn replaced_blocks_keep_their_partition_and_other_partitions_take_all_back() {
     store.commit(|edit| edit.replace_blocks(id, &old, vec![again], RowOrder::Sorted)).unwrap();
     assert_eq!(partitions_of(&table(&store)), [Some(0)]);
     assert_eq!(rows_of(&table(&store)).unwrap(), [1, 2, 3]);
-    // A design without partitions forgets them, and partitions of another design are refused.
+    // A design without partitions removes them, and partitions of another design are refused.
     let error = store.commit(|edit| edit.set_partitioning(id, partitioning(&hashed, 0..1).as_ref().clone()));
     assert!(error.unwrap_err().to_string().contains("partitions does not fit"));
     store.commit(|edit| edit.set_design(id, design(&[]))).unwrap();

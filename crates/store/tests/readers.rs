@@ -1,5 +1,5 @@
-//! Databases that are opened read-only, while a writer commits, takes checkpoints and removes files: what readers see, what
-//! the writer keeps for them, and that they change nothing.
+//! Databases opened read-only while a writer commits, takes checkpoints and removes files: what readers see, which
+//! files the writer keeps for them, and that readers change nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -53,7 +53,7 @@ fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
     assert!(reader.refresh().unwrap());
     assert_eq!((check(&reader, "far"), check_snapshot(&first, "a snapshot from before")), (11, 2));
     assert!(verify(&reader).is_empty() && verify(&writer).is_empty());
-    // What names mean is known by a number that plans are kept for.
+    // The number `definitions` identifies the meaning of names. Cached plans depend on it.
     let before = reader.snapshot().definitions();
     drop_table(&writer, "t").unwrap();
     create_table(&writer, "t").unwrap();
@@ -78,12 +78,12 @@ fn a_reader_writes_nothing() {
     assert!(change_rows(&reader, "t", &[1], &[]).is_err());
     assert!(write(&reader, &[1], "row").is_err());
     assert!(refused(&reader.checkpoint().unwrap_err()));
-    // One that changed nothing ends as any other.
+    // A transaction without changes commits normally.
     reader.begin().commit(Default::default()).unwrap();
     assert_eq!(check(&reader, "after refusals"), 5);
 }
 
-/// What a crash, a load and an interrupted checkpoint leave is for the next writer.
+/// Leftovers of a crash, a load and an interrupted checkpoint stay for the next writer.
 #[test]
 fn nothing_is_removed_repaired_or_upgraded() {
     let disk = SimulatedDisk::new();
@@ -204,7 +204,7 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
     }
 }
 
-/// The file of a block that was never committed stays while there are readers; the next block gets another number.
+/// The file of a block that was never committed stays while there are readers. The next block gets another number.
 #[test]
 fn a_block_file_that_stays_is_not_overwritten() {
     let disk = SimulatedDisk::new();
@@ -219,7 +219,7 @@ fn a_block_file_that_stays_is_not_overwritten() {
     assert_tidy(&writer, &disk, "without the reader");
 }
 
-/// A reader may see a commit that the writer then cannot make durable. What it showed can still be read.
+/// A reader may see a commit that the writer then cannot make durable. The data that it has seen stays readable.
 #[test]
 fn what_a_failed_commit_wrote_can_be_read_by_who_has_seen_it() {
     let mut seen_later = 0;
@@ -233,7 +233,7 @@ fn what_a_failed_commit_wrote_can_be_read_by_who_has_seen_it() {
             break;
         }
         disk.set_fault(None);
-        // The writer has not given the commit up yet.
+        // The writer has not abandoned the commit yet.
         let reader = read(&disk).unwrap();
         let seen = check(&reader, "seen");
         assert!(seen == 5 || seen == 6, "{seen}");
@@ -265,7 +265,7 @@ fn what_is_not_there_is_refused_and_nothing_created() {
     std::fs::create_dir(root.path().join("foreign")).unwrap();
     std::fs::write(root.path().join("foreign/notes.txt"), "mine").unwrap();
     assert!(matches!(open("foreign"), OpenError::Foreign { .. }));
-    // A process is creating one, or was interrupted.
+    // Another process is creating the database, or was interrupted.
     std::fs::create_dir_all(root.path().join("begun/blocks")).unwrap();
     std::fs::write(root.path().join("begun/lock"), "4711\n").unwrap();
     let error = open("begun");
@@ -275,16 +275,16 @@ fn what_is_not_there_is_refused_and_nothing_created() {
     assert_eq!((names("empty"), names("foreign"), names("begun")), (0, 1, 2));
 }
 
-/// What happens before an operation, by its number.
+/// Number of an operation, and a function to call before it.
 type Hook = (u64, Box<dyn FnOnce() + Send>);
 
-/// A disk that counts operations, calls something before one of them, and may be read-only.
+/// A disk that counts operations, calls a hook before one of them, and may be read-only.
 struct Hooked {
     disk: Arc<dyn Disk>,
     count: AtomicU64,
     hook: Mutex<Option<Hook>>,
     is_read_only: bool,
-    /// Bytes that the first whole read of a log file gets as zeros.
+    /// Byte range that the first full read of a log file returns as zeros.
     stale: Mutex<Option<std::ops::Range<usize>>>,
 }
 
@@ -342,7 +342,7 @@ impl ReadFile for StaleFile {
     }
 }
 
-/// A hooked disk that a test looks at while a store has it.
+/// A hooked disk that a test and a store share.
 #[derive(Debug)]
 struct Shared(Arc<Hooked>);
 
@@ -417,7 +417,8 @@ impl Disk for Shared {
     }
 }
 
-/// Whatever a writer does between two operations of a reader that opens or refreshes, the reader sees a whole state.
+/// Whatever a writer does between two operations of a reader that opens or refreshes, the reader sees a consistent
+/// state.
 #[test]
 fn a_writer_may_do_anything_between_two_operations_of_a_reader() {
     let prepare = || {
@@ -473,7 +474,8 @@ fn a_writer_may_do_anything_between_two_operations_of_a_reader() {
     assert!(interleavings > 20, "{interleavings}");
 }
 
-/// Whenever a reader opens, or refreshes, between two operations of a writer, it sees a whole state, and goes on seeing it.
+/// A reader that opens or refreshes between two operations of a writer sees a consistent state, and continues to see
+/// it.
 #[test]
 fn a_reader_may_open_between_two_operations_of_a_writer() {
     let work = |writer: &Store| {
@@ -530,7 +532,7 @@ fn a_record_that_was_written_while_the_log_was_read_is_no_damage() {
     *hooked.stale.lock() = Some(stale.clone());
     assert_eq!(check(&read_on(Shared(Arc::clone(&hooked))).unwrap(), "a record is missing once"), 6);
     assert!(hooked.stale.lock().is_none());
-    // What stays bad is damage.
+    // Zeros that stay are damage.
     let mut damaged = bytes;
     damaged[stale].fill(0);
     disk.put(&log, &damaged);
@@ -558,7 +560,7 @@ fn a_disk_that_cannot_be_written_is_read_while_no_writer_is_there() {
     assert_eq!(check(&open(&crashed).unwrap(), "writer"), 5);
 }
 
-/// What a reader saw of a process that was killed is still there after a loss of power.
+/// What a reader saw after the writer was killed survives a power loss.
 #[test]
 fn what_a_reader_saw_is_durable() {
     for seed in 0..40 {
@@ -620,7 +622,7 @@ fn readers_and_a_writer_share_real_files() {
     assert_eq!(entries("blocks"), 1);
 }
 
-/// A reader beside which no writer can register holds the lock, and opening for writing says so.
+/// A reader that cannot register holds the lock, so that opening for writing fails.
 #[test]
 fn a_reader_that_cannot_register_keeps_writers_away() {
     let root = tempfile::tempdir().unwrap();
@@ -685,7 +687,7 @@ fn readers_open_and_refresh_while_a_writer_thread_commits() {
 
 const DATABASE_OF_CHILD: &str = "TAUT_TEST_READ_DATABASE";
 
-/// Not a test by itself: what the other process of the next test runs.
+/// Not a test: the next test runs it in another process.
 #[test]
 fn child_reads_the_database() {
     use std::io::BufRead;
@@ -754,12 +756,12 @@ fn an_append_is_seen_without_what_was_in_memory() {
     append(&writer, "t", vec![write(&writer, &[3], "row").unwrap()]).unwrap();
     reader.refresh().unwrap();
     assert_eq!(contents(&reader).unwrap()["t"], [1, 2, 3]);
-    // What was read of a block before is still known.
+    // The new snapshot reuses the open block of the earlier one.
     assert!(Arc::ptr_eq(&first, &reader.snapshot().table("t").unwrap().blocks[0]));
 }
 
-/// Whatever read or change of a reader fails, it shows what it did before, and can try again; a writer that cannot see who
-/// reads removes nothing.
+/// If a read or a change of a reader fails, the reader keeps its state and can retry. A writer that cannot list the
+/// readers removes nothing.
 #[test]
 fn a_failure_of_a_reader_or_of_a_look_at_readers_costs_nothing() {
     for (refreshes, of_reads) in [(false, false), (false, true), (true, false), (true, true)] {

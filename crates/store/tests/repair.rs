@@ -1,5 +1,5 @@
-//! Repairing a database with each kind of damage: the new one opens, is whole, and holds the rows that the model says; the
-//! report names all that is lost; and nothing is written to the damaged one.
+//! Repair of databases with each kind of damage. The new database opens, is undamaged, and holds the rows of the model.
+//! The report names all losses, and the damaged database stays unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -18,7 +18,7 @@ use taut_store::{
 };
 use taut_types::ColumnIndex;
 
-/// Repairs a database, which must stay as it is; returns the new one.
+/// Repairs a database and checks that it stays unchanged. Returns the report, the new disk and the new store.
 fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk, Store) {
     let (before, to) = (disk.files(), SimulatedDisk::new());
     disk.set_fault(None);
@@ -33,7 +33,7 @@ fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk
     let found: Vec<(String, u64)> = tables.tables().map(|table| (table.name.clone(), table.rows())).collect();
     let told: Vec<(String, u64)> = report.tables.iter().map(|table| (table.name.clone(), table.rows)).collect();
     assert_eq!(found, told, "{context}");
-    // It can be written.
+    // The new database is writable.
     if let Some((name, _)) = found.first() {
         let store = open(&lost.after_kill()).unwrap();
         change_rows(&store, name, &[1_000_000], &[]).unwrap();
@@ -46,7 +46,8 @@ fn texts(report: &RepairReport) -> String {
     report.losses.iter().map(ToString::to_string).chain(of_tables).collect::<Vec<_>>().join("\n")
 }
 
-/// Two tables with rows in blocks of both layouts and in none, deleted rows, and a view. `states` by version.
+/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Also returns the states
+/// by version.
 fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -74,7 +75,7 @@ fn names(disk: &SimulatedDisk, folder: &str, end: &str) -> Vec<String> {
     disk.files().into_keys().filter(|name| name.starts_with(folder) && name.ends_with(end)).collect()
 }
 
-/// Changes the bytes of a file.
+/// Applies `change` to the bytes of a file.
 fn damage(disk: &SimulatedDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = disk.files().remove(name).unwrap();
     change(&mut bytes);
@@ -150,7 +151,7 @@ fn a_lost_block_loses_its_rows_alone() {
     }
 }
 
-/// A block with several segments, of which one is damaged, at every few bytes.
+/// Damages a block with several segments at every few bytes.
 #[test]
 fn whole_segments_of_a_damaged_block_are_salvaged() {
     const ROWS: i64 = 150_000;
@@ -189,7 +190,7 @@ fn whole_segments_of_a_damaged_block_are_salvaged() {
                     rewritten += 1;
                     vec![]
                 }
-                // Between two sections.
+                // The damage is between two sections.
                 [] => vec![],
                 other => panic!("{context}: {other:?}"),
             };
@@ -262,14 +263,14 @@ fn a_damaged_log_leads_to_the_last_commit_before_the_damage() {
                 let (report, _, store) = repaired(&damaged, &context);
                 let version = store.snapshot().version() as usize;
                 assert_eq!(contents(&store).unwrap(), states[version], "{context}: {}", texts(&report));
-                // A damaged last record cannot be told from one that a crash has torn.
+                // A damaged last record cannot be distinguished from one that a crash has torn.
                 assert_eq!(!report.is_complete(), refused, "{context}: {}", texts(&report));
                 match &report.losses[..] {
                     [DatabaseLoss::Log { commits, .. }] => {
                         let last = states.len() - 1;
                         let seen = version as u64 + commits.unwrap_or(0);
                         assert!(seen <= last as u64, "{context}");
-                        // Some later record, or a head, tells how many there were.
+                        // A later record or a header gives the number of commits.
                         assert!(at < 56 || seen + 1 >= last as u64, "{context}: {version} {commits:?} of {last}");
                         stops += 1;
                     }
@@ -282,7 +283,7 @@ fn a_damaged_log_leads_to_the_last_commit_before_the_damage() {
     assert!(stops > 50 && ends > 5, "{stops} {ends}");
 }
 
-/// Blocks that were merged after the damage are gone; what they were merged to is taken.
+/// Blocks that were merged after the damage are gone. Repair uses the merged block.
 #[test]
 fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
     let (disk, store, states) = sample();
@@ -302,7 +303,7 @@ fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
     };
     seal(&values, &table);
     drop(table);
-    // Again, with a row of a commit that is lost.
+    // The same again, with a row of a lost commit.
     change_rows(&store, "t", &[100], &[]).unwrap();
     let table = store.snapshot().table("t").unwrap().as_ref().clone();
     let moved = rows_of(&table).unwrap();
@@ -323,7 +324,8 @@ fn a_lost_delta_loses_rows_in_no_block_and_the_deletions() {
     for kind in ["missing", "flipped", "shorter"] {
         let (disk, store, _) = sample();
         store.checkpoint().unwrap();
-        // Commits behind it: rows of a page that is lost, deletions there and in a block, a new table, and a move.
+        // Commits after the checkpoint: rows of a lost page, deletions there and in a block, a new table, and a row
+        // relocation.
         change_rows(&store, "t", &[20, 21], &[6]).unwrap();
         change_rows(&store, "t", &[22], &[5]).unwrap();
         create_table(&store, "w").unwrap();
@@ -350,9 +352,9 @@ fn a_lost_delta_loses_rows_in_no_block_and_the_deletions() {
             rows.sort_unstable();
             rows
         };
-        // 2 and 4 were deleted before, 6 to 8 were in no block.
+        // Rows 2 and 4 were deleted before, and rows 6 to 8 were in the delta.
         assert_eq!(sorted("t"), [1, 2, 3, 4, 20, 21, 22], "{kind}: {}", texts(&report));
-        // All of its rows were moved, so that they are in a block.
+        // All rows of `u` were relocated, so they are in a block.
         assert_eq!(sorted("u"), [1, 3, 4, 5, 6, 7, 9], "{kind}");
         assert_eq!(sorted("w"), [30], "{kind}");
         assert!(!report.is_complete() && texts(&report).contains(&name), "{kind}: {}", texts(&report));
@@ -390,7 +392,7 @@ fn another_catalog_is_used_if_one_can_be_read() {
     assert!(disk.files() == before && to.files().is_empty());
 }
 
-/// Plans rely on keys, so those that do not hold any more must go.
+/// Plans rely on keys, so keys that no longer hold are dropped.
 #[test]
 fn constraints_are_kept_where_they_hold() {
     let disk = SimulatedDisk::new();
@@ -490,7 +492,7 @@ fn what_cannot_be_repaired_or_written_is_refused() {
     std::fs::write(to.join("notes.txt"), "mine").unwrap();
     assert!(matches!(repair(&from, &to), Err(RepairError::Exists { .. })));
     std::fs::remove_file(to.join("notes.txt")).unwrap();
-    // The lock file tells who had the database open last, and stays as it is.
+    // The lock file contains the process that last opened the database, and stays unchanged.
     std::fs::write(from.join("lock"), "12345\n").unwrap();
     assert!(repair(&from, &to).unwrap().is_complete());
     assert_eq!(std::fs::read_to_string(from.join("lock")).unwrap(), "12345\n");
@@ -502,7 +504,7 @@ fn what_cannot_be_repaired_or_written_is_refused() {
     assert!(!from.join("lock").exists());
 }
 
-/// The machine stops at any change while a repair writes: the new directory is no database yet, or the whole one.
+/// The machine stops at any change of a repair. The new directory is then no database, or the complete one.
 #[test]
 fn an_interrupted_repair_leaves_no_half_database() {
     use taut_store::disk::Fault;
@@ -529,7 +531,7 @@ fn an_interrupted_repair_leaves_no_half_database() {
     }
 }
 
-/// Several files are damaged at once, at random: nothing panics, what is left was there, and losses are told.
+/// Damages several files at random. Nothing panics, all salvaged rows existed, and losses are reported.
 #[test]
 fn random_damage_of_several_files_is_survived() {
     let seeds = taut_testkit::from_environment("TAUT_REPAIR_SEEDS").unwrap_or(600);
@@ -542,7 +544,7 @@ fn random_damage_of_several_files_is_survived() {
         let mut context = format!("seed {seed}, {way}");
         for _ in 0..=random.below(3) {
             let names: Vec<String> = damaged.files().into_keys().filter(|name| name != "lock").collect();
-            // The catalog is one of few files, and without it nothing is left.
+            // The catalog is damaged less often. It is one of few files, and nothing can be salvaged without it.
             let name = random.pick(&names).clone();
             let kind = random.below(4);
             context += &format!(", {name} by {kind}");
@@ -576,7 +578,7 @@ fn random_damage_of_several_files_is_survived() {
         }
         match report.is_complete() {
             true => {
-                // A torn end of the log is none of its commits, and no loss that anybody knows of.
+                // A torn end of the log contains no commit, and nothing shows that it is a loss.
                 let version = store.snapshot().version() as usize;
                 assert_eq!(found, states[version], "{context}");
                 whole += 1;

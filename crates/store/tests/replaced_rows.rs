@@ -1,5 +1,5 @@
-//! Rows of blocks and pages that are moved to sealed blocks: what is known of the columns stays right, and what does not
-//! fit is refused.
+//! Row relocation from blocks and delta pages to sealed blocks. Column statistics stay right, and replacements that do
+//! not fit are refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -44,7 +44,7 @@ fn nulls_of(values: &[Option<i64>]) -> u64 {
     values.iter().filter(|value| value.is_none()).count() as u64
 }
 
-/// The rows of each page that are not deleted.
+/// Values of rows in delta pages that are not deleted.
 fn live_pages(table: &Table) -> Values {
     let mut values = Values::new();
     for page in table.delta.pages() {
@@ -58,7 +58,7 @@ fn live_pages(table: &Table) -> Values {
     values
 }
 
-/// All that a table has, given the nulls of its blocks.
+/// All blocks and delta pages of a table. `nulls` is the number of nulls in its blocks.
 fn everything(table: &Table, nulls: u64) -> OldRows {
     OldRows {
         blocks: table.blocks.iter().map(|block| block.id()).collect(),
@@ -96,7 +96,7 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
     for seed in 0..20 {
         let (disk, mut random) = (SimulatedDisk::new(), Random(seed));
         let mut store = new_store(&disk);
-        // The rows of the one block that there is, deleted ones too, and which of them are.
+        // Rows of the only block, including deleted ones, and whether each is deleted.
         let (mut sealed, mut deleted) = (Values::new(), Vec::<bool>::new());
         for round in 0..12 {
             let context = format!("seed {seed}, round {round}");
@@ -114,7 +114,7 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
             let of_page = pages.last().map(|page| RowId::new(page.id(), 0, page.rows() as u16 - 1)).unwrap();
             delete(&store, of_block.chain([of_page]));
             if round % 4 == 1 && !sealed.is_empty() {
-                // The same rows at the same places: what is deleted stays deleted.
+                // The new block has the same rows in the same positions. Deleted rows stay deleted.
                 let (old, new) = ([table(&store).blocks[0].id()], vec![block(&store, &sealed)]);
                 store
                     .commit::<_, CommitError>(|edit| edit.replace_blocks(TableId(1), &old, new, RowOrder::Same))
@@ -167,11 +167,11 @@ fn rows_that_changed_meanwhile_are_not_replaced() {
     assert!(matches!(error, CommitError::ColumnsDiffer { .. }), "{error}");
     let error = refused(old.clone(), &all, RowOrder::Kept);
     assert!(matches!(error, CommitError::NotOneRun { .. }), "rows of pages are in no run: {error}");
-    // A row more in the page.
+    // One row more in the page.
     insert(&store, &[Some(5)]);
     let error = refused(old, &all, RowOrder::Sorted);
     assert!(matches!(error, CommitError::RowsChanged { .. }), "{error}");
-    // A row less.
+    // One row less.
     let old = everything(&table(&store), 1);
     delete(&store, [RowId::new(page, 0, 0)].into_iter());
     let error = refused(old, &[Some(1), None, None, Some(4), Some(5)], RowOrder::Sorted);

@@ -1,4 +1,4 @@
-//! `taut-sqllogictest FILE.slt...`: runs SQL logic tests, Taut's own or any other's.
+//! `taut-sqllogictest FILE.slt...`: runs SQL logic tests of Taut or of other systems.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all files; whether all passed.
+/// Runs all files. Returns whether all records passed.
 fn run(arguments: &Arguments) -> io::Result<bool> {
     let (mut passed, mut failed) = (0, 0);
     let mut output = io::stdout();

@@ -1,9 +1,10 @@
-//! The machine stops at every change of the disk while sessions run SQL: changes of rows under all kinds of constraints,
-//! transactions with definitions in them, layout rewrites, index builds, VACUUM, checkpoints, and the mover beside them.
-//! Whatever the disk then keeps, the database opens again with every acknowledged statement whole, and no part of another.
+//! The machine stops at every change of the disk while sessions run SQL and the mover works. The SQL has changes of
+//! rows under all kinds of constraints, transactions with DDL, layout rewrites, index builds, VACUUM and checkpoints.
+//! Whatever the disk then holds, the database reopens with every acknowledged statement complete, and no part of any
+//! other.
 //!
-//! Each run draws its statements by a seed before it begins. A run on a disk that works tells what the database holds after
-//! each of them.
+//! A seed determines the statements of each run. A run on a working disk records the contents of the database after
+//! each step.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 
@@ -23,17 +24,17 @@ use taut_testkit::from_environment;
 
 use crate::script::{Step, steps};
 
-/// Crash points of each test, over as many seeds as they need; more of them for nightly runs.
+/// Crash points of each test, over as many seeds as necessary. Nightly runs have more.
 const CRASH_POINTS: u64 = 60;
-/// Points of a run: its changes of the disk are some hundreds.
+/// Crash points of one run, which has some hundred changes of the disk.
 const POINTS_OF_A_RUN: u64 = 20;
-/// How often a statement is tried again that the mover was in the way of.
+/// Maximum number of retries of a step that conflicts with the mover.
 const TRIES: usize = 50;
 
-/// What a database holds, table by table, and how it is defined.
+/// Contents and definitions of a database, as text by table.
 type Contents = Vec<String>;
 
-/// Bounds that a few rows reach, for a mover that works beside each second run.
+/// Settings with bounds that a few rows reach. Every second run has a mover.
 fn settings(seed: u64) -> Settings {
     let mover = MoverOptions {
         is_on: seed % 2 == 1,
@@ -80,7 +81,7 @@ fn contents(session: &Session) -> Contents {
     definitions.iter().map(|sql| text(session, sql)).chain(rows).collect()
 }
 
-/// Runs a step, and whether it was acknowledged. What constraints refuse is a step that is done.
+/// Runs a step. Returns an error if it was not acknowledged. A step that a constraint refuses counts as done.
 fn run(session: &Session, step: &Step) -> Result<(), Error> {
     let mut tries = 0;
     'again: loop {
@@ -102,12 +103,12 @@ fn run(session: &Session, step: &Step) -> Result<(), Error> {
     }
 }
 
-/// What a database holds after each step.
+/// Contents of a database after each step.
 struct History {
     seed: u64,
     steps: Vec<Step>,
     states: Vec<Contents>,
-    /// Changes of the disk by all steps.
+    /// Number of disk changes of all steps.
     changes: u64,
 }
 
@@ -124,7 +125,7 @@ impl History {
         Self { seed, steps, states, changes }
     }
 
-    /// Runs the steps until the machine stops; how many were acknowledged.
+    /// Runs the steps until the machine stops. Returns how many were acknowledged.
     fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
         disk.set_fault(Some(Fault::CrashAt(at)));
         let database = match open(disk, self.seed) {
@@ -143,8 +144,8 @@ impl History {
         self.steps.iter().position(failed).unwrap_or(self.steps.len())
     }
 
-    /// Opens the database, which must be in a state between those after two numbers of steps, and whole; after how many
-    /// steps it is, at most.
+    /// Opens the database, whose contents must be those after one of the `possible` numbers of steps. Returns the
+    /// greatest such number.
     fn check(&self, disk: &SimulatedDisk, possible: RangeInclusive<usize>, context: &str) -> (Database, usize) {
         let database = open(disk, self.seed).unwrap_or_else(|error| panic!("{context}: {error}"));
         let session = database.session();
@@ -163,7 +164,7 @@ impl History {
     }
 }
 
-/// Indexes and statistics agree with the rows, nothing is damaged, and keys are still unique.
+/// Asserts that indexes and statistics agree with the rows, no file is damaged, and keys are unique.
 fn assert_whole(database: &Database, context: &str) {
     let session = database.session();
     session.execute("SET mover = off").unwrap();
@@ -189,8 +190,8 @@ fn assert_whole(database: &Database, context: &str) {
     session.execute("SET mover = on").unwrap();
 }
 
-/// Calls `test` for crash points spread evenly over the runs of as many seeds as they need, with what a machine leaves
-/// there. A mover makes its changes when it likes: a point that a run does not reach does not count.
+/// Calls `test` with the disk at crash points spread evenly over the runs of as many seeds as necessary. Points that a
+/// run does not reach do not count, because the mover makes its changes at any time.
 fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
     let wanted = from_environment("TAUT_CRASH_POINTS").unwrap_or(CRASH_POINTS);
     let (mut tested, mut seed) = (0, first_seed);
@@ -198,7 +199,7 @@ fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &
         let history = History::new(seed);
         let points = POINTS_OF_A_RUN.min(history.changes);
         for point in 0..points {
-            // Not the same share of each run.
+            // The crash points shift with the seed.
             let at = (history.changes * (point * points + seed * 7 % points)) / (points * points);
             let disk = SimulatedDisk::new();
             let acknowledged = history.run(&disk, at);
@@ -224,7 +225,7 @@ fn every_acknowledged_statement_is_there_whole_and_life_goes_on() {
             let context = format!("{context}, {}", if loss == 0 { "killed".into() } else { format!("loss {loss}") });
             let (database, done) = history.check(&disk, possible.clone(), &context);
             drop(database);
-            // What was seen stays, and the other steps lead to where they would have led.
+            // The state that was seen stays, and the remaining steps lead to the expected end state.
             let (database, _) = history.check(&disk.after_power_loss(loss), done..=done, &format!("{context}, seen"));
             let session = database.session();
             for step in &history.steps[done..] {

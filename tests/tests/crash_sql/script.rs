@@ -1,16 +1,16 @@
-//! What a run does, drawn by a seed.
+//! Steps of a run, drawn by a seed.
 
 use taut_testkit::Random;
 
-/// Steps of a run.
+/// Number of steps of a run.
 const STEPS: usize = 22;
 const LAYOUTS: &[&str] = &["row", "packed_row", "column", "groups"];
 
-/// Statements that are acknowledged together: one, or a transaction.
+/// Statements that are acknowledged together: a single statement or a transaction.
 #[derive(Debug)]
 pub struct Step {
     pub statements: Vec<String>,
-    /// The SQLSTATE with which constraints may refuse it.
+    /// SQLSTATE of the constraint violation that the step may fail with.
     pub refused: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ fn design(random: &mut Random) -> String {
     }
 }
 
-/// Rows of `t`, with keys from a range.
+/// Values of random rows of `t`.
 fn values(random: &mut Random) -> String {
     let count = random.pick(&[1, 1, 3, 40]);
     let first = random.below(500);
@@ -34,8 +34,8 @@ fn values(random: &mut Random) -> String {
     (0..count).map(row).collect::<Vec<_>>().join(", ")
 }
 
-/// All that a run does, in order. Tables have a key `k` and a value `v`; those of `t` are referenced by `u`, and others
-/// come and go.
+/// All steps of a run, in order. Tables have a key `k` and a value `v`. Table `u` references table `t`, and other
+/// tables are created and dropped.
 pub fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let (of_t, of_u) = (design(&mut random), design(&mut random));
@@ -102,7 +102,7 @@ pub fn steps(seed: u64) -> Vec<Step> {
             16 => step(&[random.pick(&["VACUUM", "VACUUM FULL", "VACUUM FULL t"])]),
             17 => step(&[random.pick(&["VACUUM t", "ALTER TABLE t COMPACT", "ALTER TABLE u COMPACT"])]),
             18 => step(&["CHECKPOINT"]),
-            // More rows than stay out of blocks.
+            // Too many rows to stay in the delta.
             19 => step(&[&format!(
                 "INSERT INTO t SELECT i, i % 90, 'many ' || i % 9 FROM generate_series({0}, {0} + 4999) AS s(i)",
                 1_000 + next * 10_000

@@ -1,13 +1,13 @@
 //! Runs the `taut` command in tests.
 
-// Every test program has its own copy of this module and uses part of it. What goes wrong here fails the test.
+// Every test binary compiles its own copy of this module and uses a part of it. A failure here fails the test.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a run of the command left.
+/// Result of a run of the command.
 #[derive(Debug)]
 pub struct Run {
     /// Exit status.
@@ -19,14 +19,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// The output of a run that must have succeeded.
+    /// Returns the output. Panics if the run failed.
     #[track_caller]
     pub fn succeeds(self) -> String {
         assert_eq!(self.status, 0, "{self:?}");
         self.output
     }
 
-    /// The errors of a run that must have failed with status 1.
+    /// Returns the errors. Panics unless the run failed with status 1.
     #[track_caller]
     pub fn fails(self) -> String {
         assert_eq!(self.status, 1, "{self:?}");
@@ -35,22 +35,22 @@ impl Run {
     }
 }
 
-/// The command with these arguments, ready to run.
+/// The command with these arguments and piped output, not yet started.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs the command with nothing to read.
+/// Runs the command with empty standard input.
 pub fn taut(arguments: &[&str]) -> Run {
     taut_reading(arguments, "")
 }
 
-/// Runs the command with a text as standard input.
+/// Runs the command with `input` as standard input.
 pub fn taut_reading(arguments: &[&str], input: &str) -> Run {
     let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-    // A command that fails early does not read; that is no error of the test.
+    // The write fails if the command exits early without reading. That is no error of the test.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     Run {
@@ -60,27 +60,27 @@ pub fn taut_reading(arguments: &[&str], input: &str) -> Run {
     }
 }
 
-/// Runs statements on a database and gives their answers as CSV.
+/// Runs statements on a database and returns their output as CSV.
 #[track_caller]
 pub fn csv(database: &str, sql: &str) -> String {
     taut(&["sql", database, "--format", "csv", "-c", sql]).succeeds()
 }
 
-/// A directory that is removed with its guard, and the path of a database in it.
+/// A temporary directory, and the path of a database in it.
 pub fn scratch() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let database = text(&directory.path().join("test.taut"));
     (directory, database)
 }
 
-/// Writes a file and gives its path.
+/// Writes a file and returns its path.
 pub fn file(directory: &tempfile::TempDir, name: &str, content: &str) -> String {
     let path = directory.path().join(name);
     std::fs::write(&path, content).unwrap();
     text(&path)
 }
 
-/// The block files of a database.
+/// Paths of the block files of a database, sorted.
 pub fn block_files(database: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(Path::new(database).join("blocks")).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use taut_types::Key;
 
-    /// All short strings of three bytes around the edges of prefixes, against the definition.
+    /// Compares predicates with their definition, on strings whose lengths are near those of prefixes.
     #[test]
     fn prefixes_decide_rightly() {
         let mut values: Vec<Vec<u8>> = vec![vec![]];

@@ -347,7 +347,7 @@ mod tests {
     use crate::kernels::Instructions;
     use fastlanes::BitPacking;
 
-    /// Every width of a lane type against crate `fastlanes`: pack, unpack, append and extract.
+    /// Compares pack, unpack, append and extract with crate `fastlanes`, for every width of a lane type.
     fn check<L: Lane>(reference: unsafe fn(usize, &[L], &mut [L])) {
         let mut state = 7_u64;
         let mut next = || {
@@ -357,7 +357,7 @@ mod tests {
         for width in 0..=L::BITS {
             let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| next());
             let mut expected = vec![L::default(); width * L::LANES];
-            // SAFETY: the lengths are those that `unchecked_pack` asks for.
+            // SAFETY: the lengths are those that `unchecked_pack` requires.
             unsafe { reference(width, &values, &mut expected) };
             let mut packed = vec![L::default(); width * L::LANES];
             pack(width, &values, &mut packed);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use arrow_array::cast::AsArray;
 
-    /// The texts of `count` values that these ends cut out of a heap, after Arrow has validated them in full.
+    /// Texts that `ends` delimit in a heap, validated by Arrow, and whether all values were good.
     fn texts(heap: &[u8], start: u32, ends: &[u32]) -> (Vec<String>, bool) {
         let mut views = Views::new(Buffer::from(heap), true, 0);
         let good = views.append(start, ends);

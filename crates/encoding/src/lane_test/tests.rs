@@ -1,4 +1,4 @@
-//! Tests on lanes against their definition, with every set of instructions.
+//! Compares predicates on lanes with their definition, for every instruction set.
 
 use super::*;
 use crate::kernels::{Instructions, pack};
@@ -6,7 +6,7 @@ use crate::native::Native;
 use std::sync::Arc;
 use taut_types::Key;
 
-/// Every kind of test on small numbers around an origin, against its definition.
+/// Compares every kind of predicate with its definition, on small numbers around an origin.
 fn check<L: Lane>(origin: i128, domain: (i128, i128)) {
     let numbers: Vec<i128> = (domain.0..=domain.1).collect();
     let lanes: Vec<L> = numbers.iter().map(|number| L::from_i128(number.wrapping_sub(origin))).collect();
@@ -60,10 +60,10 @@ fn flags_name_the_codes_that_pass() {
     }
 }
 
-/// A test on lanes; whether it is turned round.
+/// A predicate on lanes, and whether it is negated.
 type Case<L> = (Kind<L>, bool);
 
-/// Every kind of test around some lanes of a column.
+/// Predicates of every kind whose bounds are lanes of a column.
 fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
     let value = |index: usize| values[index * 37 % values.len()];
     let (low, high) = (value(0).min(value(1)), value(0).max(value(1)));
@@ -77,7 +77,7 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Range { low: high, span: low.minus(high) },
         Kind::Range { low: high, span: L::default() },
         Kind::Range { low: L::MAX, span: L::from_u64(1) },
-        // Up to half of all lanes, one more, and all but one.
+        // Ranges of half of all lanes, one more, and all but one.
         Kind::Range { low, span: L::MAX.down(1) },
         Kind::Range { low, span: L::MAX.minus(L::MAX.down(1)) },
         Kind::Range { low: high, span: L::MAX.minus(L::from_u64(1)) },
@@ -92,7 +92,7 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
     kinds.into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)]).collect()
 }
 
-/// Rows of a selection before a test: some vectors in part, one not at all.
+/// Selection before a predicate runs: some vectors in part, and one vector not at all.
 fn before(rows: usize) -> Bitmap {
     let mut selection = Bitmap::all_set(rows);
     (0..rows).step_by(3).for_each(|row| selection.clear(row));
@@ -100,7 +100,7 @@ fn before(rows: usize) -> Bitmap {
     selection
 }
 
-/// All tests on a source of lanes that are known, on ranges of rows.
+/// Compares the results of all predicates on several ranges of rows. The source must contain `lanes`.
 fn check_source<L: Lane>(source: Source<L>, lanes: &[L], name: &str) {
     let rows = lanes.len();
     for (kind, negated) in cases(lanes) {
@@ -118,13 +118,13 @@ fn check_source<L: Lane>(source: Source<L>, lanes: &[L], name: &str) {
     }
 }
 
-/// Random numbers of so many bits.
+/// Random numbers of `width` bits.
 fn random<L: Lane>(width: usize, rows: usize) -> Vec<L> {
     let mut state = 7_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let number = L::from_u64(state ^ state >> 31);
-        // Every other number is small, so that tables have something to find.
+        // About half of the numbers are small, so that tables match some.
         let number = if state >> 40 & 1 == 0 { number } else { number.and(L::from_u64(0x3ff)) };
         number.and(L::MAX.down(L::BITS - width))
     };

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn each_encoding_has_its_data() {
-        // Multiplied twice, or the steps from row to row would be few.
+        // Hashed twice, otherwise there would be few distinct deltas between rows.
         let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
         let mixed = |row: i64| (hash(hash(row) >> 29) >> 20).rem_euclid(4_001);
         let values = |value: &dyn Fn(i64) -> i64| (0..65_536).map(value).collect::<Vec<i64>>();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(choose(&values(&skewed)), Encoding::Patched);
         assert_eq!(choose(&values(&|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))), Encoding::Plain);
     }
-    /// Numbers of which some are left out.
+    /// Ascending numbers with gaps.
     fn every_second(rows: usize) -> Vec<i64> {
         (0_i64..)
             .filter(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40 & 1 != 0)
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(choose(&values(&|row| -7 * row)), Encoding::Delta);
         assert_eq!(choose(&values(&order_key)), Encoding::RunLengthDelta);
         assert_eq!(choose(&values(&|row| hash(row).rem_euclid(65_000) - 9)), Encoding::TwoByteDelta);
-        // One row out of order makes two steps that are exceptions; one in ten is too many.
+        // One row out of order makes two deltas exceptions. With one in ten rows there would be too many.
         assert_eq!(choose(&values(&|row| if row == 40_001 { 0 } else { row })), Encoding::Delta);
         assert_eq!(choose(&values(&|row| if row % 10 == 1 { 0 } else { row })), Encoding::TwoByteDelta);
     }

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(with(&[i64::MIN]), Window { base: 976, top: 1999, width: 10 });
         assert_eq!(with(&[i64::MIN, i64::MAX]), Window { base: 988, top: 2011, width: 10 });
         assert_eq!(with(&[i64::MIN, i64::MAX]).outside(&[987, 988, 2011, 2012]), 2);
-        // Far apart, all of them: one number is packed, the others are exceptions.
+        // All numbers are far apart, so one is packed and the others are exceptions.
         assert_eq!(window(&[i64::MIN, i64::MAX]).width, 64);
         let wide = Window::of_sample(&mut [i128::MIN, 0, i128::MAX], (i128::MIN, i128::MAX), 16);
         assert_eq!((wide.base, wide.width), (i128::MIN, 0));

@@ -315,7 +315,7 @@ mod tests {
 
     const NESTING: Nesting = Nesting { is_float: false, depth: DEPTH_MAX };
 
-    /// About as many of each number as of all that are greater.
+    /// Skewed distribution: each number is about as frequent as all greater numbers together.
     fn skewed(row: u64) -> i64 {
         let hash = row.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -376,12 +376,12 @@ mod tests {
         };
         assert_eq!(damaged(1, Encoding::Alp as u8).expected, "the encoding of the chunk of exceptions");
         assert_eq!(damaged(2, 0).at, 2);
-        // Three vectors; the last is said to have more exceptions before it than there are.
+        // Three vectors. The count of exceptions before the last one is too large.
         let width = usize::from(bytes[2]);
         let before = 64 + packed::bytes(values.len(), width).next_multiple_of(64);
         assert_eq!(damaged(before + 5, 0xff).at, before);
         assert_eq!(damaged(before + 64 + 8, 1).expected, "exceptions without null");
-        // A chunk within itself: each head says that the next one is nested.
+        // Nested chunks, each as the exceptions of the next one.
         let mut nested = chunk(&values);
         for _ in 0..DEPTH_MAX {
             let rows = 1_100;

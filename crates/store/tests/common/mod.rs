@@ -1,4 +1,4 @@
-//! What the tests of the store share: small blocks, and a database as a plain map.
+//! Shared by the store tests: small blocks, and contents of a database as a plain map.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod steps;
@@ -20,7 +20,7 @@ use taut_store::{
 use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
 
-/// The rows of each table.
+/// Rows of each table by name.
 pub type Contents = BTreeMap<String, Vec<i64>>;
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -32,7 +32,7 @@ pub fn design(layout: &str) -> TableDesign {
     TableDesign::from_options([("layout", layout)], &schema()).unwrap()
 }
 
-/// A block of rows in a layout.
+/// Builds a block of rows with a design.
 pub fn image(values: &[i64], design: &TableDesign) -> BlockImage {
     let schema = Arc::new(schema());
     let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::new(design.clone()));
@@ -45,7 +45,7 @@ pub fn write(store: &Store, values: &[i64], layout: &str) -> Result<NewBlock, Fa
     Ok(store.write_block(&image(values, &design), &design)?)
 }
 
-/// The rows of a block, in order, deleted ones too.
+/// Rows of a block in order, including deleted ones.
 pub fn values_of(open: &OpenBlock) -> Result<Vec<i64>, Failure> {
     let mut values = Vec::new();
     for segment in 0..open.block().segments() {
@@ -54,7 +54,7 @@ pub fn values_of(open: &OpenBlock) -> Result<Vec<i64>, Failure> {
     Ok(values)
 }
 
-/// The rows of a segment by their places, but those that are deleted.
+/// Rows of a segment that are not deleted, with their positions.
 fn values_of_segment(
     open: &OpenBlock,
     segment: usize,
@@ -71,7 +71,7 @@ fn values_of_segment(
     Ok(selection.positions().into_iter().zip(columns[0].as_primitive::<Int64Type>().values().iter().copied()).collect())
 }
 
-/// The rows of a table that are not deleted, in order: those of blocks, and those of pages.
+/// Rows of a table that are not deleted, with their row ids. Rows in blocks come first, then rows in delta pages.
 pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
@@ -96,18 +96,18 @@ pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
     Ok(rows)
 }
 
-/// The rows of a table that are not deleted, in order.
+/// Rows of a table that are not deleted, in order.
 pub fn rows_of(table: &Table) -> Result<Vec<i64>, Failure> {
     Ok(named_rows_of(table)?.into_iter().map(|(_, value)| value).collect())
 }
 
-/// Rows as they are inserted.
+/// Batch of rows to insert.
 pub fn batch(values: &[i64]) -> RecordBatch {
     let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
     RecordBatch::try_new(schema().arrow(), vec![column]).unwrap()
 }
 
-/// The value of a future that has not to wait.
+/// Value of a future that is ready. Panics if it would wait.
 pub fn ready<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -115,7 +115,7 @@ pub fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Inserts rows, and deletes those with some values.
+/// Inserts rows and deletes the rows with some values.
 pub fn change_in(transaction: &Transaction, name: &str, inserted: &[i64], deleted: &[i64]) -> Result<(), Failure> {
     let snapshot = transaction.snapshot();
     let table = snapshot.table(name).ok_or("no such table")?;
@@ -127,7 +127,7 @@ pub fn change_in(transaction: &Transaction, name: &str, inserted: &[i64], delete
     Ok(transaction.insert_rows(table.id, &batch(inserted))?)
 }
 
-/// Inserts rows, and deletes those with some values, in a transaction of their own.
+/// Inserts and deletes rows in a new transaction.
 pub fn change_rows(store: &Store, name: &str, inserted: &[i64], deleted: &[i64]) -> Result<(), Failure> {
     let transaction = store.begin();
     change_in(&transaction, name, inserted, deleted)?;
@@ -168,7 +168,7 @@ pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
     Store::open_on(Arc::new(disk.clone()), options)
 }
 
-/// All blocks and pages of a table of one column without nulls.
+/// All blocks and delta pages of a table with one column and no nulls.
 pub fn everything(table: &Table) -> OldRows {
     let blocks = table.blocks.iter().map(|block| block.id()).collect();
     let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
@@ -176,17 +176,18 @@ pub fn everything(table: &Table) -> OldRows {
     OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out), moves: None }
 }
 
-/// A move of all rows of a table to a new block, whose rows are read and written, but not exchanged.
+/// Relocation of all rows of a table to a new block. The rows have been read and written, but not replaced in the
+/// catalog.
 pub struct Move {
     pub table: TableId,
     pub old: OldRows,
     pub new: Vec<NewBlock>,
-    /// The rows by their old names, in the order of the block.
+    /// Old row ids, in the order of the new block.
     pub rows: Vec<RowId>,
 }
 
 impl Move {
-    /// Reads the rows that a table has now, and writes them in another order.
+    /// Reads the current rows of a table and writes them in random order.
     pub fn read(store: &Store, table: &Table, random: &mut Random) -> Result<Self, Failure> {
         let mut rows = named_rows_of(table)?;
         for last in (1..rows.len()).rev() {
@@ -205,7 +206,7 @@ impl Move {
     }
 }
 
-/// Asserts that nothing but the database of the store lies on the disk, undamaged.
+/// Asserts that the disk holds only the files of the database, and that none is damaged.
 pub fn assert_tidy(store: &Store, disk: &SimulatedDisk, context: &str) {
     let damages: Vec<String> = verify(store).iter().map(ToString::to_string).collect();
     assert!(damages.is_empty(), "{context}: {damages:?}");
@@ -213,12 +214,12 @@ pub fn assert_tidy(store: &Store, disk: &SimulatedDisk, context: &str) {
     let blocks = snapshot.tables().flat_map(|table| table.blocks.iter());
     let mut expected: BTreeSet<String> = blocks.map(|block| format!("blocks/{}.block", block.id())).collect();
     expected.extend(["catalog", "lock"].map(str::to_owned));
-    // Which files the log has is for the check above.
+    // The call of `verify` above checks the names of log files.
     let found: BTreeSet<String> = disk.files().into_keys().filter(|name| !name.starts_with("log/")).collect();
     assert_eq!(found, expected, "{context}: {:?}", disk.list("blocks"));
 }
 
-/// The life of a small database, step by step, and what it holds before and after each.
+/// One step of a small database, and its contents after it.
 pub struct Step {
     pub name: &'static str,
     pub run: fn(&Store) -> Result<(), Failure>,
@@ -267,7 +268,7 @@ pub fn steps() -> Vec<Step> {
     ]
 }
 
-/// The layout of the blocks of each table, which tells a rewritten table from one that is not.
+/// Layout of each table and of its blocks, which shows whether the table was rewritten.
 pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
     let snapshot = store.snapshot();
     let layouts = |table: &Arc<Table>| {
@@ -277,7 +278,7 @@ pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
     snapshot.tables().map(layouts).collect()
 }
 
-/// Makes a step of a history whose contents are known by the version alone.
+/// Runs one step of a history whose contents depend only on the catalog version.
 pub fn step(store: &Store) -> Result<(), Failure> {
     let version = store.snapshot().version() as i64;
     let rows: Vec<i64> = (version * 10..version * 10 + 3).collect();
@@ -288,7 +289,7 @@ pub fn step(store: &Store) -> Result<(), Failure> {
     }
 }
 
-/// Puts a new block in the place of all rows.
+/// Replaces all rows of table `t` by a new block.
 pub fn replace(store: &Store, rows: &[i64]) -> Result<(), Failure> {
     let table = store.snapshot().table("t").ok_or("no such table")?.id;
     let block = write(store, rows, "column")?;
@@ -298,17 +299,17 @@ pub fn replace(store: &Store, rows: &[i64]) -> Result<(), Failure> {
     })?)
 }
 
-/// Asserts that a store shows what one of the versions of [`step`] held, and returns which.
+/// Asserts that a store has the contents of its version after [`step`]s. Returns the version.
 pub fn check(store: &Store, context: &str) -> u64 {
     if store.is_read_only() {
-        // What is in memory, and files that are open, would be there in any case.
+        // Verification reads the files again. Cached data and open files would hide a missing file.
         let damages = verify(store);
         assert!(damages.is_empty(), "{context}: {damages:?}");
     }
     check_snapshot(&store.snapshot(), context)
 }
 
-/// As [`check`], of a snapshot.
+/// Same as [`check`], for a snapshot.
 pub fn check_snapshot(snapshot: &Catalog, context: &str) -> u64 {
     let version = snapshot.version();
     let found = snapshot.table("t").map(|table| rows_of(table).unwrap_or_else(|e| panic!("{context}: {e}")));
@@ -328,7 +329,7 @@ pub fn check_snapshot(snapshot: &Catalog, context: &str) -> u64 {
     version
 }
 
-/// The names of the files in a directory.
+/// Names of the files in a directory.
 pub fn files_of(disk: &SimulatedDisk, directory: &str) -> Vec<String> {
     disk.files().into_keys().filter(|name| name.starts_with(directory)).collect()
 }

@@ -1,4 +1,4 @@
-//! Steps of a life that a seed repeats: small transactions insert, delete and move rows, and indexes are built.
+//! Random steps that a seed repeats: small transactions insert, delete and relocate rows, and indexes are built.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 use super::{Failure, append, change_in, create_table, design, everything, image, named_rows_of, schema, write};
 
-/// Makes one step, whose choices come from the seed and what is in the database.
+/// Runs one step. The seed and the contents of the database determine it.
 pub fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
     let mut random = Random(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let first = number as i64 * 100_000;
@@ -66,7 +66,7 @@ fn change(
     Ok(transaction.commit(synchronous)?)
 }
 
-/// Moves all rows of a table to a sealed block, without those that are deleted.
+/// Relocates all rows of a table to a sorted block, without deleted ones.
 fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
     let old = everything(table);
     let values: Vec<i64> = named_rows_of(table)?.into_iter().map(|(_, value)| value).collect();
@@ -74,7 +74,7 @@ fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)
 }
 
-/// Writes the first block of a table again, in another layout, with its deleted rows.
+/// Rewrites the first block of a table in another layout, including its deleted rows.
 fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
     let Some(block) = table.blocks.first() else { return Ok(()) };
     let open = block.open(&Default::default())?;
@@ -83,7 +83,7 @@ fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::Same))?)
 }
 
-/// Gives a table an index, or takes it, with all of its blocks.
+/// Adds an index to a table and all of its blocks, or removes it.
 fn index(store: &Store, table: &Table) -> Result<(), Failure> {
     let index = IndexDesign { name: "i".to_owned(), kind: IndexKind::CsbTree, columns: vec![ColumnIndex(0)] };
     let indexes = if table.design.indexes.is_empty() { vec![index] } else { vec![] };

@@ -1,4 +1,4 @@
-//! Two transactions that change the same rows, and changes that another one makes impossible.
+//! Two transactions that change the same rows, and changes that another transaction makes impossible.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use crate::common::{
 };
 use crate::rows::{Deleting, delete, is_changed, poll, rows_with};
 
-/// Counts how often it is told to go on.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Count(AtomicU32);
 
@@ -29,7 +29,7 @@ impl Count {
     }
 }
 
-/// A table with rows 1 and 2 in a block, and 3 and 4 in a page.
+/// A table with rows 1 and 2 in a block, and rows 3 and 4 in a delta page.
 fn sample() -> (SimulatedDisk, Store, TableId) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -58,7 +58,7 @@ fn who_deletes_a_row_second_waits_and_is_refused_after_a_commit() {
         assert!(is_changed(&error), "{error}");
         drop(deleting);
         assert_eq!(two.snapshot().table_of(table).unwrap().rows(), 4, "nothing has changed for it");
-        // What it did beside that can still be done.
+        // Its other changes can still be committed.
         two.insert_rows(table, &batch(&[9])).unwrap();
         two.commit(Synchronous::Full).unwrap();
         assert_eq!(store.snapshot().table_of(table).unwrap().rows(), 4);
@@ -70,7 +70,7 @@ fn who_deletes_a_row_second_goes_on_after_a_rollback() {
     let (_, store, table) = sample();
     let (one, two) = (store.begin(), store.begin());
     delete(&one, table, &[2, 3]).unwrap();
-    // Other rows of the same block and page are free.
+    // Other rows of the same block and page are not locked.
     delete(&two, table, &[1, 4]).unwrap();
     let rows = rows_with(&two, table, &[2, 3]);
     let mut deleting: Deleting<'_> = Box::pin(two.delete_rows(table, &rows));
@@ -113,7 +113,7 @@ fn waiting_in_a_circle_is_refused() {
     assert!(poll(&mut first, Waker::noop()).is_pending());
     assert!(poll(&mut second, Waker::noop()).is_pending());
     assert!(matches!(ready(three.delete_rows(table, &sets[2])), Err(TransactionError::Deadlock)));
-    // Who gives up to wait is in no circle any more, and has what it had.
+    // A transaction that stops waiting leaves the cycle and keeps its locks.
     drop(second);
     let mut third: Deleting<'_> = Box::pin(three.delete_rows(table, &sets[2]));
     assert!(poll(&mut third, Waker::noop()).is_pending());
@@ -185,7 +185,7 @@ fn changed_rows_and_rows_that_went_nobody_knows_where_exclude_each_other() {
     assert_eq!(contents(&store).unwrap()["t"], [1, 2, 4]);
 }
 
-/// What a transaction deleted is known by the block it was in, which it cannot replace itself then.
+/// A transaction refers to its deleted rows by their block, so it cannot replace that block itself.
 #[test]
 fn rows_that_a_transaction_deleted_cannot_be_moved_by_itself() {
     for order in [RowOrder::Same, RowOrder::Kept, RowOrder::Sorted] {

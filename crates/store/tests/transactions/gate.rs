@@ -1,4 +1,4 @@
-//! A commit that need not be synced, while one before it that moves blocks is not durable yet.
+//! A commit without sync, while an earlier commit that replaces blocks is not durable yet.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use taut_store::{CommitError, OpenOptions, RowOrder, Store, Synchronous};
 
 use crate::common::{append, change_in, contents, create_table, open, write};
 
-/// A disk on which files of the log are written and synced only while the gate is open.
+/// A disk that writes and syncs log files only while the gate is open.
 #[derive(Clone, Debug, Default)]
 struct GatedDisk {
     disk: SimulatedDisk,
@@ -101,7 +101,7 @@ impl Disk for GatedDisk {
     }
 }
 
-/// Replaces a block, and inserts a row meanwhile without waiting for the disk; tells the outcome of both.
+/// Replaces a block, and meanwhile inserts a row without waiting for the disk. Returns both outcomes.
 fn replace_and_insert(
     gated: &GatedDisk,
     store: &Store,
@@ -126,7 +126,8 @@ fn replace_and_insert(
             std::thread::yield_now();
         }
         let inserting = scope.spawn(|| transaction.commit(synchronous));
-        // It has to wait, which cannot be seen; but whenever the power goes now, all that is needed is there.
+        // The insert has to wait, which the test cannot observe. But a power loss at this point leaves all needed
+        // files.
         for seed in 0..60 {
             assert_opens(&gated.disk, seed, synchronous);
         }
@@ -152,7 +153,7 @@ fn files_stay_until_the_commit_that_replaced_them_is_durable() {
             let fault = is_full.then_some(Fault::Capacity(0));
             let outcomes = replace_and_insert(&gated, &store, synchronous, fault);
             for outcome in &outcomes {
-                // Who comes after the failure has not even begun.
+                // A commit that follows the failure is not even begun.
                 let is_failed = matches!(outcome, Err(CommitError::Uncertain { .. } | CommitError::Log(_)));
                 assert!(
                     if is_full { is_failed } else { outcome.is_ok() },

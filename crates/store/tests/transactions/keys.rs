@@ -1,4 +1,4 @@
-//! Threads that write rows whose values are to be distinct, as the locks of keys say how.
+//! Threads that write rows with distinct values, in the way that the docs of key locks describe.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ fn hash(value: i64) -> u64 {
     key_hashes(&key(value))[0].unwrap()
 }
 
-/// The rows of a table with a value.
+/// Row ids of the rows with a value.
 fn find(version: &Catalog, table: TableId, value: i64) -> Vec<RowId> {
     let table = version.table_of(table).unwrap();
     KeySearch::new(table, &[0]).find(&key(value)).unwrap().into_iter().map(|(_, row)| row).collect()
 }
 
-/// Inserts a value unless there is a row with it; tells whether it did.
+/// Inserts a value unless a row has it. Returns whether it was inserted.
 fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Result<bool, TransactionError> {
     block_on(transaction.lock_keys(table, &[hash(value)], KeyMode::Exclusive))?;
     while let Some((_, row)) = transaction.find(table, &[0], &key(value))?.first() {
@@ -38,19 +38,19 @@ fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Res
         }
     }
     transaction.insert_rows(table, &batch(&[value]))?;
-    // Others may look now: the row is not committed.
+    // Lets other threads search while the row is not committed.
     (0..8).for_each(|_| std::thread::yield_now());
     Ok(true)
 }
 
-/// Deletes the rows of a value, and tells how many.
+/// Deletes the rows with a value. Returns their number.
 fn delete(transaction: &Transaction, table: TableId, value: i64) -> Result<usize, TransactionError> {
     let rows: RowSet = find(&transaction.snapshot(), table, value).into_iter().collect();
     block_on(transaction.delete_rows(table, &rows))?;
     Ok(rows.len() as usize)
 }
 
-/// What a transaction does to the count of rows.
+/// Random insertions and deletions. Returns the change of the number of rows.
 fn work(transaction: &Transaction, table: TableId, random: &mut Random) -> Result<isize, TransactionError> {
     let mut added = 0;
     for _ in 0..1 + random.below(4) {
@@ -73,7 +73,7 @@ fn new_store(values: &[i64]) -> (Store, TableId) {
     (store, table)
 }
 
-/// How many rows there are, no two of which have one value.
+/// Number of rows. Asserts that their values are distinct.
 fn distinct_values(store: &Store) -> usize {
     let values = rows_of(store.snapshot().table("t").unwrap()).unwrap();
     let distinct: BTreeSet<i64> = values.iter().copied().collect();
@@ -96,7 +96,7 @@ fn values_stay_distinct_whoever_writes_them() {
                     distinct_values(&store);
                     done.fetch_add(1, Ordering::Relaxed);
                 }
-                // A circle, or a row that another one deleted first.
+                // A deadlock, or a row that another transaction deleted first.
                 Err(_) => drop(refused.fetch_add(1, Ordering::Relaxed)),
             }
         }
@@ -127,7 +127,7 @@ fn a_preview_has_what_others_and_itself_did() {
     assert_eq!(found(&mine.preview().unwrap()), [2, 4, 5]);
     let now = |value: &i64| !mine.find(table, &[0], &key(*value)).unwrap().is_empty();
     assert_eq!((1..=5).filter(now).collect::<Vec<_>>(), [2, 4, 5]);
-    // Nobody has a row of its own locked but itself, and no row that nobody changes.
+    // A transaction does not wait for its own rows, nor for rows that no transaction changes.
     assert!(!ready(mine.wait_for_row(table, names[0])).unwrap());
     assert!(!ready(store.begin().wait_for_row(table, names[1])).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Transactions: several at once against a model, conflicts one by one, and threads.
+//! Transactions: several at once compared with a model, single conflicts, and threads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../common/mod.rs"]

@@ -1,14 +1,14 @@
-//! What transactions should see, as plain maps: a dumb model of a database and of the work of a transaction.
+//! Model of a database and of the changes of a transaction, as plain maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The rows of a table by their values, each of which is there once, with how often they were moved to other blocks.
+/// Rows of a table by their distinct values, with the number of times that each was relocated.
 pub type Rows = BTreeMap<i64, u32>;
 
-/// A database by the numbers of its tables.
+/// Name and rows of each table, by table id.
 pub type Database = BTreeMap<u64, (String, Rows)>;
 
-/// Why something cannot be done.
+/// Reason why a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     NoTable,
@@ -54,14 +54,14 @@ impl Change {
     }
 }
 
-/// What a transaction did, and what it sees.
+/// Changes of a transaction, and the contents that it sees.
 #[derive(Clone, Debug, Default)]
 pub struct Work {
     pub view: Database,
     pub changes: Vec<Change>,
-    /// Its rows that are in no block, of each table whose rows it changed.
+    /// Inserted rows that are in no block, for each table whose rows it changed.
     pub inserted: BTreeMap<u64, BTreeSet<i64>>,
-    /// Rows that it found, or brought in blocks, and deleted.
+    /// Deleted rows that it found, or that it appended in blocks.
     pub deleted: BTreeMap<u64, Rows>,
 }
 
@@ -97,14 +97,14 @@ impl Work {
         }
     }
 
-    /// Whether a row is its own, which nobody else knows.
+    /// Whether the transaction wrote a row, so that no other transaction sees it.
     pub fn is_own(&self, table: u64, value: i64) -> bool {
         let is_appended =
             |change: &Change| matches!(change, Change::Append(to, values) if *to == table && values.contains(&value));
         self.inserted.get(&table).is_some_and(|rows| rows.contains(&value)) || self.changes.iter().any(is_appended)
     }
 
-    /// What a database becomes when the same is done there: first the changes, then the rows of each table.
+    /// State after the same changes of another state: first `changes`, then the rows of each table.
     pub fn redo(&self, newest: &Database) -> Result<Database, Refusal> {
         let mut database = newest.clone();
         self.changes.iter().try_for_each(|change| change.make(&mut database))?;

@@ -1,4 +1,4 @@
-//! Rows that are moved while transactions delete and lock them: nobody but the mover notices.
+//! Row relocation while transactions delete and lock the rows. Only the mover notices it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::common::{
 };
 use crate::rows::{Deleting, delete, is_changed, poll, rows_with};
 
-/// A table with rows 0 to 9 in two blocks, and 10 to 19 in a page, of which 0 and 10 are deleted.
+/// A table with rows 0 to 9 in two blocks, and rows 10 to 19 in a delta page. Rows 0 and 10 are deleted.
 fn sample(disk: &SimulatedDisk) -> Result<(Store, TableId), Failure> {
     let store = open(disk)?;
     create_table(&store, "t")?;
@@ -34,7 +34,7 @@ fn move_all(store: &Store) {
     read_move(store).commit(store).unwrap();
 }
 
-/// Asserts that all rows but some are there, now and after the database is opened again, from its log or its catalog.
+/// Asserts that all rows except `deleted` exist, now and after reopening from the log or from the catalog.
 fn assert_deleted(disk: &SimulatedDisk, store: &Store, deleted: &[i64]) {
     let expected: Vec<i64> = (0..20).filter(|value| !deleted.contains(value)).collect();
     let sorted = |store: &Store| {
@@ -107,7 +107,7 @@ fn transactions_that_run_across_moves_change_the_rows_they_saw() {
         assert_eq!(after.snapshot().table_of(table).unwrap().rows(), 16, "it sees what it saw");
         after.commit(Synchronous::Full).unwrap();
         back.commit(Synchronous::Full).unwrap();
-        // Deleted when the rows were read first, since then, and after the moves.
+        // Rows that were deleted before the first relocation read them, after that, and after the relocations.
         for values in [1, 11, 5, 15, 3] {
             assert!(is_changed(&delete(&late, table, &[values]).unwrap_err()), "{values} after {moves} moves");
         }
@@ -160,7 +160,7 @@ fn a_savepoint_from_before_a_move_leads_to_the_rows_after_it() {
 
 #[test]
 fn locks_go_with_the_rows() {
-    // Who locks first knows the row by the name before the moves, or by the one after them.
+    // The first lock refers to the row by its old or its new row id.
     for (moves, is_old_first, is_committed) in
         [(1, true, true), (1, true, false), (1, false, true), (1, false, false), (2, true, true), (2, false, false)]
     {
@@ -254,7 +254,7 @@ fn a_page_that_has_grown_and_moves_that_do_not_fit_are_refused() {
     let is_refused = |result| matches!(result, Err(CommitError::RowsDiffer { expected: 18, found: 17, .. }));
     assert!(is_refused(move_by(&|rows| rows.truncate(17))));
     assert!(is_refused(move_by(&|rows| rows[3] = rows[4])));
-    // A row that was left out, in the place of one that is there.
+    // A deleted row instead of an existing one.
     let left_out = {
         let (unit, rows) = store
             .snapshot()
@@ -282,7 +282,7 @@ fn a_move_that_failed_hides_no_row() {
     let [one, two, three] = std::array::from_fn(|_| store.begin());
     delete(&one, table, &[1]).unwrap();
     let failing = read_move(&store);
-    // The first changes of the disk: the name of the block is made durable, and the log written.
+    // The first changes of the disk make the name of the block durable, and then write the log.
     disk.set_fault(Some(Fault::FailAt(1)));
     assert!(matches!(failing.commit(&store), Err(CommitError::Log(_))));
     disk.set_fault(None);
@@ -326,7 +326,7 @@ fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
         let (store, table) = sample(&SimulatedDisk::new()).unwrap();
         create_table(&store, "u").unwrap();
         let moving = read_move(&store);
-        // The move deletes it again, which is no news to who begins after this.
+        // The relocation deletes the row again. For transactions that began later that is no change.
         change_rows(&store, "t", &[], &[11]).unwrap();
         let reader = store.begin();
         reader.serialize(true);
@@ -341,7 +341,7 @@ fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
     }
 }
 
-/// Moves and deletions around them; a commit after another, told after each.
+/// Relocations with deletions in between. Calls `told` after each commit.
 fn history(disk: &SimulatedDisk, mut told: impl FnMut(&Store)) -> Result<(), Failure> {
     let (store, table) = sample(disk)?;
     told(&store);

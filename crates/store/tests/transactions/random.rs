@@ -1,4 +1,4 @@
-//! Random steps of several transactions: after each, all of them and a new snapshot see what the model says.
+//! Random steps of several transactions. After each step, all of them and a new snapshot must agree with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
@@ -13,7 +13,7 @@ use taut_testkit::{Random, from_environment};
 use crate::common::{Move, batch, design, everything, named_rows_of, open, schema, write};
 use crate::model::{Change, Database, Refusal, Work};
 
-/// Runs, each by its own seed; more of them for nightly runs.
+/// Number of runs, each with its own seed. Nightly runs have more.
 const SEEDS: u64 = 12;
 const SEEDS_VARIABLE: &str = "TAUT_TRANSACTION_SEEDS";
 const STEPS: usize = 300;
@@ -23,27 +23,27 @@ struct Open {
     transaction: Transaction,
     work: Work,
     savepoints: Vec<(String, Work)>,
-    /// By all names that the rows have had since.
+    /// Locked rows, by all row ids that they have had since.
     locked: BTreeSet<(u64, RowId)>,
 }
 
-/// A database, and its model.
+/// A database and its model.
 struct World {
     disk: SimulatedDisk,
     store: Option<Store>,
     random: Random,
-    /// What was committed, newest last.
+    /// Committed states, newest last.
     committed: Vec<Database>,
     open: Vec<Open>,
     next_value: i64,
-    /// Rows that are read and written elsewhere, and not exchanged yet.
+    /// Relocation whose rows were read and written, but not replaced yet.
     moving: Option<Move>,
-    /// Where rows went that were moved, by table and name.
+    /// New row ids of relocated rows, by table and old row id.
     moved: BTreeMap<(u64, RowId), RowId>,
-    /// What is certain of the last commit.
+    /// Durability of the last commit.
     last: Synchronous,
     context: String,
-    /// How often something worth testing came about.
+    /// Number of occurrences of each interesting case.
     seen: BTreeMap<&'static str, u32>,
 }
 
@@ -121,7 +121,7 @@ impl World {
         (self.next_value - count..self.next_value).collect()
     }
 
-    /// One step of one transaction.
+    /// Runs one step of one transaction.
     fn step(&mut self) {
         if self.open.is_empty() || (self.open.len() < 4 && self.random.below(6) == 0) {
             let (transaction, work) = (self.store().begin(), Work::on(self.newest().clone()));
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// The name of a row, and all that it got since.
+    /// A row id, and all later row ids of the same row.
     fn names(&self, table: u64, row: RowId) -> Vec<(u64, RowId)> {
         let next = |row: &RowId| self.moved.get(&(table, *row)).copied();
         std::iter::successors(Some(row), next).map(|row| (table, row)).collect()
@@ -290,7 +290,7 @@ impl World {
         match expected {
             Ok(database) => {
                 if !is_empty {
-                    // Nothing may be left of the work, and then there is nothing to make durable.
+                    // The changes may cancel out. Then there is nothing to make durable.
                     self.last = if *self.newest() == database { Synchronous::Off } else { synchronous };
                 }
                 self.committed.push(database);
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Moves all rows of a table to one block, as the maintenance does.
+    /// Relocates all rows of a table to one block, as maintenance does.
     fn rewrite(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         if tables.is_empty() {
@@ -332,7 +332,7 @@ impl World {
         self.saw("rewritten");
     }
 
-    /// Reads and writes the rows of a table, or exchanges those that were read some steps ago, whatever happened since.
+    /// Begins a relocation, or completes one that began some steps ago, whatever happened since.
     fn move_rows(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         let snapshot = self.store().snapshot();
@@ -377,7 +377,7 @@ impl World {
         self.saw("moved");
     }
 
-    /// Ends the process, in one way or another; transactions that are open end with it.
+    /// Ends the process in one of several ways, and all open transactions with it.
     fn reopen(&mut self) {
         let is_killed = self.last != Synchronous::Off && self.random.below(2) == 0;
         let is_powerless = is_killed && self.last == Synchronous::Full && self.random.below(2) == 0;

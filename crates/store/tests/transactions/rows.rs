@@ -1,4 +1,4 @@
-//! Deleting rows by their values, and waiting for who has them locked.
+//! Deletes rows by value, and waits for transactions that have them locked.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -1,4 +1,4 @@
-//! Threads that insert, delete, move and checkpoint at once, on a disk that works and on one that does not.
+//! Threads that insert, delete, relocate and checkpoint concurrently, on a working disk and on a failing one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use taut_testkit::Random;
 use crate::common::{Move, append, assert_tidy, batch, contents, create_table, named_rows_of, open, write};
 
 const THREADS: i64 = 8;
-/// Each thread has so many values to itself.
+/// Number of values that belong to each thread.
 const VALUES: i64 = 1_000_000;
 
 /// Wakes a thread that waits for a future.
@@ -26,7 +26,7 @@ impl Wake for Wakes {
     }
 }
 
-/// The value of a future, waited for.
+/// Blocks until a future is ready, and returns its value.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
@@ -42,7 +42,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The values of a thread in table `t`, in order.
+/// Values of a thread in table `t`. Asserts that they are distinct.
 fn own_values(snapshot: &taut_store::Catalog, thread: i64) -> BTreeSet<i64> {
     let rows = named_rows_of(snapshot.table("t").unwrap()).unwrap();
     let own = rows.into_iter().map(|(_, value)| value).filter(|value| value / VALUES == thread);
@@ -70,7 +70,8 @@ fn change(transaction: &Transaction, inserted: &[i64], deleted: &BTreeSet<i64>) 
     block_on(transaction.delete_rows(table.id, &rows))
 }
 
-/// Moves all rows of the table to a block but those of the last page, to which others add; whether there were any.
+/// Relocates all rows of the table to a block, except those of the last page, to which others append. Returns whether
+/// there were any.
 fn rewrite(store: &Store, random: &mut Random) -> bool {
     let snapshot = store.snapshot();
     let table = snapshot.table("t").unwrap();
@@ -85,7 +86,7 @@ fn rewrite(store: &Store, random: &mut Random) -> bool {
     has_rows
 }
 
-/// Calls a function until all threads are done.
+/// Calls `run` until all threads are done.
 fn until(is_done: &AtomicBool, mut run: impl FnMut()) {
     while !is_done.load(Ordering::Relaxed) {
         run();
@@ -106,7 +107,7 @@ fn threads_insert_and_delete_at_once() {
             next += inserted.len() as i64;
             let deleted: BTreeSet<i64> = expected.iter().copied().filter(|_| random.below(3) == 0).collect();
             let transaction = store.begin();
-            // Nobody else changes these rows: that they are moved meanwhile is no conflict.
+            // No other thread changes these rows, and their relocation is no conflict.
             change(&transaction, &inserted, &deleted)
                 .unwrap_or_else(|error| panic!("thread {thread}, round {round}: {error}"));
             if random.below(4) > 0 {
@@ -128,7 +129,7 @@ fn threads_insert_and_delete_at_once() {
             done
         });
         scope.spawn(|| until(&is_done, || store.checkpoint().unwrap()));
-        // Whenever the power goes, all files that are needed are there.
+        // A power loss at any moment leaves all needed files.
         let power_losses = scope.spawn(|| {
             let mut seed = 0;
             until(&is_done, || {
@@ -151,7 +152,7 @@ fn threads_insert_and_delete_at_once() {
     let sorted = |store: &Store| contents(store).unwrap()["t"].iter().copied().collect::<BTreeSet<i64>>();
     assert_eq!(sorted(&store), all);
     assert_tidy(&store, &disk, "at the end");
-    // The last commit may be one that survives only a proper end.
+    // The last commit may survive only a proper close.
     store.checkpoint().unwrap();
     let lost = disk.after_power_loss(3);
     drop(store);
@@ -162,8 +163,8 @@ fn threads_insert_and_delete_at_once() {
     }
 }
 
-/// Commits fail now and then, for one thread or for all that share a write: whoever is told so has changed nothing, and
-/// whoever is not has.
+/// Commits fail sometimes, for one thread or for all that share a write. A failed commit changes nothing, and a
+/// successful one stays.
 #[test]
 fn threads_commit_while_the_disk_fails() {
     for seed in 0..6 {
@@ -218,7 +219,7 @@ fn threads_on_a_failing_disk(seed: u64) {
                     std::thread::yield_now();
                 }
                 disk.set_fault(None);
-                // A block is left where a commit failed, and removed when that is settled.
+                // A failed commit leaves its block, which is removed when the commit is settled.
                 let block = write(&store, &[THREADS * VALUES], "row").unwrap();
                 let _ = append(&store, "t", vec![block]);
             });
