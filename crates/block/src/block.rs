@@ -19,10 +19,10 @@ use crate::statistics::ColumnSummary;
 use crate::values::{ColumnValues, ExactBounds};
 use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexes};
 
-/// A block with a parsed header. Sections are read from a [`Sections`] on demand.
+/// A block with a parsed header. Its methods read sections from a [`Sections`] on demand.
 ///
-/// The block caches the parsed statistics of the columns that were read. A [`SegmentReader`] reads everything else
-/// again.
+/// The block caches the parsed statistics of columns, and nothing else. Each [`SegmentReader`] reads its sections
+/// itself.
 #[derive(Debug)]
 pub struct Block {
     pub(crate) header: Header,
@@ -55,7 +55,7 @@ impl From<Header> for Block {
 }
 
 impl Block {
-    /// Length in bytes of the header that begins with these 64 bytes.
+    /// Bytes of a header, from its first 64 bytes.
     ///
     /// # Errors
     /// If the bytes are not the beginning of a block.
@@ -127,7 +127,7 @@ impl Block {
         (0..self.header.groups()).map(|group| self.header.group(group)).collect()
     }
 
-    /// The kind and the columns of each index.
+    /// Kind and columns of each index.
     pub fn indexes(&self) -> Vec<(IndexKind, Vec<ColumnIndex>)> {
         (0..self.header.indexes()).map(|index| self.header.index(index)).collect()
     }
@@ -154,7 +154,7 @@ impl Block {
         self.header.section(index as usize)
     }
 
-    /// The sections that hold a column in a segment. They also hold the other columns of its group.
+    /// Ordinals of the sections that hold a column in a segment, and the other columns of its group.
     ///
     /// # Panics
     /// If there is no such segment or column.
@@ -162,15 +162,16 @@ impl Block {
         self.header.piece(segment, self.header.place(column.index()).0)
     }
 
-    /// Whether a schema has the columns of this block. Names are not compared.
-    pub fn fits(&self, schema: &Schema) -> bool {
-        self.header.fits(schema)
+    /// Whether the columns of a schema have the types of this block's columns. Names are not compared, nor is nullability:
+    /// `SET NOT NULL` and `DROP NOT NULL` change a table and not its blocks.
+    pub fn has_types(&self, schema: &Schema) -> bool {
+        self.header.has_types(schema)
     }
 
     /// The schema and the design for which the block was built.
     ///
     /// # Errors
-    /// If the section cannot be read or does not describe this block.
+    /// If the description section cannot be read or does not describe this block.
     pub fn description(&self, sections: &dyn Sections) -> Result<(Schema, TableDesign), BlockError> {
         let bytes = sections.section(DESCRIPTION)?;
         let corrupt = |expected| Corrupt { at: 0, expected }.in_section(DESCRIPTION);
@@ -205,7 +206,7 @@ impl Block {
         Ok(summary)
     }
 
-    /// Statistics of a column over all rows of the block, including rows that readers exclude.
+    /// Statistics of a column over all rows of the block. Rows that a [`SegmentReader`] excludes are counted too.
     ///
     /// # Errors
     /// If the section cannot be read or parsed.
@@ -214,7 +215,7 @@ impl Block {
         summary.statistics().map_err(|corrupt| corrupt.in_section(statistics_section(column)))
     }
 
-    /// Whether a row of the block may pass all column predicates, judged by the bounds of the columns.
+    /// Whether a row of the block may pass all column predicates. Returns false only if zone maps rule it out.
     ///
     /// # Errors
     /// If statistics cannot be read or parsed.
@@ -247,7 +248,7 @@ impl Block {
         Piece::open(self.header.kind(group), sections, numbers, &types, self.segment_rows(segment))
     }
 
-    /// The storage of a column in each segment.
+    /// Storage of a column in each segment.
     ///
     /// # Errors
     /// If a piece cannot be read or parsed.
@@ -278,7 +279,8 @@ impl Block {
     /// Reads and decodes the whole block, and compares statistics and indexes with the values.
     ///
     /// # Errors
-    /// If anything is wrong. The check ends at the first error.
+    /// If a section cannot be read or is corrupt, or if statistics or indexes disagree with the values. The check ends
+    /// at the first error.
     pub fn check(&self, sections: &dyn Sections) -> Result<(), BlockError> {
         self.description(sections)?;
         let mut bounds = vec![ExactBounds::default(); self.columns()];
@@ -316,7 +318,7 @@ impl Block {
         Ok(())
     }
 
-    /// Compares the stored indexes with indexes built from the values.
+    /// Compares the stored indexes with indexes rebuilt from the values.
     fn check_indexes(&self, sections: &dyn Sections) -> Result<(), BlockError> {
         for segment in 0..self.segments() {
             for index in 0..self.header.indexes() {
@@ -336,14 +338,15 @@ impl Block {
     }
 }
 
-/// Whether stored zones agree with zones found from the values. Blocks of version 1 do not record that zones ascend.
+/// Whether stored zones agree with zones computed from the values. Blocks of version 1 do not record whether zones
+/// ascend.
 fn agree(found: &[Zone], stored: &[Zone]) -> bool {
     let agree =
         |(found, stored): (&Zone, &Zone)| found == stored || *found == Zone { is_ascending: true, ..stored.clone() };
     found.len() == stored.len() && found.iter().zip(stored).all(agree)
 }
 
-/// Section of a column's statistics. These sections follow the description, one for each column.
+/// Ordinal of the section with a column's statistics. These sections follow the description, one for each column.
 fn statistics_section(column: ColumnIndex) -> u32 {
     DESCRIPTION + 1 + column.0
 }

@@ -1,4 +1,4 @@
-//! The header of a block: all that is needed to find a section, and nothing about values.
+//! Header of a block: its columns, groups, segments and indexes, and the offset of each section. It contains no values.
 //!
 //! ```text
 //! offset  size         field
@@ -24,13 +24,13 @@
 //!                      zeros           up to header_length
 //! ```
 //!
-//! Section 0 is the description. Sections `1..=C` are the statistics of the columns. The pieces follow: each has one or
-//! more sections, up to the first section of the next piece. The last S * I sections are those of the indexes: (segment
-//! 0, index 0), (segment 0, index 1), ... Sections follow each other at multiples of 64. All integers are
-//! little-endian.
+//! Section 0 is the description: schema and design as JSON. Sections `1..=C` are the statistics of the columns. The
+//! pieces follow: each has one or more sections, up to the first section of the next piece. The last S * I sections are
+//! those of the indexes: (segment 0, index 0), (segment 0, index 1), ... Sections are contiguous, and each begins at a
+//! multiple of 64. All integers are little-endian.
 //!
-//! A parsed header reads its tables in place. A block of thousands of columns costs one pass over its header; later
-//! reads touch only the columns that are needed.
+//! A parsed header is not copied into other structures: its tables are read in place. Parsing a header of thousands of
+//! columns is one pass over its bytes. Later reads touch only the columns that are needed.
 
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ const PIECE_BYTES: usize = 4;
 const INDEX_BYTES: usize = 8;
 const SECTION_BYTES: usize = 24;
 
-/// Section that holds the description.
+/// Section of the description: schema and design as JSON.
 pub(crate) const DESCRIPTION: u32 = 0;
 
 /// The parts of a block that its header describes.
@@ -133,7 +133,7 @@ fn wrong(at: usize, expected: &'static str) -> CorruptBlock {
     CorruptBlock { at, expected }
 }
 
-/// The bytes of a header. Returns `None` if they exceed 4 GiB.
+/// The bytes of a header. Returns `None` if they exceed 4 GiB, or if there are more than 65,535 indexes.
 pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
     let counts = Counts {
         columns: source.schema.len(),
@@ -279,8 +279,8 @@ impl Header {
             }
             start = end;
         }
-        // Every member names its own group and ordinal, and there are as many members as columns: each column is a
-        // member.
+        // The column of each member refers back to the group and ordinal of the member, so no column is a member twice.
+        // There are as many members as columns, so every column is a member.
         if start != self.counts.columns {
             return Err(wrong(self.offsets.groups, "groups of all columns"));
         }
@@ -349,7 +349,7 @@ impl Header {
         for section in 0..self.counts.sections {
             let entry = self.section(section);
             let at = self.offsets.sections + section * SECTION_BYTES;
-            // The limit is far below 2^64, so sums of offsets cannot overflow.
+            // With this limit, sums of offsets can overflow only if there are millions of sections.
             if entry.offset != offset || entry.length > 1 << 40 {
                 return Err(wrong(at, "a section right behind the one before"));
             }
@@ -428,7 +428,7 @@ impl Header {
         self.member(self.members(group).start)
     }
 
-    /// Range of the columns of a group in the table of members.
+    /// Ordinals of the columns of a group in the table of members.
     fn members(&self, group: usize) -> Range<usize> {
         let end_of = |group: usize| u32_at(&self.bytes, self.offsets.groups + group * GROUP_BYTES + 4) as usize;
         if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
@@ -488,6 +488,12 @@ impl Header {
             length: u64_at(&self.bytes, at + 8),
             checksum: u64_at(&self.bytes, at + 16),
         }
+    }
+
+    /// Whether the columns of a schema have the types of the columns of this header. Names and nullability are not compared.
+    pub fn has_types(&self, schema: &Schema) -> bool {
+        let same = |(index, column): (usize, &Column)| self.column_type(index) == column.logical_type;
+        schema.len() == self.columns() && schema.columns().iter().enumerate().all(same)
     }
 
     /// Whether a schema has the columns of this header. Names are not compared.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use taut_block::{ScanReport, Selection};
-use taut_types::ColumnIndex;
+use taut_types::{Column, ColumnIndex};
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
@@ -18,7 +18,7 @@ use crate::log;
 use crate::open::{list, read_catalog, read_delta};
 use crate::{BlockFile, OpenBlock, Store, Table};
 
-/// A difference from what was written.
+/// Damage of a file: a difference from what was written.
 #[derive(Debug)]
 pub struct Damage {
     /// Path of the file.
@@ -113,7 +113,7 @@ pub fn verify(store: &Store) -> Vec<Damage> {
     damages
 }
 
-/// Compares the catalog file and the log with the catalog in memory. Returns the latter.
+/// Compares the catalog file and the log with the catalog in memory. Returns the catalog in memory.
 fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
     if store.directory().reader().is_some() {
@@ -162,7 +162,7 @@ fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catal
     snapshot
 }
 
-/// The version to which the log leads from the catalog, and the file in which it ends.
+/// Version of the catalog after all records of the log, and the file in which the log ends.
 fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result<(u64, PathBuf), Problem> {
     if file.database != database {
         return Err(Problem::Replaced { expected: database, found: file.database });
@@ -247,7 +247,7 @@ pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
     }
 }
 
-/// Checks a block, and adds its null counts to those of each column.
+/// Checks a block, and adds its null count of each column to `nulls`.
 fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Result<OpenBlock, Problem> {
     let open = file.open_uncached().map_err(|error| match error {
         ReadError::Missing { .. } => Problem::Missing,
@@ -258,7 +258,11 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
     let (schema, design) = block.description(&open).map_err(damaged)?;
-    if schema != *table.schema {
+    // A block keeps the nullability that its columns had when it was written.
+    let same = |(stored, column): (&Column, &Column)| {
+        (&stored.name, stored.logical_type) == (&column.name, column.logical_type)
+    };
+    if schema.len() != table.schema.len() || !schema.columns().iter().zip(table.schema.columns()).all(same) {
         return Err(Problem::Differs { what: "schema" });
     }
     if design.layout.name() != &*file.entry().layout {

@@ -227,6 +227,29 @@ fn any_flipped_byte_of_a_block_loses_nothing_without_a_word() {
 }
 
 #[test]
+fn blocks_from_before_a_change_of_not_null_are_whole_and_salvaged() {
+    let rows_after_each_flip = |drops_not_null: bool| {
+        let (disk, store, _) = sample();
+        let table = store.snapshot().table("t").unwrap().id;
+        if drops_not_null {
+            store.commit::<_, CommitError>(|edit| edit.set_nullable(table, ColumnIndex(0), true)).unwrap();
+            assert!(verify(&store).is_empty(), "{:?}", verify(&store));
+        }
+        drop(store);
+        let name = names(&disk, "blocks/", "").remove(0);
+        let flips = (0..disk.files()[&name].len()).step_by(16).map(|at| {
+            let damaged = disk.after_kill();
+            damage(&damaged, &name, |bytes| bytes[at] ^= 1);
+            repaired(&damaged, &format!("byte {at}")).0.tables[0].rows
+        });
+        flips.collect::<Vec<_>>()
+    };
+    let rows = rows_after_each_flip(false);
+    assert!(rows.iter().any(|rows| *rows == 5), "some flips lose no row: {rows:?}");
+    assert_eq!(rows_after_each_flip(true), rows);
+}
+
+#[test]
 fn a_missing_log_file_leads_to_the_last_commit_before_it() {
     let mut cases = 0;
     for (way, disk, states) in left_in_every_way() {

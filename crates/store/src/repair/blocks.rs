@@ -88,7 +88,7 @@ fn copy(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), 
 
 /// The readable part of a damaged block.
 struct Salvaged {
-    /// A block of the remaining live rows, and its design. `None` if there are no such rows.
+    /// A new block with the remaining live rows, and its design. `None` if there are no such rows.
     image: Option<(BlockImage, Arc<taut_types::TableDesign>)>,
     /// Row ranges of the segments that were read.
     read: Vec<Range<u64>>,
@@ -103,7 +103,7 @@ impl Salvaged {
     fn try_read(table: &Table, file: &Arc<BlockFile>) -> Option<Self> {
         let open = file.open_damaged().ok()?;
         let block = open.block();
-        if !block.fits(&table.schema) {
+        if !block.has_types(&table.schema) {
             return None;
         }
         let (schema, design) = match block.description(&open) {
