@@ -2,26 +2,26 @@
 //!
 //! Results are large and short-lived. The system allocator returns their pages to the kernel each time and requests
 //! them again. The kernel then clears them, which takes more work than decoding the data that is written to them.
-//! mimalloc keeps the pages for a while: [`set_up`] configures how long, and what happens then. A program that uses the
-//! library chooses its own allocator.
+//! mimalloc keeps the pages for a while: [`set_up`] configures for how long, and what happens afterwards. A program
+//! that uses the library chooses its own allocator.
 
 use libmimalloc_sys::mi_option_t;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Whether unused pages are decommitted at once. Otherwise the kernel takes them when it needs them. This is the index
-/// of the option in mimalloc 3, for which the bindings have no name.
+/// Whether unused pages are decommitted at once. Otherwise the kernel reclaims them when it needs them. This is the
+/// index of the option in mimalloc 3. The bindings have no name for it.
 const PURGE_DECOMMITS: mi_option_t = 5;
 /// Milliseconds for which unused pages are kept unchanged. Also an index among the options.
 const PURGE_DELAY: mi_option_t = 15;
 /// The default of mimalloc is one second. If a user reads a result for longer than that before the next query, that
-/// query releases the memory of the result. It waits for this, although it needs as much memory itself.
+/// query releases the memory of the result. The query waits for the release, although it needs as much memory itself.
 const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
-/// Configures mimalloc to leave unused memory to the kernel after ten seconds, for the kernel to take when it needs it.
-/// Until the kernel takes it, allocations reuse the memory unchanged. A process that has just freed a large result is
-/// therefore still shown with that memory as resident.
+/// Configures mimalloc to leave unused memory to the kernel after ten seconds, for the kernel to reclaim when it needs
+/// it. Until then, allocations reuse the memory unchanged. A process that has just freed a large result therefore still
+/// shows that memory as resident.
 ///
 /// Environment variables of mimalloc take precedence: `MIMALLOC_PURGE_DECOMMITS=1` decommits the memory, and
 /// `MIMALLOC_PURGE_DELAY` is the delay in milliseconds.

@@ -21,11 +21,11 @@ use crate::statistics::StatisticsBuilder;
 use crate::values::ColumnValues;
 use crate::{Block, BlockError, BuildError, SEGMENT_ROWS, SectionError, Sections, indexes};
 
-/// Plain bytes at which a segment ends even if it has fewer rows. A block of automatic size ends there too. The limit
-/// bounds segments of long values and wide tables.
+/// Plain bytes at which a segment ends even if it has fewer rows. A block of automatic size also ends there. The limit
+/// bounds the memory of segments of long values and wide tables.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
-/// Number of rows, and the bytes of their values in plain form.
+/// Size of a set of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Number of rows.
@@ -34,8 +34,8 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// Estimates the rows that fill a block up to its size. `held` is the extent of the block so far, `batch` a sample of
-/// the rows to come. Returns 0 if the block is full.
+/// Estimates how many more rows a block takes until it is full. Returns 0 if it is full. `held` is the extent of the
+/// rows in the block, and `batch` is a sample of the rows to come.
 pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
     let until = |bytes: u64| {
         let missing = u128::from(bytes.saturating_sub(held.bytes)) * u128::from(batch.rows);
@@ -51,7 +51,7 @@ pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
     }
 }
 
-/// Schema and design of the table for which a block was built: the content of the description section.
+/// Content of the description section: schema and design of the table for which the block was built.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
     pub schema: Schema,
@@ -102,7 +102,7 @@ pub struct BlockImage {
 }
 
 impl BlockBuilder {
-    /// A builder of an empty block. The design must fit the schema.
+    /// Creates a builder without rows. The design must fit the schema.
     pub fn new(schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
         let groups = design.groups(&schema);
         let statistics = schema.columns().iter().map(|_| StatisticsBuilder::default()).collect();
@@ -125,7 +125,7 @@ impl BlockBuilder {
     /// Appends rows in the Arrow types of the schema.
     ///
     /// # Errors
-    /// If the batch does not fit the schema, or its values cannot be stored as the design forces.
+    /// If the batch does not fit the schema, or the design forces an encoding that cannot store the values.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), BuildError> {
         check(&self.schema, batch)?;
         let bytes = plain_bytes_of(&self.schema, batch);
@@ -166,8 +166,8 @@ impl BlockBuilder {
     /// Encodes the buffered rows and assembles the block.
     ///
     /// # Errors
-    /// If [`BlockBuilder::push`] would fail on the buffered rows, or the block has more parts than the format can
-    /// count.
+    /// If the design forces an encoding that cannot store the buffered rows, or the block has more sections or segments
+    /// than the format can count.
     pub fn finish(mut self) -> Result<BlockImage, BuildError> {
         self.seal_segment()?;
         let mut sections = vec![Description::write(&self.schema, &self.design)?];
@@ -235,7 +235,8 @@ impl BlockBuilder {
             let statistics = &mut self.statistics[column.index()];
             let mut zones = values.zones(&zone_ends, &mut statistics.bounds);
             if *kind != GroupKind::Column {
-                // Zones of row layouts are short: with fifty columns they would take a hundredth of the block.
+                // Zones of row layouts are short: with fifty columns, unjoined zones would take a hundredth of the
+                // block.
                 zones = join_alike(zones);
             }
             statistics.segments.push((zones, values.plain_bytes()));
@@ -246,7 +247,7 @@ impl BlockBuilder {
     }
 }
 
-/// Content of a header except the sections.
+/// Content of a header except the list of sections.
 struct ImageParts<'a> {
     schema: &'a Schema,
     groups: &'a [Group],
@@ -264,7 +265,8 @@ impl ImageParts<'_> {
         indexes: &[IndexDesign],
     ) -> Result<BlockImage, BuildError> {
         if !indexes.is_empty() {
-            // Indexes are built from the block as readers will see it. Their own sections are still empty.
+            // Indexes are built by reading the block, so it needs a header first. The sections of the indexes are still
+            // empty.
             let count = self.segment_ends.len() * indexes.len();
             sections.resize_with(sections.len() + count, Vec::new);
             let header = Header::parse(self.header(&sections, indexes)?.into())
@@ -360,11 +362,11 @@ fn plain_bytes_of(schema: &Schema, batch: &RecordBatch) -> u64 {
 }
 
 impl BlockImage {
-    /// A copy of a block with other indexes. All other sections are copied unchanged, one at a time. Only the columns
-    /// of the indexes are decoded.
+    /// Copies a block and gives it other indexes. The description names the new indexes. All other sections are copied
+    /// unchanged. Only the columns of the indexes are decoded.
     ///
     /// # Errors
-    /// If the block cannot be read, or has more parts than the format can count.
+    /// If the block cannot be read, or has more sections or segments than the format can count.
     pub fn with_indexes(block: &Block, sections: &dyn Sections, indexes: &[IndexDesign]) -> Result<Self, BuildError> {
         let (schema, design) = block.description(sections)?;
         let design = TableDesign { indexes: indexes.to_vec(), ..design };
@@ -428,7 +430,8 @@ mod tests {
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB - 1, 8), 1);
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB, 8), 0);
         assert_eq!(rows(BlockSize::File, 1 << 40, 1 << 60, 8), u64::MAX);
-        // Narrow rows fill a block by bytes, wide rows by a segment, very wide rows by the byte limit of a segment.
+        // Blocks of narrow rows are full at a number of bytes, of wide rows at a segment, of very wide rows at the byte
+        // limit of a segment.
         assert_eq!(rows(BlockSize::Auto, 0, 0, 8), 2 * MIB);
         assert_eq!(rows(BlockSize::Auto, 100, 100 * 1_000, 1_000), segment - 100);
         assert_eq!(rows(BlockSize::Auto, segment, 64 * MIB, 1_000), 0);

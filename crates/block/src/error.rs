@@ -4,7 +4,7 @@ use arrow_schema::ArrowError;
 use taut_encoding::{CorruptChunk, EncodeError};
 use taut_index::{CorruptIndex, CorruptZoneMap};
 
-/// The bytes of a header are not what a builder writes.
+/// Corrupt block header: its bytes are not what a builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("block header, byte {at}: expected {expected}")]
 pub struct CorruptBlock {
@@ -14,7 +14,7 @@ pub struct CorruptBlock {
     pub expected: &'static str,
 }
 
-/// The bytes are not rows as [`crate::rows::encode`] writes them.
+/// Corrupt encoded rows: the bytes are not what [`crate::rows::encode`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rows, byte {at}: expected {expected}")]
 pub struct CorruptRows {
@@ -36,7 +36,7 @@ pub enum SectionError {
         /// Cause of the failure.
         source: std::io::Error,
     },
-    /// The bytes of the section are not those that were written.
+    /// The bytes of the section differ from those that were written.
     #[error("section {section}: expected {expected}")]
     Corrupt {
         /// The section.
@@ -53,7 +53,7 @@ pub enum BlockError {
     /// A section is not available.
     #[error(transparent)]
     Section(#[from] SectionError),
-    /// A section passes its checksum but holds what no builder writes.
+    /// A section matches its checksum, but its contents are not what a builder writes.
     #[error("section {section}, byte {at}: expected {expected}")]
     Corrupt {
         /// The section.
@@ -72,14 +72,14 @@ pub enum BlockError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A batch has other columns than the schema.
+    /// The columns of a batch differ from those of the schema.
     #[error("column {column}: expected {expected}, found {found}")]
     Mismatch {
         /// Index of the column.
         column: usize,
-        /// The Arrow type in the schema, or that the schema has no such column.
+        /// The Arrow type in the schema, or a text if the schema has no such column.
         expected: String,
-        /// The Arrow type in the batch, or that the batch has no such column.
+        /// The Arrow type in the batch, or a text if the batch has no such column.
         found: String,
     },
     /// A null in a column that is not nullable.
@@ -125,7 +125,7 @@ pub enum BuildError {
     /// A block cannot be read: the one being built, or the one whose indexes are replaced.
     #[error(transparent)]
     Read(#[from] BlockError),
-    /// More bytes, sections or rows than the format can count.
+    /// The block has more bytes, sections or rows than the format can count.
     #[error("a block cannot hold {found} {what}")]
     TooLarge {
         /// What exceeds the limit, for example "sections".
@@ -135,7 +135,7 @@ pub enum BuildError {
     },
 }
 
-/// Bytes in a section that are not what a builder writes. Becomes [`BlockError::Corrupt`] once the section is known.
+/// Corrupt bytes in a section. Becomes [`BlockError::Corrupt`] once the section is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt {
     pub at: usize,
@@ -148,7 +148,7 @@ impl Corrupt {
         BlockError::Corrupt { section, at: self.at, expected: self.expected }
     }
 
-    /// Adds to the offset the position of the bytes in their section.
+    /// Adds `bytes` to the offset: the offset in the section at which the parsed bytes begin.
     pub fn behind(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }

@@ -1,10 +1,11 @@
-//! Index sections: one for each index and segment. A scan uses them to find rows without testing all rows.
+//! Index sections: one for each index and segment. A scan uses them to find rows, or to skip a segment, without
+//! evaluating predicates on all rows.
 //!
 //! ```text
 //! section of a CSB+-tree index
 //! offset  size  field
 //! 0       1     columns     1 or 2
-//! 1       1     cut         number of low bits that are cut off joined keys
+//! 1       1     cut         number of low bits that are cut off the joined numbers
 //! 2       62    zero
 //! 64      32    first part: how a value of the first column becomes a number
 //! 96      32    second part: the same for the second column; zero if there is one column
@@ -20,12 +21,12 @@
 //! 16      16    base        number: the least value; prefix: the shared prefix, then zeros
 //! ```
 //!
-//! A number becomes its distance from the least number of the segment. Text of a dictionary becomes its code, so that
-//! the tree is over codes if the column is compressed. Other text becomes the eight bytes that follow the shared
-//! prefix. The numbers of two columns are joined, with the first column in the high bits. If bits are cut off, some of
-//! the rows found may fail.
+//! Keys of the tree are numbers. A number becomes its distance from the least number of the segment. Text with a
+//! dictionary becomes its code. Other text becomes the eight bytes that follow the shared prefix. The numbers of two
+//! columns are joined, with the first column in the high bits. If bits are cut off, or text becomes a prefix, some of
+//! the rows found may fail the predicate.
 //!
-//! A section of a Bloom filter index is a filter as in `taut_index::bloom`, over the values that are not null.
+//! The section of a Bloom filter index is a filter as in `taut_index::bloom`, over the values that are not null.
 
 use std::ops::{Bound, Range};
 
@@ -47,14 +48,14 @@ pub(crate) const HEAD_BYTES: usize = 128;
 const PARTS_AT: usize = 64;
 const PART_BYTES: usize = 32;
 const SHARED_MAX: usize = 16;
-/// Maximum bits of a part, including the number for null.
+/// Maximum bits of the numbers of a part, including the number for null.
 const PART_BITS: u32 = 64;
 /// Maximum number of keys, or ranges of keys, in a search.
 pub(crate) const INTERVALS_MAX: usize = 2048;
 /// Maximum length of a list that is checked against a Bloom filter. In a longer list, some value would pass by chance.
 const BLOOM_LIST_MAX: usize = 64;
 
-/// Index sections of all segments of a block, in the order of the header.
+/// Builds the index sections of all segments of a block, in the order of the header.
 pub(crate) fn build(block: &Block, sections: &dyn Sections) -> Result<Vec<Vec<u8>>, BlockError> {
     let mut built = vec![];
     for segment in 0..block.segments() {
@@ -65,7 +66,7 @@ pub(crate) fn build(block: &Block, sections: &dyn Sections) -> Result<Vec<Vec<u8
     Ok(built)
 }
 
-/// Section of one index in one segment.
+/// Builds the section of one index in one segment.
 pub(crate) fn build_one(
     block: &Block,
     sections: &dyn Sections,
@@ -103,14 +104,14 @@ fn build_tree(sources: &[Source], rows: usize) -> Vec<u8> {
 
 /// Joins two numbers into one and cuts off its lowest `cut` bits.
 fn join(first: u64, second: u64, second_width: u32, cut: u32) -> u64 {
-    // The result has at most 128 bits before at least `cut` of them are cut off.
+    // The joined number has at most 128 bits. At most 64 bits are left after the cut.
     ((u128::from(first) << second_width | u128::from(second)) >> cut) as u64
 }
 
 /// One indexed column of a segment.
 struct Source {
     values: ColumnValues,
-    /// For text of a dictionary, the code of each row and the number of entries.
+    /// For text with a dictionary: the code of each row, and the number of entries.
     codes: Option<(Vec<u64>, usize)>,
 }
 
@@ -139,12 +140,12 @@ impl Source {
         (0..rows).filter(|row| !self.values.is_null(*row)).map(|row| bloom_hash(&key(row))).collect()
     }
 
-    /// The mapping from the values of this column to numbers.
+    /// Chooses the mapping from the values of this column to numbers.
     fn part(&self) -> Part {
         let nulls = self.values.nulls().is_some();
         let number = |kind, span: u128, base| {
             let bits = u128::BITS - span.leading_zeros();
-            // One bit stays free for the increment that makes room for null.
+            // If there are nulls, they take 0 and all other numbers increase by one, so one bit stays free.
             let shift = bits.saturating_sub(PART_BITS - u32::from(nulls));
             let greatest = (span >> shift) as u64;
             let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
@@ -163,7 +164,7 @@ impl Source {
         }
     }
 
-    /// Number of each row; zero for null.
+    /// Number of each row, which is zero for null.
     fn numbers(&self, part: &Part) -> Vec<u64> {
         let number = |row: usize| match (&self.codes, &self.values.keys) {
             (Some((codes, _)), _) => part.number(codes[row].into()),
@@ -206,7 +207,7 @@ fn shared_prefix(views: &BinaryViewArray) -> Vec<u8> {
     first[..present.fold(first.len(), shared)].to_vec()
 }
 
-/// The first eight bytes as a number of the same order, padded with zeros.
+/// Returns the first eight bytes, padded with zeros, as a number. Numbers sort like these bytes.
 fn prefix(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = bytes.len().min(8);
@@ -214,7 +215,7 @@ fn prefix(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// Mapping from the values of one column to numbers of the same order.
+/// Mapping from the values of one column to numbers that sort like the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     kind: PartKind,
@@ -225,7 +226,7 @@ struct Part {
     shared: Vec<u8>,
 }
 
-/// Meaning of the numbers of a part. The codes are stored in files and never reused.
+/// Meaning of the numbers of a part. The discriminants are stored in files and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum PartKind {
@@ -282,9 +283,9 @@ impl Part {
         })
     }
 
-    /// Ranges of the numbers whose values may pass a predicate, ascending. Returns `None` if the predicate cannot be
-    /// looked up, or if there would be more than `most` ranges. For numbers that are codes, `codes` are the ranges of
-    /// codes that pass a predicate on text.
+    /// Ranges of numbers whose values may pass a predicate, ascending. Returns `None` if the predicate cannot be
+    /// searched for, or if there are more than `most` ranges. If the numbers are codes, `codes` has the ranges of codes
+    /// that pass the predicate.
     fn intervals(&self, test: &Test, codes: Option<&[(u64, u64)]>, most: usize) -> Option<Vec<Interval>> {
         let least = u64::from(self.nulls);
         let top =
@@ -304,7 +305,8 @@ impl Part {
             }
             (Test::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
             (Test::OneOf(numbers), PartKind::Number) => {
-                // Counted first: most numbers of a long list lie outside of most segments.
+                // Numbers outside of the segment do not count: most numbers of a long list are outside of most
+                // segments.
                 let first = numbers.partition_point(|number| *number < self.base);
                 let end = numbers.partition_point(|number| *number <= top);
                 let inside = numbers.get(first..end).filter(|inside| inside.len() <= most)?;
@@ -344,7 +346,8 @@ impl Part {
         !value.starts_with(&self.shared) && value < self.shared.as_slice()
     }
 
-    /// Number of the least value that is not less than `value`, judged by eight bytes.
+    /// Number of a value, from the eight bytes after the shared prefix. A value without that prefix gets the least
+    /// number if it sorts before the prefix, else the greatest.
     fn place(&self, value: &[u8]) -> u64 {
         match value.strip_prefix(self.shared.as_slice()) {
             Some(rest) => self.number(prefix(rest).into()),
@@ -365,25 +368,25 @@ pub(crate) struct TreeIndex {
     tree: CsbTree,
 }
 
-/// Keys of the rows that may pass one or two column predicates.
+/// Keys to search for. Rows with other keys fail a column predicate.
 pub(crate) struct Sought {
     /// Ranges of keys, ascending.
     pub keys: Vec<Interval>,
     /// Whether all rows with these keys pass the first column predicate.
     first_is_exact: bool,
-    /// Whether all these rows pass the second column predicate. `None` if the keys do not cover it.
+    /// Whether all these rows pass the second column predicate. `None` if the keys ignore it.
     second_is_exact: Option<bool>,
 }
 
 /// Result of a search in an index for one or two column predicates.
 pub(crate) struct Found {
-    /// Range of positions in the tree, for each key or range of keys.
+    /// For each key or range of keys, its range of positions in the tree.
     places: Vec<Range<u32>>,
     /// Number of rows found.
     pub rows: usize,
     /// Whether all rows found pass the first column predicate.
     pub first_is_exact: bool,
-    /// Whether all rows found pass the second column predicate. `None` if it was not searched for.
+    /// Whether all rows found pass the second column predicate. `None` if the search ignored it.
     pub second_is_exact: Option<bool>,
 }
 
@@ -419,14 +422,15 @@ impl TreeIndex {
         Ok(Self { parts, cut, tree })
     }
 
-    /// Whether a text predicate must be given as codes. `place` is the ordinal of its column in the index.
+    /// Whether a text predicate on a column must come with the codes that pass it. `place` is the ordinal of the column
+    /// in the index.
     pub fn takes_codes(&self, place: usize) -> bool {
         self.parts[place].kind == PartKind::Code
     }
 
-    /// Searches for the rows that may pass a predicate on the first column of the index, and one on the second. Returns
-    /// `None` if the index cannot help, or if it would search for more than `most` keys or ranges of keys. If the index
-    /// takes codes, a predicate comes with the codes that pass.
+    /// Searches for the rows that may pass a predicate on the first column of the index, and optionally a predicate on
+    /// the second. Returns `None` if the index cannot help, or if it would search for more than `most` keys or ranges
+    /// of keys. If [`TreeIndex::takes_codes`] is true for a column, its predicate needs codes.
     pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Found> {
         let Sought { keys, first_is_exact, second_is_exact } = self.sought(first, second, most)?;
         let places = self.tree.search(&keys);
@@ -434,7 +438,7 @@ impl TreeIndex {
         Some(Found { places, rows, first_is_exact, second_is_exact })
     }
 
-    /// The keys for which [`TreeIndex::search`] searches the tree.
+    /// Keys that [`TreeIndex::search`] looks up in the tree.
     pub fn sought(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Sought> {
         let firsts = self.parts[0].intervals(first.test, first.codes, most).filter(|firsts| firsts.len() <= most)?;
         let Some(part) = self.parts.get(1) else {
@@ -462,7 +466,8 @@ impl TreeIndex {
         &self.tree
     }
 
-    /// Calls `visit` with each row that was found, in any order. Every row is in the segment.
+    /// Calls `visit` with each row that was found, in any order. Skips rows outside of the segment, which only a
+    /// corrupt tree has.
     pub fn visit(&self, found: &Found, mut visit: impl FnMut(u32)) {
         for places in &found.places {
             let rows = self.tree.rows_at(places).iter().map(|row| u32::from(*row));
@@ -478,7 +483,7 @@ pub(crate) struct Asked<'a> {
     pub codes: Option<&'a [(u64, u64)]>,
 }
 
-/// Whether the Bloom filter of a segment rules out that any value passes a predicate.
+/// Whether the Bloom filter of a segment shows that no value passes a predicate.
 pub(crate) fn bloom_rules_out(bytes: &Buffer, test: &Test) -> Result<bool, CorruptIndex> {
     let filter = Bloom::parse(bytes)?;
     let has = |key: Key| filter.may_contain(bloom_hash(&key));
@@ -497,7 +502,7 @@ pub(crate) fn bloom_rules_out(bytes: &Buffer, test: &Test) -> Result<bool, Corru
     })
 }
 
-/// Ranges of the codes of a dictionary that pass a predicate.
+/// Ranges of the dictionary codes of a column that pass a predicate. Returns `None` if the column has no dictionary.
 pub(crate) fn codes_that_pass(piece: &Piece<'_>, place: usize, test: &Test) -> Option<Vec<Interval>> {
     piece.codes_that_pass(place, test).map(|ranges| {
         ranges

@@ -1,9 +1,9 @@
-//! Sealed, self-describing blocks of rows in every layout, and selection on them.
+//! Immutable, self-describing blocks of rows in every layout: builds, filters and reads them.
 //!
 //! A block is a header and sections (`docs/format.md`). [`BlockBuilder`] builds the bytes, [`Block`] reads them. The
 //! rows of a block are cut into *segments* of at most [`SEGMENT_ROWS`] rows. One column group of one segment is a
-//! *piece*. It is stored as one encoded column, as pages of packed rows or as pages of slotted rows. Each column has
-//! *zones*: ranges of rows with bounds.
+//! *piece*. It is stored as one encoded column, as pages of packed rows or as pages of slotted rows. Each column of a
+//! segment has *zones*: ranges of rows with a minimum and maximum.
 //!
 //! This crate never opens a file: it gets sections through [`Sections`]. The module [`rows`] encodes rows that are in
 //! no block yet.

@@ -1,15 +1,15 @@
 //! Order in which the column predicates of a scan run: first the one that rules out most rows for its cost.
 //!
-//! The cost is that of reading and of computing. Among columns that are stored alone, narrow ones cost less. The
-//! expected selectivity comes from the bounds of zones. Once a predicate has run on enough rows of the scan, its
-//! observed selectivity is used instead: the order adapts from segment to segment.
+//! The cost counts reading and computing. Among columns that are stored alone, narrow columns cost less. The expected
+//! selectivity comes from the bounds of zones. Once a predicate has run on enough rows of the scan, its observed
+//! selectivity is used instead: the order adapts from segment to segment.
 
 use taut_index::{Zone, ZoneMap};
 use taut_types::{ColumnTest, Key, Test};
 
 /// Cost of a predicate on text or bytes, relative to a predicate on numbers.
 const BYTES_COST: f64 = 4.0;
-/// Cost of comparing one number, in bytes that can be read at the same cost.
+/// Cost of comparing one number, as the number of bytes that take as long to read.
 const NUMBER_BYTES: f64 = 1.0;
 
 /// Rows on which a predicate must have run before its observed selectivity replaces the estimate from zone bounds.
@@ -17,9 +17,9 @@ const ROWS_MIN: f64 = 4096.0;
 /// Rows after which older observations lose weight.
 const ROWS_MAX: f64 = 1_048_576.0;
 
-/// Observed selectivities of the column predicates of one predicate during a scan.
+/// Observed selectivity of each column predicate during the scan of one predicate.
 ///
-/// A new history fits any predicate. A history must not be reused for another predicate.
+/// The scan of a predicate begins with a new history. A history must not be reused for another predicate.
 #[derive(Clone, Debug, Default)]
 pub struct TestHistory {
     columns: Vec<Seen>,
@@ -46,7 +46,7 @@ impl Seen {
 }
 
 impl TestHistory {
-    /// Records that a column predicate ran on `rows` rows and `passed` of them passed.
+    /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `test` is its ordinal.
     pub(crate) fn saw_column_test(&mut self, test: usize, rows: usize, passed: usize) {
         if self.columns.len() <= test {
             self.columns.resize(test + 1, Seen::default());
@@ -54,7 +54,7 @@ impl TestHistory {
         self.columns[test].add(rows, passed);
     }
 
-    /// The observed share of rows that passed a column predicate. Returns `None` if it ran on too few rows.
+    /// Observed share of rows that passed a column predicate. Returns `None` if it ran on too few rows.
     pub(crate) fn share(&self, test: usize) -> Option<f64> {
         self.columns.get(test).and_then(|seen| seen.share())
     }
@@ -70,8 +70,8 @@ pub(crate) fn rank(test: &ColumnTest, share: f64, row_bytes: f64) -> f64 {
     (share - 1.0) / (cost * (NUMBER_BYTES + row_bytes))
 }
 
-/// Estimated share of rows that pass a column predicate, from the bounds of zones. Assumes that values are spread
-/// evenly. A wrong estimate costs time, but never changes a result.
+/// Estimated share of rows that pass a column predicate, from the bounds of zones. Assumes that numbers are spread
+/// evenly, and guesses for text. A wrong estimate costs time, but never changes a result.
 pub(crate) fn expected_share(test: &ColumnTest, zones: &ZoneMap) -> f64 {
     let (mut passing, mut rows, mut start) = (0.0, 0.0, 0);
     for zone in zones.zones() {
@@ -109,6 +109,6 @@ fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
 /// Count of the integers from `low` to `high`, both included.
 fn numbers_between(low: i128, high: i128) -> f64 {
     let distance = high.abs_diff(low);
-    // The processor converts 64-bit numbers in one instruction.
+    // The processor converts 64-bit numbers to `f64` in one instruction, but not 128-bit numbers.
     u64::try_from(distance).map_or(distance as f64, |distance| distance as f64) + 1.0
 }

@@ -1,12 +1,14 @@
 //! Access paths other than a scan (Chasseur and Patel, 2013, sections 4.4 and 4.6). Bloom filters rule out segments,
 //! binary search finds rows in sorted zones, and CSB+-tree indexes find rows.
 //!
-//! Search and index combine: the rows that an index finds are intersected with those that zone maps and search have
+//! The paths combine: the rows that an index finds are intersected with those that zone maps and binary search have
 //! left.
 //!
-//! A search in an index gives the number of its rows before any of them is read. The index is used if that number is
-//! zero, or if reading the rows costs less than testing all remaining rows. It is not even searched if the search alone
-//! costs more. The cost constants below are for segments in memory that are not in the cache of the processor. Measured
+//! A search in an index returns the number of matching rows before any row is read. The index is used if that number is
+//! zero, or if reading the matching rows costs less than testing all remaining rows. The index is not searched at all
+//! if the search alone costs more.
+//!
+//! The cost constants below are for segments in memory that are not in the cache of the processor. They were measured
 //! with `cargo run --release -p taut-block --example paths`.
 
 use taut_index::{RowRanges, Zone};
@@ -18,7 +20,7 @@ use crate::{AccessPaths, BlockError, ScanReport};
 
 /// Nanoseconds of a search in an index, including the lookup of its section.
 const SEARCH_COST: f64 = 3000.0;
-/// Nanoseconds per key, or range of keys, in a search.
+/// Nanoseconds per key or range of keys that a search looks up.
 const INTERVAL_COST: f64 = 110.0;
 /// Nanoseconds per row that an index finds.
 const FOUND_ROW_COST: f64 = 0.8;
@@ -26,9 +28,10 @@ const FOUND_ROW_COST: f64 = 0.8;
 /// about as much as testing all rows, in any layout.
 const SHARE_MAX: f64 = 0.6;
 
-/// Estimated maximum length of a list whose numbers are compared one by one.
+/// Length of a list up to which columns are assumed to compare with its numbers one by one.
 const COMPARED_MAX: usize = 6;
-/// Estimated span of the numbers of a list below which they are looked up in a table.
+/// Difference between the greatest and the least number of a list below which columns are assumed to use a lookup
+/// table.
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
 /// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.
@@ -49,8 +52,9 @@ fn value_cost(kind: GroupKind, is_text: bool) -> f64 {
     }
 }
 
-/// Estimated extra nanoseconds per row if the predicate is a list of numbers. Columns compare a short list one by one,
-/// look up a list of close numbers in a table, and hash other lists. Row layouts hash every list.
+/// Estimated extra nanoseconds per row if the predicate is a list of numbers. Columns compare with the numbers of a
+/// short list one by one, use a lookup table if the numbers are close, and hash other lists. Row layouts hash every
+/// list.
 fn list_cost(kind: GroupKind, test: &Test) -> f64 {
     let Test::OneOf(numbers) = test else { return 0.0 };
     let span = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last.abs_diff(*first));
@@ -63,7 +67,7 @@ fn list_cost(kind: GroupKind, test: &Test) -> f64 {
 }
 
 impl SegmentReader<'_> {
-    /// Whether a Bloom filter of this segment rules out that any row passes one of the column predicates.
+    /// Whether a Bloom filter proves that no row of this segment passes one of the column predicates.
     pub(crate) fn bloom_rules_out(&self, planned: &[Planned<'_>]) -> Result<bool, BlockError> {
         let header = &self.block.header;
         for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
@@ -84,8 +88,8 @@ impl SegmentReader<'_> {
         Ok(false)
     }
 
-    /// Narrows `ranges` by binary search in the zones in which a tested column ascends. The column predicate is decided
-    /// for all rows of these zones.
+    /// Narrows `ranges` by binary search in the zones in which the column of a predicate ascends. The search decides
+    /// the predicate for all rows of these zones.
     pub(crate) fn search_sorted(
         &mut self,
         planned: &mut [Planned<'_>],
@@ -109,8 +113,9 @@ impl SegmentReader<'_> {
         Ok(())
     }
 
-    /// Searches those ascending zones of a column that have undecided rows. Returns whether any zone was searched. The
-    /// zones are all that overlap `ranges`, with the first row of the first zone.
+    /// Searches the ascending zones of a column that have undecided rows. Returns whether any zone was searched.
+    /// `zones` are all zones from the first to the last row of `ranges`, and `start` is the first row of the first
+    /// zone.
     fn search_zones(
         &mut self,
         planned: &mut Planned<'_>,
@@ -133,7 +138,7 @@ impl SegmentReader<'_> {
                 Some(found) => {
                     searched = true;
                     for part in found {
-                        // Parts of a zone: their rows fit 32 bits.
+                        // Rows of a zone fit 32 bits.
                         kept.push(part.start as u32..part.end as u32);
                         certain.push(part.start as u32..part.end as u32);
                     }
@@ -152,7 +157,7 @@ impl SegmentReader<'_> {
         Ok(searched)
     }
 
-    /// Chooses the CSB+-tree index with the lowest cost. Returns `None` if testing the rows costs less than any index.
+    /// Chooses the CSB+-tree index with the lowest cost. Returns `None` if testing the rows costs less than each index.
     pub(crate) fn choose_index(&mut self, planned: &[Planned<'_>]) -> Result<Option<Choice>, BlockError> {
         let mut best: Option<(f64, Choice)> = None;
         for index in 0..self.block.header.indexes() {
@@ -177,7 +182,7 @@ impl SegmentReader<'_> {
                 .sum();
             let keys_max = match is_forced {
                 true => INTERVALS_MAX,
-                // A negative limit becomes zero.
+                // A negative number becomes zero in the conversion.
                 false => INTERVALS_MAX.min(((cost_at_most - SEARCH_COST) / INTERVAL_COST) as usize),
             };
             let second_test = second.map(|at| planned[at].test);
@@ -193,7 +198,7 @@ impl SegmentReader<'_> {
             let first_cost = left(first) * costs[0];
             let second_cost = second.map_or(0.0, |at| left(at) * costs[1]);
             let found_rows = found.rows as f64;
-            // If the index is not exact, the rows that it finds are tested.
+            // If the search is not exact, the rows that it finds must be tested.
             let tested = |is_exact: bool, cost: f64| if is_exact { 0.0 } else { found_rows * cost };
             let mut index_cost = SEARCH_COST + INTERVAL_COST * found.intervals() as f64 + FOUND_ROW_COST * found_rows;
             index_cost += tested(found.first_is_exact, costs[0]);
@@ -238,8 +243,8 @@ impl SegmentReader<'_> {
         Ok(cost_in(kind, &test.test, has_codes))
     }
 
-    /// Upper bound of the nanoseconds to test one row. It holds whether or not the column is an abstraction level, so
-    /// nothing is read.
+    /// Upper bound of the nanoseconds to test one row. It is valid whether or not the column is an abstraction level,
+    /// so no section is read to find that out.
     fn test_cost_at_most(&self, test: &ColumnTest, has_codes: bool) -> f64 {
         let cost = |kind| cost_in(kind, &test.test, has_codes);
         cost(self.kind(test)).max(cost(GroupKind::Column))
@@ -254,14 +259,15 @@ impl SegmentReader<'_> {
 pub(crate) struct Choice {
     pub tree: TreeIndex,
     pub found: Found,
-    /// Ordinal in the plan of the predicate on the first column of the index.
+    /// Ordinal, in the planned predicates, of the predicate on the first column of the index.
     first: usize,
-    /// Ordinal in the plan of the predicate on the second column. It is used only if the index was searched for it.
+    /// Ordinal, in the planned predicates, of the predicate on the second column. Unused if the search did not use this
+    /// predicate.
     second: Option<usize>,
 }
 
 impl Choice {
-    /// Whether every row that the index found passes the column predicate with this ordinal in the plan.
+    /// Whether every row that the index found passes the predicate with the ordinal `test` in the planned predicates.
     pub fn answers(&self, test: usize) -> bool {
         (test == self.first && self.found.first_is_exact)
             || (Some(test) == self.second && self.found.second_is_exact == Some(true))

@@ -1,4 +1,4 @@
-//! Report of a scan: counters that add up over segments and threads, and the access paths used.
+//! Report of a scan: counters that are summed over segments and threads, and the access paths used.
 
 use std::ops::BitOrAssign;
 
@@ -13,7 +13,7 @@ macro_rules! scan_report {
         }
 
         impl ScanReport {
-            /// Adds the counters of another report.
+            /// Adds the counters and access paths of another report.
             pub fn merge(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
                 self.paths |= other.paths;
@@ -25,27 +25,27 @@ macro_rules! scan_report {
 scan_report! {
     /// Segments filtered or skipped.
     segments,
-    /// Segments skipped because zone maps left no row.
+    /// Segments skipped because zone maps ruled out all rows.
     segments_skipped,
-    /// Segments skipped because a Bloom filter left no row.
+    /// Segments skipped because a Bloom filter ruled out all rows.
     segments_skipped_by_bloom,
-    /// Segments skipped because a CSB+-tree index left no row.
+    /// Segments skipped because a CSB+-tree index ruled out all rows.
     segments_skipped_by_csb,
-    /// Zones checked, once per column predicate.
+    /// Zones checked, counted once per column predicate.
     zones,
     /// Zones skipped.
     zones_skipped,
-    /// Rows that zone maps and binary search left, without excluded rows.
+    /// Rows that zone maps and binary search did not rule out. Excluded rows are not counted.
     rows_in,
     /// Rows selected.
     rows_out,
     /// Bytes of the sections that were read.
     bytes_read,
-    /// Bytes of the arrays that were decoded, estimated.
+    /// Estimated bytes of the decoded arrays.
     bytes_decoded,
     /// Pages of rows that were read.
     pages_read,
-    /// Encoded values that were compared, once per column predicate.
+    /// Encoded values that were compared, counted once per column predicate.
     values_tested,
     /// Column predicates evaluated on encoded values.
     column_scans,
@@ -87,9 +87,9 @@ impl ScanReport {
 pub struct AccessPaths(u16);
 
 impl AccessPaths {
-    /// Zone maps left no row, or decided a predicate for all rows.
+    /// Zone maps ruled out all rows, or decided a predicate for all rows.
     pub const ZONE_MAP: Self = Self(1);
-    /// A Bloom filter left no row.
+    /// A Bloom filter ruled out all rows.
     pub const BLOOM: Self = Self(2);
     /// Binary search in a sorted column found rows.
     pub const SORTED_SEARCH: Self = Self(4);

@@ -1,4 +1,4 @@
-//! Encoding of a few rows outside of a block, for a log of changes. The rows are written and read as a whole.
+//! Encoding of a few rows outside of blocks, for a log of changes. The rows are encoded and decoded as a whole.
 //!
 //! ```text
 //! offset  size         field
@@ -13,8 +13,9 @@
 //!         ...          values       end to end
 //! ```
 //!
-//! All integers are little-endian. The encoding is canonical: bytes decode only if encoding the rows gives these bytes.
-//! It has no compression, no checksum and no version: the caller provides these. Rows that stay are stored in blocks.
+//! All integers are little-endian. The encoding is canonical: bytes decode only if encoding the decoded rows gives the
+//! same bytes. It is not compressed, because long-lived rows are stored in blocks. Callers add a checksum and a
+//! version.
 
 use std::sync::Arc;
 
@@ -27,11 +28,11 @@ use crate::groups::output::{Native, Output, Text, Values, with_natives};
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, CorruptRows};
 
-/// Appends the encoding of rows, in the Arrow types of the schema, to `into`.
+/// Appends the encoding of a batch of rows to `into`. The batch has the Arrow types of the schema.
 ///
 /// # Errors
-/// If the batch does not fit the schema, a decimal has more digits than its type, or there are 2^32 rows or more.
-/// Nothing is appended then.
+/// If the batch does not fit the schema, a decimal has more digits than its type, or there are 2^32 rows or more. In
+/// these cases, nothing is appended.
 pub fn encode(schema: &Schema, batch: &RecordBatch, into: &mut Vec<u8>) -> Result<(), BuildError> {
     check(schema, batch)?;
     let found = batch.num_rows() as u64;
@@ -46,15 +47,15 @@ pub fn encode(schema: &Schema, batch: &RecordBatch, into: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// Decodes rows that [`encode`] has encoded, in the Arrow types of the schema. Memory use is at most a small multiple
-/// of the length of `bytes`, even if they are corrupt.
+/// Decodes rows that [`encode`] has encoded. The batch has the Arrow types of the schema. Memory use is at most a small
+/// multiple of the length of `bytes`, even if they are corrupt.
 ///
 /// # Errors
 /// If the bytes are not an encoding of rows of this schema.
 pub fn decode(schema: &Arc<Schema>, bytes: &[u8]) -> Result<RecordBatch, CorruptRows> {
     let mut reader = Reader { bytes, at: 0 };
     let rows = reader.take(1, 4, "a count of rows")?;
-    // `take` has returned four bytes.
+    // `take` has returned exactly four bytes, so there is a first chunk.
     let rows = rows.as_chunks().0.first().map_or(0, |rows| u32::from_le_bytes(*rows)) as usize;
     let has_nulls = reader.bits(schema.len(), "a bit for each column")?;
     let mut arrays = Vec::with_capacity(schema.len());
@@ -78,7 +79,7 @@ fn append_column(values: &ColumnValues, into: &mut Vec<u8>) {
         append_bits(values.rows(), |row| nulls.is_null(row), into);
     }
     match (&values.keys, values.logical.plain_bytes()) {
-        // A key has as many bits as its type.
+        // A key of a type of 8, 16 or 32 bits fits the integer to which it is cast.
         (Keys::Narrow(keys), Some(1)) => append_keys(keys, |key| (key as i8).to_le_bytes(), values.nulls(), into),
         (Keys::Narrow(keys), Some(2)) => append_keys(keys, |key| (key as i16).to_le_bytes(), values.nulls(), into),
         (Keys::Narrow(keys), Some(4)) => append_keys(keys, |key| (key as i32).to_le_bytes(), values.nulls(), into),
@@ -109,14 +110,14 @@ fn append_keys<K: Copy, const WIDTH: usize>(
     }
 }
 
-/// Bytes, and the number of them that have been read.
+/// Bytes to decode. `at` is the offset of the first byte that is not read yet.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next `count` values of `width` bytes each.
+    /// Reads the bytes of the next `count` values of `width` bytes each.
     fn take(&mut self, count: usize, width: usize, expected: &'static str) -> Result<&'a [u8], CorruptRows> {
         let length = count.checked_mul(width).filter(|length| *length <= self.bytes.len() - self.at);
         let length = length.ok_or_else(|| self.expected(expected))?;
@@ -135,7 +136,7 @@ impl<'a> Reader<'a> {
         Ok(bits)
     }
 
-    /// Null rows of a column that has nulls.
+    /// Reads the null bits of a column that has nulls.
     fn nulls(&mut self, column: &Column, rows: usize) -> Result<Option<NullBuffer>, CorruptRows> {
         if !column.nullable {
             return Err(self.expected("a column that takes no nulls to have none"));
@@ -149,14 +150,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Decodes the values of a column.
+    /// Reads the values of a column.
     fn column(
         &mut self,
         logical: LogicalType,
         rows: usize,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef, CorruptRows> {
-        // For text and bytes, the numbers are lengths.
+        // For text and bytes, these numbers are lengths.
         let width = logical.plain_bytes().unwrap_or(size_of::<u32>());
         let keys_at = self.at;
         let keys = self.take(rows, width, "a number for each row")?;
@@ -181,14 +182,14 @@ impl<'a> Reader<'a> {
         output.finish(None).map_err(|expected| CorruptRows { at: first_wrong(), expected })
     }
 
-    /// Values of the given lengths, stored end to end.
+    /// Reads values of the given lengths, which are stored end to end.
     fn text(&mut self, logical: LogicalType, lengths: &[u8]) -> Result<Output, CorruptRows> {
         let mut end = 0_usize;
         let mut ends = Vec::with_capacity(lengths.len() / size_of::<u32>() + 1);
         ends.push(0);
         for length in lengths_of(lengths) {
             end = end.saturating_add(length);
-            // A length beyond the end is refused below.
+            // If the values exceed the bytes, `take` fails below.
             ends.push(end as i64);
         }
         let heap = self.take(end, 1, "as many bytes as the lengths say")?;
@@ -208,7 +209,7 @@ fn lengths_of(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.as_chunks().0.iter().map(|length| u32::from_le_bytes(*length) as usize)
 }
 
-/// Number of bytes before the first value that is not UTF-8.
+/// Number of bytes before the first value that is not valid UTF-8.
 fn valid_bytes(lengths: impl Iterator<Item = usize>, values: &[u8]) -> usize {
     let mut at = 0;
     for length in lengths {
@@ -220,7 +221,7 @@ fn valid_bytes(lengths: impl Iterator<Item = usize>, values: &[u8]) -> usize {
     at
 }
 
-/// Converts numbers of the plain width of their type. The error is a row and what was expected there.
+/// Converts numbers that are stored in the plain width of their type. The error is a row, and what was expected there.
 fn numbers(logical: LogicalType, keys: &[u8], width: usize) -> Result<Output, (usize, &'static str)> {
     let mut output = Output::new(logical, keys.len() / width);
     match (&mut output.values, width) {

@@ -139,7 +139,7 @@ impl IndexQuestions<'_> {
     }
 
     /// Finds segments in which no row passes, by searching the indexes of all given segments together. Segments that
-    /// zone maps rule out are left, and so are segments for which an index is of little use.
+    /// zone maps rule out do not count as ruled out here. Neither do segments for which an index is of little use.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -252,8 +252,8 @@ fn can_be_rare(kind: IndexKind, test: &Test) -> bool {
     }
 }
 
-/// Estimated share of a segment's rows that pass a predicate, if numbers are spread evenly. Hardly any row passes
-/// equality with texts.
+/// Estimated share of a segment's rows that pass a predicate, if numbers are spread evenly. Equality with a text is
+/// taken to pass no row.
 fn even_share(test: &Test, zones: &ZoneMap) -> f64 {
     let numbers_between = |low: i128, high: i128| high.abs_diff(low) as f64 + 1.0;
     match (test, zones.number_bounds()) {

@@ -1,4 +1,4 @@
-//! Sections: the parts of a block that are read and verified as a whole.
+//! Sections: parts of a block. Each is read and verified as a whole.
 
 use arrow_buffer::Buffer;
 use taut_encoding::Extreme;
@@ -13,30 +13,33 @@ pub const SECTION_ALIGNMENT: u64 = 64;
 pub struct SectionEntry {
     /// Offset in the file, a multiple of [`SECTION_ALIGNMENT`].
     pub offset: u64,
-    /// Bytes of the section, without the zeros up to the next section.
+    /// Bytes of the section, without the zeros that pad it to the next one.
     pub length: u64,
-    /// [`checksum`] of the bytes of the section.
+    /// The [`checksum`] of these bytes.
     pub checksum: u64,
 }
 
 /// Access to the sections of one block.
 pub trait Sections: Send + Sync {
-    /// The bytes of a section: of the length in its entry, 64-byte aligned, and verified by [`SectionEntry::verify`].
+    /// Returns the bytes of a section. They are 64-byte aligned, have the length in its entry, and are verified by
+    /// [`SectionEntry::verify`].
     ///
     /// # Errors
-    /// If the section cannot be read, or its bytes are not those that were written.
+    /// If the section cannot be read, or its bytes differ from those that were written.
     fn section(&self, index: u32) -> Result<Buffer, SectionError>;
 
-    /// Cached extremes of the numbers in a section of one column. The default is for implementations that cache none.
+    /// Looks up the extremes of a section in the cache: the least or the greatest number of each group of neighbours.
+    /// The section must contain a single column. The default is for implementations without a cache.
     fn extremes(&self, _index: u32, _extreme: Extreme) -> Beside {
         Beside::Nothing
     }
 
-    /// Offers extremes to the cache after [`Sections::extremes`] returned [`Beside::Missed`]. It may ignore them.
+    /// Offers extremes to the cache after [`Sections::extremes`] returned [`Beside::Missed`]. The implementation may
+    /// ignore them.
     fn keep_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
 }
 
-/// Result of a lookup of data that is derived from a section and cached with it.
+/// Result of a cache lookup of data that is derived from a section and cached with it.
 #[derive(Clone, Debug)]
 pub enum Beside {
     /// The cached data.
@@ -47,7 +50,7 @@ pub enum Beside {
     Nothing,
 }
 
-/// Hash that protects headers and sections: XXH3, 64 bits.
+/// Checksum of a header or a section: XXH3, 64 bits.
 pub fn checksum(bytes: &[u8]) -> u64 {
     twox_hash::XxHash3_64::oneshot(bytes)
 }
@@ -69,7 +72,7 @@ impl SectionEntry {
     }
 }
 
-/// The next multiple of [`SECTION_ALIGNMENT`].
+/// Rounds an offset up to a multiple of [`SECTION_ALIGNMENT`].
 pub(crate) fn aligned(offset: u64) -> u64 {
     offset.next_multiple_of(SECTION_ALIGNMENT)
 }

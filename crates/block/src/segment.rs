@@ -1,12 +1,13 @@
 //! Reads one segment: finds the rows that pass a predicate, and decodes columns of these rows.
 //!
-//! `filter` runs the cheapest filters first. Zone maps rule out rows, or pass them without reading values. Binary
-//! search and indexes narrow the remaining rows where that pays (see `paths`). Column predicates run on encoded values:
-//! first the one that leaves fewest rows for its cost (see `column_test`). Row predicates run last, once per entry if
-//! the column has a dictionary. Excluded rows are removed before row predicates run.
+//! `filter` runs the cheapest filters first. Zone maps rule out rows, or prove that rows pass, without reading values.
+//! Binary search and indexes narrow the remaining rows where that pays (see `paths`). Column predicates run on encoded
+//! values (see `column_test`). The one that rules out most rows for its cost runs first (see `order`). Row predicates
+//! run last. If the column has a dictionary, they run once per entry instead of once per row. Excluded rows are removed
+//! before row predicates run.
 //!
-//! `project` decodes consecutive rows, also rows with few gaps, and gathers other rows. Pieces are opened on first use
-//! and stay open while the reader lives.
+//! `project` decodes rows in runs if they are consecutive or have few gaps, and one by one otherwise. Pieces are opened
+//! on first use and stay open as long as the reader exists.
 
 mod aggregate;
 mod column_test;
@@ -37,7 +38,8 @@ pub use aggregate::NumberSummary;
 /// Rows on which a row predicate is evaluated at a time.
 const ROW_TEST_ROWS: usize = 8192;
 
-/// Maximum number of rows found by an index that are sorted. More rows are ordered through a bitmap of the segment.
+/// Maximum number of rows from an index that are put in order by sorting. More rows are put in order by setting bits in
+/// a bitmap of the segment.
 const SORTED_MAX: usize = 200;
 
 /// Reader of one segment of a block.
@@ -61,25 +63,25 @@ pub(crate) enum IndexUse {
     Always,
 }
 
-/// Column predicates with their ordinals in the history of a predicate, and row predicates.
+/// Column predicates with their ordinals in the [`TestHistory`] of a scan, and row predicates.
 type TestsHere<'t> = (Vec<(usize, &'t ColumnTest)>, Vec<&'t Arc<dyn RowTest>>);
 
-/// A column predicate, and what is known about its rows before values are read.
+/// A column predicate, and what zone maps and searches prove about its rows.
 pub(crate) struct Planned<'t> {
     pub test: &'t ColumnTest,
-    /// Ordinal in the history of the predicate.
+    /// Ordinal in the [`TestHistory`] of the scan.
     place: usize,
-    /// Rows that certainly pass.
+    /// Rows that are proved to pass.
     pub certain: RowRanges,
     /// Remaining rows that may pass or fail.
     pub uncertain: RowRanges,
-    /// Share of rows that is expected to pass, by the bounds of zones.
+    /// Estimated share of rows that pass, from the bounds of zones.
     pub share: f64,
     rank: f64,
 }
 
 impl Planned<'_> {
-    /// Whether no row needs to be tested.
+    /// Whether the predicate is decided for all rows, so that no value needs to be read.
     pub fn is_answered(&self) -> bool {
         self.uncertain.is_empty()
     }
@@ -97,7 +99,8 @@ impl<'a> SegmentReader<'a> {
         Self { block, sections, segment, rows, excluded: None, pieces, ignore_zones: false, index_use }
     }
 
-    /// Makes this reader test every row. Results stay the same, so that tests can compare them.
+    /// Disables zone maps, indexes and binary search, so that every row is tested. Results stay the same, for
+    /// comparison in tests.
     pub fn ignore_zones(&mut self) {
         (self.ignore_zones, self.index_use) = (true, IndexUse::Never);
     }
@@ -124,7 +127,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// Rows that pass a predicate, without excluded rows. The order of the column predicates adapts to their
-    /// selectivity in earlier segments.
+    /// selectivity in the segments that `history` has recorded.
     ///
     /// # Errors
     /// If [`SegmentReader::filter`] would fail.
@@ -224,8 +227,7 @@ impl<'a> SegmentReader<'a> {
         if let Some(choice) = choice {
             self.look_up(&choice, &mut planned, &mut selection, report);
         }
-        // As long as no row has been removed from the ranges, the number of selected rows is known without counting
-        // bits.
+        // If no row of the ranges has been deselected, the number of selected rows is known without counting bits.
         let mut left = if excluded == 0 && !is_found { ranges.rows() as usize } else { selection.count() };
         for planned in planned {
             if planned.is_answered() {
@@ -244,8 +246,8 @@ impl<'a> SegmentReader<'a> {
         if !is_left_out {
             self.leave_out(&mut selection, &ranges);
         }
-        // Row predicates run in the order in which they were written: one may fail on rows that those before it rule
-        // out.
+        // Row predicates run in the order in which they were written. A later one may fail with an error on a row that
+        // an earlier one rules out.
         for test in row_tests {
             self.filter_rows(test, &ranges, &mut selection, report)?;
         }
@@ -263,7 +265,7 @@ impl<'a> SegmentReader<'a> {
                 }
             });
             rows.sort_unstable();
-            // In damaged bytes, an index may find a row twice.
+            // A damaged index may find a row twice.
             rows.dedup();
             return Selection::of_few(rows);
         }
@@ -282,7 +284,7 @@ impl<'a> SegmentReader<'a> {
         found
     }
 
-    /// Keeps the selected rows that an index found. Marks the predicates that the index decides as answered.
+    /// Deselects the rows that an index did not find. Marks the predicates that the index decides as answered.
     fn look_up(&self, choice: &Choice, planned: &mut [Planned<'_>], selection: &mut Bitmap, report: &mut ScanReport) {
         report.saw_index_search();
         selection.intersect(&self.found_bits(choice));
@@ -303,9 +305,10 @@ impl<'a> SegmentReader<'a> {
         bits
     }
 
-    /// Column predicates with their ordinals in the history, and row predicates. If a column has no nulls in this
-    /// segment, a row predicate on it may amount to a column predicate. That one is then included, with an ordinal
-    /// after all others.
+    /// Predicates to run on this segment: column predicates with their ordinals in the history, and row predicates. If
+    /// a column has no nulls in this segment, a row predicate on it may imply or equal a column predicate
+    /// ([`UnlessNull`]). That column predicate is then added, with an ordinal after those of the scan. If they are
+    /// equal, the row predicate is left out.
     fn tests_here<'t>(&self, predicate: &'t Predicate) -> Result<TestsHere<'t>, BlockError> {
         let Predicate { column_tests, row_tests } = predicate;
         let mut here: TestsHere<'t> = (column_tests.iter().enumerate().collect(), Vec::new());
@@ -325,7 +328,8 @@ impl<'a> SegmentReader<'a> {
         Ok(here)
     }
 
-    /// Evaluates the predicates on zone maps, and sorts them into the order in which they run.
+    /// Evaluates column predicates on zone maps, and sorts them into the order in which they run. Removes from `ranges`
+    /// the rows that zone maps rule out.
     fn plan<'t>(
         &self,
         tests: &[(usize, &'t ColumnTest)],
@@ -363,7 +367,8 @@ impl<'a> SegmentReader<'a> {
                 let zones = summary.zones(self.segment);
                 let certain = zones.certain(test);
                 let share = if is_asked { expected_share(test, zones) } else { 1.0 };
-                // The observed share is among the rows that other access paths left, so it does not apply to an index.
+                // The observed share is of the rows that other access paths have left. An index needs the share of all
+                // rows.
                 let share_of_left = history.share(place).unwrap_or(share);
                 let rank = if is_asked { rank(test, share_of_left, self.row_bytes(test.column)) } else { 0.0 };
                 Planned { test, place, uncertain: ranges.without(&certain), certain, share, rank }
@@ -420,13 +425,14 @@ impl<'a> SegmentReader<'a> {
         Ok(())
     }
 
-    /// Decodes columns of the selected rows with the ordinals `rows`, in the Arrow types of the columns.
+    /// Decodes columns of some selected rows. `rows` are ordinals among the selected rows. The arrays have the Arrow
+    /// types of the columns.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If the selection has fewer rows, or is not of this segment.
+    /// If `rows` exceeds the selection, or the selection is of another segment.
     pub fn project(
         &mut self,
         selection: &Selection,
@@ -440,9 +446,9 @@ impl<'a> SegmentReader<'a> {
         arrays
     }
 
-    /// Appends the columns that [`SegmentReader::project`] would return to `arrays`, which has one array for each
-    /// column. Returns false if `project` is as good: if a column is stored with others, or values need not be decoded.
-    /// Nothing is appended then.
+    /// Like [`SegmentReader::project`], but appends the values to `arrays`, which has one array for each column.
+    /// Returns false and appends nothing if `project` is as fast. That is the case if a column is stored with others,
+    /// or if its values are stored decoded and `rows` are consecutive.
     ///
     /// # Errors
     /// If [`SegmentReader::project`] would fail.
@@ -488,7 +494,7 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Reads columns at some rows. Columns of one group of a row layout are read together.
+    /// Reads columns of some rows. Columns in one group of a row layout are read together.
     fn read(&mut self, rows: &Rows<'_>, columns: &[ColumnIndex]) -> Result<Vec<ArrayRef>, BlockError> {
         let header = &self.block.header;
         // Group, ordinals of columns in the group, and their indexes in the result.
@@ -520,8 +526,9 @@ impl<'a> SegmentReader<'a> {
         Ok(arrays.into_iter().flatten().collect())
     }
 
-    /// Opens those of some groups that store a single column. Their heads are fetched from memory together. If few rows
-    /// of many columns are read, fetching one head after the other would take as long as reading the rows.
+    /// Opens the pieces of those groups that store a single column. The first byte of each is read before any is
+    /// parsed, so that the processor fetches them from memory at the same time. If few rows of many columns are read,
+    /// fetching them one after the other would take as long as reading the rows.
     fn open_columns(&mut self, groups: &[usize]) -> Result<(), BlockError> {
         let header = &self.block.header;
         let mut read = Vec::with_capacity(groups.len());

@@ -22,12 +22,12 @@ pub enum Selection {
     Bits(SelectedBits),
 }
 
-/// A selection is stored as bits if it has at least one row in this many.
+/// A selection is stored as bits if at least one row in this many is selected.
 pub(crate) const BITS_MIN: usize = 16;
-/// Minimum average rows of a run for bits to be read in runs.
+/// Bits are read in runs only if a run has at least this many rows on average.
 const RUN_ROWS_MIN: usize = 12;
-/// Bits are read in runs only if, from the first to the last row, at least one row in this many is selected: all are
-/// decoded.
+/// Bits are read in runs only if, from the first to the last selected row, at least one row in this many is selected. A
+/// read in runs decodes all rows between them.
 const RUNS_DENSITY_MIN: usize = 2;
 
 /// Selected rows as a bitmap. Positions and runs are derived on first use.
@@ -39,7 +39,7 @@ pub struct SelectedBits {
     runs: OnceLock<Option<Runs>>,
 }
 
-/// Long runs of selected rows.
+/// Runs of selected rows, which are long and close together.
 #[derive(Clone, Debug)]
 struct Runs {
     ranges: Vec<Range<u32>>,
@@ -61,7 +61,7 @@ pub(crate) enum Rows<'a> {
 }
 
 impl Runs {
-    /// Runs of a bitmap. Returns `None` unless they are long and close together.
+    /// Runs of a bitmap with `count` set bits. Returns `None` unless they are long and close together.
     fn of(bitmap: &Bitmap, count: usize) -> Option<Self> {
         if bitmap.run_count() * RUN_ROWS_MIN > count {
             return None;
@@ -80,7 +80,7 @@ impl Runs {
         Some(Self { ranges, before })
     }
 
-    /// Position in the segment of the row with ordinal `index`.
+    /// Position in the segment of the selected row with ordinal `index`.
     fn row(&self, index: usize) -> u32 {
         // A segment has at most 65,536 rows.
         let index = index as u32;
@@ -88,14 +88,14 @@ impl Runs {
         self.ranges[run].start + (index - self.before[run])
     }
 
-    /// Number of these rows before a row of the segment.
+    /// Number of selected rows before a row of the segment.
     fn count_before(&self, row: u32) -> usize {
         let Some(run) = self.ranges.partition_point(|range| range.start < row).checked_sub(1) else { return 0 };
         let range = &self.ranges[run];
         (self.before[run] + (row.min(range.end) - range.start)) as usize
     }
 
-    /// The rows with the ordinals `rows`.
+    /// The selected rows with the ordinals `rows`, in the form in which they are read.
     fn slice(&self, rows: Range<usize>) -> Rows<'_> {
         if rows.is_empty() {
             return Rows::Range(0..0);
@@ -110,7 +110,7 @@ impl SelectedBits {
         Self { bitmap, count, positions: OnceLock::new(), runs: OnceLock::new() }
     }
 
-    /// The rows as runs, if these are long. Derived on first use.
+    /// The rows as runs. Returns `None` unless the runs are long and close together. Derived on first use.
     fn runs(&self) -> Option<&Runs> {
         self.runs.get_or_init(|| Runs::of(&self.bitmap, self.count)).as_ref()
     }
@@ -169,9 +169,9 @@ impl Selection {
         }
     }
 
-    /// Ordinals of the selected rows, from `first` on, that are best read together: at most `rows_max` rows. If the
-    /// selected rows have few or no gaps, the batch ends at a multiple of `rows_max` rows of the segment. Batches of
-    /// whole vectors then never decode a vector twice.
+    /// Next batch to read: a range of ordinals of selected rows, which begins at `first` and has at most `rows_max`
+    /// rows. If the selected rows have few or no gaps, the batch ends at a multiple of `rows_max` rows of the segment.
+    /// If `rows_max` is a whole number of vectors, no vector is then decoded twice.
     ///
     /// # Panics
     /// If `rows_max` is zero.
@@ -189,7 +189,7 @@ impl Selection {
         first..end.min(self.len())
     }
 
-    /// Ordinals in the selection of those of some rows that are selected, ascending.
+    /// For each row in `rows` that is selected, its ordinal among the selected rows, ascending.
     pub fn places(&self, rows: &RoaringBitmap) -> Vec<u32> {
         // A segment has at most 65,536 rows.
         let end = match self {
@@ -226,12 +226,12 @@ impl Selection {
         }
     }
 
-    /// The empty selection.
+    /// A selection without rows.
     pub(crate) fn none() -> Self {
         Self::Range(0..0)
     }
 
-    /// Selection of few ascending rows of a segment.
+    /// Selection of rows by ascending position, for few rows.
     pub(crate) fn of_few(positions: Vec<u32>) -> Self {
         match Rows::of(&positions) {
             // A segment has at most 65,536 rows.
@@ -240,8 +240,8 @@ impl Selection {
         }
     }
 
-    /// Selection of the rows of ranges except left-out rows, equal to that of [`Selection::of`]. Returns `None` if the
-    /// ranges may have too many rows for positions.
+    /// Selection of the rows in ranges, except left-out rows. Equals what [`Selection::of`] returns for these rows.
+    /// Returns `None` if the ranges have too many rows to be stored as positions.
     pub(crate) fn of_ranges(
         ranges: &RowRanges,
         segment_rows: usize,
@@ -296,7 +296,7 @@ impl Selection {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows by position. Consecutive positions become a range.
+    /// Rows by ascending position. Consecutive positions become a range.
     pub fn of(positions: &'a [u32]) -> Self {
         match (positions.first(), positions.last()) {
             (Some(first), Some(last)) if (last - first) as usize + 1 == positions.len() => {
@@ -316,7 +316,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Deselects the rows whose bit in `passes` is zero. The first bit is that of the first of these rows.
+    /// Deselects the rows whose bit in `passes` is zero. Bit i belongs to the row with ordinal i among these rows.
     pub fn deselect_failing(&self, passes: &BooleanBuffer, selection: &mut Bitmap) {
         match self {
             Self::Range(rows) => selection.intersect_range(rows.clone(), passes),
@@ -333,7 +333,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Calls `visit` for each page with its rows. `page_ends` are the rows of the segment at which pages end.
+    /// Calls `visit` for each page that has some of these rows, with the page and its rows. `page_ends` are the rows of
+    /// the segment at which pages end.
     pub fn by_page<E>(
         &self,
         page_ends: &[u32],
@@ -369,7 +370,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Calls `visit` for each page of consecutive rows, with the first row of the page and the range of rows in it.
+/// Calls `visit` for each page of consecutive rows, with the page, its first row, and the part of `rows` in it.
 fn by_page<E>(
     rows: &Range<usize>,
     page_ends: &[u32],
@@ -386,7 +387,7 @@ fn by_page<E>(
     Ok(())
 }
 
-/// Number of leading elements that pass. All that pass must come first. Usually they are few.
+/// Number of elements that pass. All of them must be at the front. Fast if they are few.
 fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
     while step < numbers.len() && passes(numbers[step - 1]) {
@@ -396,16 +397,16 @@ fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     known + numbers[known..bound].partition_point(|number| passes(*number))
 }
 
-/// Rows of one page. They are visited counted from the first row of the page.
+/// Selected rows of one page. Visitors get each row as its ordinal in the page, which a range already has.
 #[derive(Clone, Debug)]
 pub(crate) enum PageRows<'a> {
     Range(Range<usize>),
-    /// Runs of rows of the segment; the page begins with row `first`.
+    /// Runs of rows, as positions in the segment. The page begins with row `first` of the segment.
     Runs {
         first: usize,
         runs: SelectedRuns<'a>,
     },
-    /// Rows of the segment; the page begins with row `first`.
+    /// Positions in the segment. The page begins with row `first` of the segment.
     Positions {
         first: u32,
         positions: &'a [u32],
@@ -421,8 +422,8 @@ impl PageRows<'_> {
         }
     }
 
-    /// Calls `visit` with each run of consecutive rows. Returns false without a call if no rows are known to be
-    /// consecutive.
+    /// Calls `visit` with each run of consecutive rows. Returns false, and makes no call, if the rows are stored as
+    /// positions.
     #[inline]
     pub fn each_run(&self, mut visit: impl FnMut(Range<usize>)) -> bool {
         match self {
@@ -433,7 +434,7 @@ impl PageRows<'_> {
         true
     }
 
-    /// Calls `visit` with each row, counted in the page.
+    /// Calls `visit` with the ordinal of each row in the page.
     #[inline]
     pub fn each(&self, mut visit: impl FnMut(usize)) {
         match self {
@@ -447,7 +448,7 @@ impl PageRows<'_> {
         }
     }
 
-    /// Calls `visit` with each row, counted in the page, until it fails.
+    /// Calls `visit` with the ordinal of each row in the page, until it fails.
     #[inline]
     pub fn try_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         match self {

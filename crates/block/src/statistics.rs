@@ -1,5 +1,5 @@
-//! Statistics of one column of a block. Each column has a section of its own, so that a scan reads only those of the
-//! columns it tests.
+//! Statistics of one column of a block. Each column has its own section, so that a scan reads only the statistics of
+//! columns with predicates.
 //!
 //! ```text
 //! offset  size     field
@@ -8,7 +8,7 @@
 //! 16      8        plain_bytes
 //! 24      4        segments        S
 //! 28      4        tail_at         offset of the tail
-//! 32      S * 16   segment table   zones_end u32 (zones of all segments up to this one), nulls u32, plain_bytes u64
+//! 32      S * 16   segment table   zones_end u32 (zones of segments 0 to this one), nulls u32, plain_bytes u64
 //!         ...      zone maps       of segment 0, of segment 1, ...: see `taut_index::zone_map`
 //! tail_at 256      sketch          registers of the distinct sketch
 //!         4        flags           1 has min, 2 has max, 4 both are values of the column, not only bounds
@@ -17,7 +17,7 @@
 //!         ...      min, max        i128, or bytes
 //! ```
 //!
-//! The data that a scan needs comes first, in records of one size. Only planners read the tail.
+//! The data that a scan needs comes first. Only planners read the tail.
 
 use std::sync::Arc;
 
@@ -35,16 +35,17 @@ const HAS_MIN: u32 = 1;
 const HAS_MAX: u32 = 2;
 const EXACT: u32 = 4;
 
-/// Data collected about a column while its block is built.
+/// Statistics of a column, collected while its block is built.
 #[derive(Default)]
 pub(crate) struct StatisticsBuilder {
+    /// Zones and plain bytes of each segment.
     pub segments: Vec<(Vec<Zone>, u64)>,
     pub bounds: ExactBounds,
     pub sketch: DistinctSketch,
 }
 
 impl StatisticsBuilder {
-    /// Bytes of the section, and the same statistics in parsed form.
+    /// Encodes the section. Returns its bytes and the same statistics in parsed form.
     pub fn finish(self, logical: LogicalType) -> (Vec<u8>, ColumnStatistics) {
         let form = ZoneForm::of(logical);
         let bounds = self.bounds.shorten();
@@ -133,7 +134,7 @@ fn wrong(at: usize, expected: &'static str) -> Corrupt {
 }
 
 impl ColumnSummary {
-    /// Parses a section. `segment_rows` has the rows of each segment of the block.
+    /// Parses a section. `segment_rows` yields the number of rows of each segment of the block.
     pub(crate) fn parse(
         bytes: Buffer,
         logical: LogicalType,
@@ -231,12 +232,12 @@ impl ColumnSummary {
         })
     }
 
-    /// Whether some row of the block may pass a column predicate.
+    /// Whether a row of the block may pass a column predicate. Returns false only if zone maps rule it out.
     pub fn may_match(&self, test: &ColumnTest) -> bool {
         (0..self.segments.len()).any(|segment| self.may_match_in(segment, test))
     }
 
-    /// Whether some row of a segment may pass a column predicate.
+    /// Whether a row of a segment may pass a column predicate.
     pub(crate) fn may_match_in(&self, segment: usize, test: &ColumnTest) -> bool {
         let zones = &self.segments[segment].zones;
         zones.may_admit(test) && zones.zones().iter().any(|zone| zone.may_admit(test))
@@ -259,7 +260,7 @@ impl ColumnSummary {
         self.rows
     }
 
-    /// Number of rows of the block in which the column is null.
+    /// Number of nulls in the column.
     pub fn nulls(&self) -> u64 {
         self.nulls
     }

@@ -1,4 +1,4 @@
-//! Values of one column of a segment in comparable form, with the bounds and counts that a block stores about them.
+//! Values of one column of a segment as datums, and the bounds and counts of them that a block stores.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use taut_types::{Column, DistinctSketch, Key, LogicalType, f32_to_key, f64_to_ke
 
 use crate::BuildError;
 
-/// Maximum length of text and bytes that the statistics of a block store whole.
+/// Maximum bytes of a text or bytes bound that the statistics of a block store whole.
 const EXACT_BYTES_MAX: usize = 1024;
 
 /// Values of one column of a segment.
@@ -25,7 +25,7 @@ pub(crate) struct ColumnValues {
     pub keys: Keys,
 }
 
-/// Values in the form in which they are compared. Under nulls, the numbers have no meaning.
+/// Datums of a column. The numbers of null rows have no meaning.
 pub(crate) enum Keys {
     /// Values of types of at most 64 bits.
     Narrow(Vec<i64>),
@@ -53,7 +53,7 @@ impl ColumnValues {
         })
     }
 
-    /// Converts an array in the Arrow type of `logical`. The error is a decimal with too many digits.
+    /// Converts an array in the Arrow type of `logical`. The error is the first decimal with too many digits.
     pub fn new(array: ArrayRef, logical: LogicalType) -> Result<Self, i128> {
         let narrow = |numbers| Keys::Narrow(numbers);
         let keys = match logical {
@@ -70,7 +70,7 @@ impl ColumnValues {
             LogicalType::Decimal { precision, .. } => {
                 check_digits(&array, precision)?;
                 if precision <= 18 {
-                    // The digits are checked: values fit 64 bits, except under nulls.
+                    // The check of digits ensures that values fit 64 bits, except those of null rows.
                     narrow(map::<Decimal128Type, _>(&array, |value| value as i64))
                 } else {
                     Keys::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
@@ -95,8 +95,8 @@ impl ColumnValues {
         self.nulls().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// Bytes of the values in their plain form. Text and bytes count their lengths, other types their width for each
-    /// row.
+    /// Bytes of the values in their plain form: the lengths of all texts or bytes, or the width of the type times the
+    /// number of rows.
     pub fn plain_bytes(&self) -> u64 {
         match (&self.keys, self.logical.plain_bytes()) {
             (Keys::Bytes(views), _) => {
@@ -107,7 +107,7 @@ impl ColumnValues {
         }
     }
 
-    /// Least and greatest number of some rows. Returns `None` if all are null, and for text and bytes.
+    /// Least and greatest number of some rows. Returns `None` if all are null, or if the column is text or bytes.
     pub fn number_bounds(&self, rows: Range<usize>) -> Option<(i128, i128)> {
         let nulls = self.nulls();
         match &self.keys {
@@ -117,7 +117,7 @@ impl ColumnValues {
         }
     }
 
-    /// Zones that end at the rows `ends`. Extends `exact` to cover all these rows.
+    /// Zones that end at the rows `ends`. Extends `exact` to the values of all these rows.
     pub fn zones(&self, ends: &[u32], exact: &mut ExactBounds) -> Vec<Zone> {
         let mut start = 0;
         let mut zones = Vec::with_capacity(ends.len());
@@ -157,7 +157,7 @@ impl ColumnValues {
         }
     }
 
-    /// Inserts every value into a sketch. A value equal to the one before may be skipped.
+    /// Inserts every value into a sketch. May skip a value that equals the one before it.
     pub fn sketch(&self, sketch: &mut DistinctSketch) {
         match &self.keys {
             Keys::Narrow(numbers) => {
@@ -200,7 +200,7 @@ impl ExactBounds {
         self.max = Some(self.max.take().map_or(max.clone(), |own| own.max(max)));
     }
 
-    /// Cuts bounds that are too long for statistics to prefixes.
+    /// Shortens bounds that are too long for statistics. The bounds are then inexact.
     pub fn shorten(mut self) -> Self {
         if let Some(Key::Bytes(min)) = &self.min
             && min.len() > EXACT_BYTES_MAX
@@ -229,7 +229,7 @@ fn check_digits(array: &ArrayRef, precision: u8) -> Result<(), i128> {
     if numbers.values().iter().all(fits) {
         return Ok(());
     }
-    // Numbers under nulls may be anything.
+    // The numbers of null rows are arbitrary.
     numbers.iter().flatten().find(|value| !fits(value)).map_or(Ok(()), Err)
 }
 
@@ -247,7 +247,7 @@ fn bounds_of<T: Copy + Ord>(numbers: &[T], rows: Range<usize>, nulls: Option<&Nu
     bounds
 }
 
-/// The first four bytes of a value, from its view, as a number that compares like the bytes.
+/// The first four bytes of a value, from its view, as a number. The numbers have the order of the bytes.
 fn prefix_of(view: u128) -> u32 {
     ((view >> 32) as u32).swap_bytes()
 }
@@ -255,7 +255,7 @@ fn prefix_of(view: u128) -> u32 {
 fn compare(views: &BinaryViewArray, left: usize, right: usize) -> Ordering {
     let (left_view, right_view) = (views.views()[left], views.views()[right]);
     let by_prefix = prefix_of(left_view).cmp(&prefix_of(right_view));
-    // Equal short values have equal views.
+    // Equal values of at most 12 bytes have equal views.
     if by_prefix.is_ne() || (left_view == right_view && left_view as u32 <= 12) {
         return by_prefix;
     }
@@ -292,7 +292,7 @@ fn sketch_bytes(views: &BinaryViewArray, sketch: &mut DistinctSketch) {
             continue;
         }
         last = Some(*view);
-        // A value of at most 12 bytes always has this view. Longer values are always hashed.
+        // Equal values of at most 12 bytes have equal views, so the view is inserted. Longer values are hashed.
         match *view as u32 {
             ..=12 => insert_wide(sketch, *view),
             _ => sketch.insert(twox_hash::XxHash3_64::oneshot(views.value(row))),

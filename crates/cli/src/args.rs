@@ -13,7 +13,7 @@ use crate::units::ByteSize;
 #[derive(Debug, Parser)]
 #[command(name = "taut", version, propagate_version = true, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -35,22 +35,22 @@ pub enum Command {
     /// Load Parquet, CSV or JSON files into a table
     #[command(after_help = LOAD_EXAMPLES)]
     Load(LoadArguments),
-    /// Draw how tables are stored
+    /// Show how tables are stored
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArguments),
     /// Read and check every byte, and name what is damaged
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArguments),
-    /// Salvage what can be read of a damaged database into a new one
+    /// Salvage everything readable from a damaged database into a new one
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair(RepairArguments),
     /// Back up a database; later backups to the same directory copy only what is new
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArguments),
-    /// Make a database from a backup, or as it was at a point in time
+    /// Restore a database from a backup, as of the backup or of a point in time
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(RestoreArguments),
-    /// Compare the layouts on TPC-H data that is made here; needs no network
+    /// Compare the layouts on generated TPC-H data; needs no network
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
 }
@@ -118,17 +118,17 @@ const DEMO_EXAMPLES: &str = "Examples:
   taut demo --scale 0.1                      a tenth of that
   taut demo --directory tpch.taut            keep the database";
 
-/// Resources of the database.
+/// Memory and threads of a database.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SettingsArguments {
     /// Threads that run queries [default: one per core]
     #[arg(long, value_name = "COUNT")]
     pub threads: Option<NonZeroUsize>,
-    /// Memory for queries; what needs more goes to temporary files, such as 4GiB [default: half of the machine's]
+    /// Memory for queries, such as 4GiB; queries that need more use temporary files [default: half of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
-    /// Memory that keeps blocks between queries, such as 512MiB [default: a quarter of --memory or
-    /// else of the machine's, at most 1GiB]
+    /// Memory of the block cache, such as 512MiB [default: a quarter of --memory or else of the machine's, at most
+    /// 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<ByteSize>,
 }
@@ -153,10 +153,10 @@ impl SettingsArguments {
     }
 }
 
-/// Whether a command changes the database.
+/// Option `--readonly`.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct ReadOnly {
-    /// Only read the database, also while another process writes it; shows the last commit of when it was opened
+    /// Only read the database, even while another process writes it; reads the last commit before it was opened
     #[arg(long = "readonly", visible_alias = "read-only")]
     pub read_only: bool,
 }
@@ -164,28 +164,28 @@ pub struct ReadOnly {
 /// Arguments of `taut sql`.
 #[derive(Debug, Args)]
 pub struct SqlArguments {
-    /// Directory of the database, made where it does not exist, or :memory:
+    /// Directory of the database, created if it does not exist, or :memory:
     #[arg(value_name = "DB")]
     pub database: String,
     /// Run these statements; may be given several times
     #[arg(short = 'c', long = "command", value_name = "SQL")]
     pub commands: Vec<String>,
-    /// Run the statements of this file; - is standard input
+    /// Run the statements of this file, or of standard input if it is -
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// How results are written
+    /// Output format of results
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// Show at most so many rows of a table; 0 for all [default: all, in the shell 100]
+    /// Show at most this many rows of a result table; 0 shows all [default: all; 100 in the shell]
     #[arg(long, value_name = "COUNT")]
     pub max_rows: Option<usize>,
-    /// Say how long each statement takes
+    /// Show how long each statement takes
     #[arg(long)]
     pub timing: bool,
-    /// Access.
+    /// Read-only access.
     #[command(flatten)]
     pub access: ReadOnly,
-    /// Resources.
+    /// Memory and threads.
     #[command(flatten)]
     pub settings: SettingsArguments,
 }
@@ -193,10 +193,10 @@ pub struct SqlArguments {
 /// Arguments of `taut load`.
 #[derive(Debug, Args)]
 pub struct LoadArguments {
-    /// Directory of the database, made where it does not exist
+    /// Directory of the database, created if it does not exist
     #[arg(value_name = "DB")]
     pub database: String,
-    /// The table, made from the schema of the first file where it does not exist
+    /// The table, created with the schema of the first file if it does not exist
     pub table: String,
     /// Files to load
     #[arg(required = true, value_name = "FILE")]
@@ -204,10 +204,10 @@ pub struct LoadArguments {
     /// Design of a new table, such as "layout=column, sort_by='a, b desc'"
     #[arg(long, value_name = "OPTIONS")]
     pub with: Option<String>,
-    /// Format of the files [default: by their names]
+    /// Format of the files [default: from their names]
     #[arg(long, value_enum)]
     pub format: Option<LoadFormat>,
-    /// Resources.
+    /// Memory and threads.
     #[command(flatten)]
     pub settings: SettingsArguments,
 }
@@ -241,10 +241,10 @@ pub struct InspectArguments {
     pub database: String,
     /// The table [default: all]
     pub table: Option<String>,
-    /// Access.
+    /// Read-only access.
     #[command(flatten)]
     pub access: ReadOnly,
-    /// Resources.
+    /// Memory and threads.
     #[command(flatten)]
     pub settings: SettingsArguments,
 }
@@ -255,7 +255,7 @@ pub struct VerifyArguments {
     /// Directory of the database
     #[arg(value_name = "DB")]
     pub database: PathBuf,
-    /// Access.
+    /// Read-only access.
     #[command(flatten)]
     pub access: ReadOnly,
 }
@@ -266,7 +266,7 @@ pub struct RepairArguments {
     /// Directory of the damaged database
     #[arg(value_name = "DATABASE")]
     pub database: PathBuf,
-    /// Directory of the new database, empty or not there yet
+    /// Directory of the new database, which must be empty or must not exist
     #[arg(value_name = "NEW_DATABASE")]
     pub new_database: PathBuf,
 }
@@ -277,19 +277,19 @@ pub struct BackupArguments {
     /// Directory of the database
     #[arg(value_name = "DB", required_unless_present = "list")]
     pub database: Option<PathBuf>,
-    /// Directory of the backups, made where it does not exist
+    /// Directory of the backups, created if it does not exist
     #[arg(value_name = "BACKUP_DIR", required_unless_present_any = ["list", "stop_log"])]
     pub directory: Option<PathBuf>,
-    /// Archive the commits since the last backup, and keep those up to the next one for it
+    /// Archive the commits since the last backup, and retain later commits for the next backup
     #[arg(long, conflicts_with = "read_only")]
     pub log: bool,
-    /// Remove all backups but the newest ones, this one included
+    /// Keep only this many newest backups, this one included, and remove the others
     #[arg(long, value_name = "COUNT")]
     pub keep: Option<NonZeroUsize>,
     /// List the backups in a directory
     #[arg(long, value_name = "BACKUP_DIR", conflicts_with_all = ["database", "directory", "log", "keep", "stop_log"])]
     pub list: Option<PathBuf>,
-    /// Keep no log for the next backup any more
+    /// Stop retaining the log for the next backup
     #[arg(long, conflicts_with_all = ["directory", "log", "keep", "read_only"])]
     pub stop_log: bool,
     #[command(flatten)]
@@ -302,7 +302,7 @@ pub struct RestoreArguments {
     /// Directory of the backups
     #[arg(value_name = "BACKUP_DIR")]
     pub directory: PathBuf,
-    /// Directory of the new database, which must not exist or be empty
+    /// Directory of the new database, which must be empty or must not exist
     #[arg(value_name = "NEW_DB")]
     pub database: PathBuf,
     /// The backup, by its number [default: the last one]
@@ -319,10 +319,10 @@ pub struct DemoArguments {
     /// Scale factor of TPC-H: 1 is 6 million rows of lineitem
     #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
     pub scale: f64,
-    /// Make the database in this directory and keep it [default: a temporary one, removed at the end]
+    /// Create the database in this directory and keep it [default: a temporary one, removed at the end]
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Resources.
+    /// Memory and threads.
     #[command(flatten)]
     pub settings: SettingsArguments,
 }

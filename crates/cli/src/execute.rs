@@ -11,7 +11,7 @@ use crate::progress::ProgressDisplay;
 use crate::statement_splitter::StatementText;
 use crate::units::{count_text, duration_text};
 
-/// A session with the output, format and settings for its results.
+/// A session, and the output, format and settings for its results.
 pub struct Executor {
     /// Session that runs the statements.
     pub session: Session,
@@ -34,12 +34,12 @@ impl Executor {
         Self { session, output, format, rows_max: None, timing: false, interrupts: Interrupts::install(), progress }
     }
 
-    /// Makes Ctrl-C cancel statements but never end the process, as in the shell.
+    /// From now on, Ctrl-C cancels statements but never ends the process, as in the shell.
     pub fn outlive_interrupts(&self) {
         self.interrupts.outlive();
     }
 
-    /// Runs a statement and writes its result. `source` is the name of its source in error messages.
+    /// Runs a statement and writes its result. Error messages name `source`, the origin of the statement.
     pub fn run(&mut self, statement: &StatementText, source: &str) -> Result<(), Failure> {
         let watch = self.interrupts.watch(&self.session);
         let result = self.answer(&statement.text);
@@ -76,8 +76,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Writes the summary line after a result. With the formats CSV, JSON and Markdown, it goes to standard error, and
-    /// only if `timing` is set.
+    /// Writes the summary line after a result. With the formats CSV, JSON and Markdown, the line is written to standard
+    /// error, and only if `timing` is set.
     fn close(&mut self, done: &str, start: Instant) -> Result<(), Failure> {
         let line =
             if self.timing { format!("({done}, {})", duration_text(start.elapsed())) } else { format!("({done})") };

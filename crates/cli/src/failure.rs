@@ -20,7 +20,7 @@ use crate::statement_splitter::{Position, StatementText};
 /// Exit status after Ctrl-C. As in shells: 128 plus the number of the signal.
 pub const INTERRUPTED: u8 = 130;
 
-/// Reason why a command ends without success.
+/// Reason why a command ends early or with an error status.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -30,13 +30,13 @@ pub enum Failure {
     /// The database cannot be opened to verify it or to back it up.
     #[error("{}", with_causes(.0))]
     Open(#[from] taut_store::OpenError),
-    /// The repair failed: nothing can be salvaged.
+    /// A repair failed.
     #[error("{}", with_causes(.0))]
     Repair(#[from] taut_store::RepairError),
     /// Parts of a repaired database are lost. Each loss has been printed.
     #[error("not everything could be salvaged: losses in {tables} table(s){}", if *.database { ", and of the database as a whole" } else { "" })]
     Lost {
-        /// Whether there is a loss that does not belong to a single table.
+        /// Whether something is lost that does not belong to a single table.
         database: bool,
         /// Count of tables with losses.
         tables: usize,
@@ -66,7 +66,7 @@ pub enum Failure {
     /// A result cannot be converted to the output format.
     #[error("cannot format the result: {0}")]
     Format(#[from] arrow_schema::ArrowError),
-    /// The request is not possible: an argument is wrong or names something that does not exist. The text explains why.
+    /// An argument is wrong or names something that does not exist. Contains the explanation.
     #[error("{0}")]
     Refused(String),
     /// `--with` is malformed.
@@ -85,10 +85,10 @@ pub enum Failure {
         /// Count of files with damage.
         files: usize,
     },
-    /// Two layouts returned different results: a bug in Taut.
+    /// Two layouts returned different results, which is a bug in Taut.
     #[error("{item}: {layout} answers {found}, but {expected} is right; this is a bug in Taut")]
     Disagreement {
-        /// Name of the item of the workload.
+        /// Name of the workload item.
         item: String,
         /// Layout with the different result.
         layout: &'static str,
@@ -111,18 +111,19 @@ pub struct Excerpt {
     source: String,
     position: Position,
     line: String,
-    /// White space as wide as the part of `line` before the position.
+    /// White space as wide as the text of `line` before the position.
     indent: String,
 }
 
 impl Failure {
-    /// Creates the failure of a statement. `source` is the name of the source of the statement.
+    /// Creates the failure of a statement. `source` names where the statement comes from, such as a file.
     pub fn of_statement(error: &taut::Error, statement: &StatementText, source: &str) -> Self {
         let place = error.position();
         let excerpt = place.and_then(|(line, column)| Excerpt::new(source, statement, line, column));
         let mut message = error.to_string();
         if let (Some((line, column)), Some(_)) = (place, &excerpt) {
-            // The parser counts lines within the statement. The excerpt shows the position in the source instead.
+            // The message ends with the position in the statement. It is removed, because the excerpt shows the
+            // position in the source.
             let within = format!(" at Line: {line}, Column: {column}");
             message.truncate(message.strip_suffix(&within).unwrap_or(&message).len());
         }
@@ -154,13 +155,14 @@ impl Failure {
     }
 }
 
-/// Writes a line on standard error. Ignores errors, because there is no other output to report them on.
+/// Writes a line to standard error. Ignores errors, because there is no other output on which to report them.
 pub fn say(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 impl Excerpt {
-    /// Excerpt for a line and a column of a statement, both counted from one. Returns `None` outside of the statement.
+    /// Excerpt for a line and a column of a statement, both counted from one. Returns `None` if the statement has no
+    /// such line.
     fn new(source: &str, statement: &StatementText, line: u64, column: u64) -> Option<Self> {
         let text = statement.text.lines().nth(usize::try_from(line.checked_sub(1)?).ok()?)?;
         let before = usize::try_from(column.checked_sub(1)?).ok()?;

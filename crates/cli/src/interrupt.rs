@@ -1,5 +1,5 @@
-//! Handling of Ctrl-C: the first one cancels the running statement, the next one ends the process. In the shell, it
-//! never ends the process.
+//! Handling of Ctrl-C. The first Ctrl-C cancels the running statement, the next one ends the process. In the shell,
+//! Ctrl-C never ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,11 @@ pub struct Interrupts {
 
 #[derive(Default)]
 struct Shared {
-    /// Handle of the running session, if any.
+    /// Handle that cancels the statements of the watched session, if any.
     running: Mutex<Option<CancelHandle>>,
     /// Whether Ctrl-C was pressed since `running` was set.
     is_caught: AtomicBool,
-    /// Whether the process continues after any Ctrl-C.
+    /// Whether Ctrl-C never ends the process.
     outlives: AtomicBool,
 }
 
@@ -41,12 +41,12 @@ impl Interrupts {
         interrupts
     }
 
-    /// Makes Ctrl-C only cancel statements from now on, and never end the process.
+    /// From now on, Ctrl-C only cancels statements and never ends the process.
     pub fn outlive(&self) {
         self.shared.outlives.store(true, Ordering::SeqCst);
     }
 
-    /// Makes Ctrl-C cancel the statements of the session until the guard is dropped.
+    /// Until the guard is dropped, Ctrl-C cancels the statements of the session.
     pub fn watch(&self, session: &Session) -> Watch {
         self.shared.is_caught.store(false, Ordering::SeqCst);
         self.shared.set(Some(session.cancel_handle()));

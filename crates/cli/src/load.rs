@@ -56,7 +56,7 @@ pub fn run(arguments: &LoadArguments, mut output: Output) -> Result<(), Failure>
     output.finish()
 }
 
-/// Size of a file, or zero if it is not known. Opening the file reports the error.
+/// Bytes of a file, or zero if they cannot be determined. The load then reports the error.
 fn file_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }

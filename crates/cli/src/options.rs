@@ -1,7 +1,8 @@
-//! Parser for the text of `--with`: `layout=groups, groups='(a,b),(c)', sort_by='a, b desc'`.
+//! Parser for the value of `--with`: `layout=groups, groups='(a,b),(c)', sort_by='a, b desc'`.
 //!
 //! A value in single quotes may contain any text, with `''` for a quote. A value without quotes ends at the next comma
-//! outside of parentheses and double quotes. A list of groups may continue after such a comma: `groups=(a,b),(c)`.
+//! outside of parentheses and double quotes. If the text after that comma begins with a parenthesis, it continues the
+//! value: `groups=(a,b),(c)`.
 
 use crate::failure::Failure;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use taut::{Progress, Session};
 
-/// Time after which an operation shows a bar.
+/// Minimum running time of an operation before it shows a bar.
 const SHOWN_AFTER: Duration = Duration::from_millis(400);
 
 /// Progress bar of the operations of a session.
@@ -20,14 +20,15 @@ struct State {
     operation: String,
     started: Option<Instant>,
     bar: Option<ProgressBar>,
-    /// Text that is shown after the operation.
+    /// Text that is shown behind the name of the operation.
     note: String,
     /// Expected rows, for operations whose total the session does not report.
     rows_expected: Option<u64>,
 }
 
 impl ProgressDisplay {
-    /// Attaches a display to a session. `note` is shown after the operation, for example the size of its input.
+    /// Attaches a display to a session. `note` is shown behind the name of the operation, for example the size of its
+    /// input.
     pub fn attach(session: &Session, note: &str) -> Self {
         let display = Self::default();
         display.with(|state| state.note = note.to_owned());
@@ -58,7 +59,7 @@ impl ProgressDisplay {
 
 impl State {
     fn update(&mut self, progress: &Progress) {
-        // A query writes rows to the same terminal while it runs.
+        // A query has no bar, because it writes rows to the same terminal while it runs.
         if progress.operation == Progress::QUERY {
             return;
         }
@@ -81,7 +82,7 @@ impl State {
     }
 }
 
-/// A bar if the total is known, else a spinner.
+/// Returns a bar if the total is known, else a spinner.
 fn bar_of(rows_total: Option<u64>) -> ProgressBar {
     const WITH_END: &str = "{spinner} {msg} [{bar:30}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
     const WITHOUT_END: &str = "{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}";
@@ -112,12 +113,12 @@ pub struct BytesDisplay {
 }
 
 impl BytesDisplay {
-    /// Creates a display. Its time begins now.
+    /// Creates a display that counts time from now.
     pub fn new(operation: &'static str) -> Self {
         Self { operation, started: Instant::now(), bar: None }
     }
 
-    /// Sets the bytes that are done, and the total.
+    /// Sets the number of bytes that are done, and the total.
     pub fn update(&mut self, done: u64, total: u64) {
         if self.bar.is_none() && self.started.elapsed() >= SHOWN_AFTER {
             let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}");

@@ -110,7 +110,7 @@ impl StatementSplitter {
 
     /// Scans to the next visible semicolon and returns its offset.
     ///
-    /// A byte that may begin a token of two bytes is not scanned until the second byte is there, unless the text
+    /// A byte that may begin a token of two bytes is not scanned until the second byte is available, unless the text
     /// `is_final`.
     fn find_end(&mut self, is_final: bool) -> Option<usize> {
         while let Some(&byte) = self.bytes.get(self.read) {

@@ -42,7 +42,7 @@ impl FromStr for ByteSize {
             _ => return Err(refused()),
         };
         let bytes = number * unit;
-        // A float-to-integer cast saturates. The bound excludes values at which it would.
+        // A float-to-integer cast saturates. The bound excludes values that would.
         if (1.0..=u64::MAX as f64 / 2.0).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(refused()) }
     }
 }

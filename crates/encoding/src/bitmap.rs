@@ -196,7 +196,7 @@ impl Bitmap {
         self.words.iter().map(starts).sum()
     }
 
-    /// Ordinal among the selected rows of each of `rows` that is selected. `rows` must ascend; rows that are not
+    /// For each of `rows` that is selected, its ordinal among the selected rows. `rows` must ascend; rows that are not
     /// selected are skipped.
     ///
     /// # Panics
@@ -269,8 +269,8 @@ impl Bitmap {
         if end - row < 64 { bits & !(u64::MAX << (end - row)) } else { bits }
     }
 
-    /// Deselects the rows of a range whose bit in `mask` is zero. The range lies in one vector, and `mask` is of that
-    /// vector.
+    /// Deselects the rows of a range whose bit in `mask` is zero. The range lies in one vector, and `mask` has a bit
+    /// for each row of that vector.
     pub(crate) fn intersect_words(&mut self, rows: Range<usize>, mask: &[u64; VECTOR_ROWS / 64]) {
         let words = self.word_range(&rows);
         let first = words.start;
@@ -280,7 +280,7 @@ impl Bitmap {
         }
     }
 
-    /// Deselects the rows of a range whose bit in `passes` is zero. The first bit is that of the first row of the
+    /// Deselects the rows of a range whose bit in `passes` is zero. The first bit belongs to the first row of the
     /// range.
     ///
     /// # Panics
@@ -295,7 +295,7 @@ impl Bitmap {
         for (row, passing) in rows.clone().step_by(64).zip(passes.bit_chunks().iter_padded()) {
             let failing = !passing & word_mask(0, &(0..rows.end - row));
             self.words[row / 64] &= !(failing << (row % 64));
-            // The rest lies in the next word, if the range reaches it.
+            // The other bits lie in the next word, if the range reaches it.
             let rest = failing >> 1 >> (63 - row % 64);
             if rest != 0 {
                 self.words[row / 64 + 1] &= !rest;
@@ -303,11 +303,11 @@ impl Bitmap {
         }
     }
 
-    /// Deselects the rows of `rows` whose bit in `passes` is zero. The rows must ascend and be selected. Bit `i` is
-    /// that of `rows[i]`.
+    /// Deselects the rows of `rows` whose bit in `passes` is zero. The rows must ascend and be selected. Bit `i`
+    /// belongs to `rows[i]`.
     ///
     /// # Panics
-    /// If a row is past the end, or the number of rows is not that of the bits.
+    /// If a row is past the end, or the numbers of rows and bits differ.
     pub fn intersect_rows(&mut self, rows: &[u32], passes: &BooleanBuffer) {
         assert_eq!(rows.len(), passes.len(), "one bit for each row");
         for (rows, passing) in rows.chunks(64).zip(passes.bit_chunks().iter_padded()) {
@@ -317,7 +317,8 @@ impl Bitmap {
         }
     }
 
-    /// Deselects the rows of `rows` whose bit in `mask` is zero. The rows, up to a vector of them, must be selected.
+    /// Deselects the rows of `rows` whose bit in `mask` is zero: bit `i` belongs to `rows[i]`. At most 1,024 rows, all
+    /// selected.
     pub(crate) fn intersect_at(&mut self, rows: &[u32], mask: &[u64; VECTOR_ROWS / 64]) {
         for (rows, mask) in rows.chunks(64).zip(mask) {
             for (index, row) in rows.iter().enumerate() {

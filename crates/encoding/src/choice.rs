@@ -7,9 +7,9 @@ use taut_types::{Encoding, LogicalType};
 pub enum Choice {
     /// By size and cost of decoding, estimated from the values.
     Auto,
-    /// The smallest of the encodings that use the order of rows, whatever decoding costs and even if the rows are in no
-    /// order. For numbers: `constant`, `run_length`, `run_length_delta` and `delta`; only `run_length` if they are too
-    /// far apart for differences. For text and bytes: `front_coded`.
+    /// The smallest of the encodings that use the order of rows, regardless of the cost of decoding, and even if the
+    /// rows are unordered. For numbers: `constant`, `run_length`, `run_length_delta` and `delta`; only `run_length` if
+    /// they are too far apart for differences. For text and bytes: `front_coded`.
     Ordered,
     /// Plain values.
     Plain,
@@ -43,7 +43,7 @@ pub enum EncodeError {
         /// Rows of the array.
         found: usize,
     },
-    /// A decimal has more digits than its type.
+    /// A decimal exceeds the plain width of its type, 8 or 16 bytes.
     #[error("a value does not fit {logical}")]
     OutOfRange {
         /// Type of the column.

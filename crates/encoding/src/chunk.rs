@@ -20,8 +20,8 @@ pub use aggregate::NullableNumbers;
 
 /// An encoded column of a segment, ready to be read. Clones share the bytes.
 ///
-/// Parsing checks the frame and reads no rows. Rows are checked when they are read. Damaged bytes whose checksum is
-/// right can decode to wrong values, but never to values that break an invariant of Arrow. For example, text that is
+/// Parsing checks the frame and reads no rows. Rows are checked when they are read. Damaged bytes with a correct
+/// checksum can decode to wrong values, but never to values that break an invariant of Arrow. For example, text that is
 /// not UTF-8 decodes to the empty string. [`Chunk::check`] checks all rows.
 #[derive(Clone, Debug)]
 pub struct Chunk {
@@ -190,7 +190,7 @@ impl Chunk {
         self.append_from(array, runs.len(), nulls.as_ref(), |numbers| InRuns(numbers, runs));
     }
 
-    /// Bytes of plain numbers that have the layout of the Arrow type, not copied.
+    /// Bytes of plain numbers that already have the layout of the Arrow type, without a copy.
     fn shared(&self, numbers: &Numbers, rows: &Range<usize>) -> Option<Buffer> {
         let width = self.logical.arrow().primitive_width()?;
         let buffer = numbers.plain_buffer().filter(|_| self.logical.plain_bytes() == Some(width))?;
@@ -229,7 +229,8 @@ impl Chunk {
         self.validity.as_ref().map(|bits| NullBuffer::new(is_valid(bits)))
     }
 
-    /// Decodes the selected rows; `selected` is their number. Returns `None` if [`Chunk::gather`] is faster.
+    /// Decodes the selected rows; `selected` is their number. Returns `None` if [`Chunk::gather`] is faster, or if the
+    /// chunk has nulls, text or bytes.
     ///
     /// # Panics
     /// If the length of the selection is not the number of rows of the chunk.
@@ -291,9 +292,9 @@ impl Chunk {
         }
     }
 
-    /// Evaluates a predicate on the selected rows one by one, which is fast if they are few. `selected` is their
-    /// number. Otherwise like [`Chunk::filter`] on all rows. Returns `false`, and changes nothing, if the encoding
-    /// gains nothing from that.
+    /// Evaluates a predicate on the selected rows one by one, which is fast if they are few; `selected` is their
+    /// number. The result is that of [`Chunk::filter`] on all rows. Returns `false`, and changes nothing, if the
+    /// encoding gains nothing from reading rows one by one, or if the chunk has nulls, text or bytes.
     ///
     /// # Panics
     /// If the length of the selection is not the number of rows of the chunk.
@@ -304,8 +305,8 @@ impl Chunk {
     }
 
     /// Extremes of groups of neighbouring values, in about a twentieth of the chunk's bytes. With them,
-    /// [`Chunk::find_by_extremes`] is faster than [`Chunk::filter`] if few rows pass and these lie at this end of all
-    /// values. Returns `None` if the encoding has no extremes.
+    /// [`Chunk::find_by_extremes`] is faster than [`Chunk::filter`] if few rows pass and their values are at the
+    /// `extreme` end of the value range. Returns `None` if the encoding has no extremes.
     pub fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match &self.values {
             Values::Numbers(numbers) => numbers.extremes(extreme),
@@ -338,8 +339,8 @@ impl Chunk {
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The values of `rows` must ascend and not be
-    /// null, and the predicate must not be one on nulls. Returns `None` if the encoding does not gain from it, or the
-    /// list of the predicate is long.
+    /// null, and the predicate must not be [`Test::Null`]. Returns `None` if the encoding does not gain from binary
+    /// search, or the predicate is a long list.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.
@@ -352,8 +353,8 @@ impl Chunk {
         }
     }
 
-    /// Codes of a dictionary of text or bytes whose entries pass a predicate, ascending. The predicate must not be one
-    /// on nulls. Returns `None` if the chunk has no such dictionary.
+    /// Ascending codes whose entries in a dictionary of text or bytes pass a predicate. The predicate must not be
+    /// [`Test::Null`]. Returns `None` if the chunk has no such dictionary and is not constant.
     pub fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
         match &self.values {
             Values::Null => Some(vec![]),
@@ -389,7 +390,7 @@ impl Chunk {
         }
     }
 
-    /// Distinct values of a chunk that has a dictionary or is constant. Empty if all rows are null.
+    /// Distinct values of a chunk that has a dictionary or is constant, otherwise `None`. Empty if all rows are null.
     pub fn dictionary(&self) -> Option<ArrayRef> {
         match &self.values {
             Values::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
@@ -402,7 +403,8 @@ impl Chunk {
     /// Clears the rows of a range whose dictionary entry has a false flag. Null rows stay if and only if `null_passes`.
     ///
     /// # Panics
-    /// If the chunk has no dictionary, the range is not within its rows, or the selection has another length.
+    /// If the chunk has no dictionary and is not constant, the range is not within its rows, or the selection has
+    /// another length.
     pub fn filter_codes(&self, entries: &BooleanBuffer, null_passes: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.check_selection(&rows, selection);
         let before = (null_passes && self.nulls > 0).then(|| selection.clone());

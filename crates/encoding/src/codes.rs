@@ -6,8 +6,8 @@
 //!                              part: one packed code per run
 //! ```
 //!
-//! Codes have at most 16 bits. They are not checked against the dictionary: a reader that looks up a code that does not
-//! exist gets some entry, or the empty string.
+//! Codes have at most 16 bits. They are not checked against the dictionary: a lookup of a code out of range returns
+//! some entry, or the empty string.
 
 use std::ops::Range;
 
@@ -36,12 +36,12 @@ fn width_of(entries: usize) -> usize {
     packed::width_of(0, entries as i32 - 1).unwrap_or(16)
 }
 
-/// Whether runs are long enough to be smaller than packed codes, and worth a binary search.
+/// Whether runs take less than half the bytes of packed codes, and are long enough for a binary search to pay.
 fn pays_in_runs(rows: usize, runs: usize, width: usize) -> bool {
     runs * RUN_ROWS_MIN <= rows && runs * (16 + width) * 2 < rows * width
 }
 
-/// Bytes of the parts of `rows` codes that form `runs` runs, in the form that pays.
+/// Bytes of the parts of `rows` codes that form `runs` runs, in the form that `write` chooses.
 pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     let width = width_of(entries);
     if pays_in_runs(rows, runs, width) {
@@ -51,8 +51,8 @@ pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     }
 }
 
-/// Writes the parts of codes and sets their fields of the head. Codes are written in runs if `in_runs` requests it, or
-/// if it is `None` and runs pay. `entries` is one more than the greatest possible code.
+/// Writes the parts of codes and sets their fields of the head. Codes are written in runs if `in_runs` is true, or if
+/// it is `None` and runs are worthwhile. `entries` is one more than the greatest possible code.
 pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: &mut Head, writer: &mut Writer) {
     let width = width_of(entries);
     head.width = width;
@@ -181,7 +181,7 @@ impl Codes {
         }
     }
 
-    /// Clears the rows of a range whose code has no flag, or one that is false.
+    /// Clears the rows of a range whose code has a false flag, or no flag.
     pub(crate) fn filter_flags(
         &self,
         flags: impl ExactSizeIterator<Item = bool>,

@@ -1,7 +1,7 @@
 //! Sorted distinct values of a column, and the code of each row: the index of its value among them.
 //!
-//! Values are found in a hash table with open addressing. The caller limits the number of distinct values, and the
-//! search stops when it is exceeded.
+//! Values are found in a hash table with open addressing. The caller limits the number of distinct values, and the pass
+//! over the values stops when there are more.
 
 use arrow_array::{Array, BinaryViewArray};
 
@@ -37,8 +37,8 @@ impl Places {
         Self { slots: vec![0; 1024], hashes: vec![] }
     }
 
-    /// Index of the entry that has this hash and for which `is_same` holds. If no entry does, inserts one and returns
-    /// `None`.
+    /// Returns the index of the entry that has this hash and for which `is_same` holds. If there is none, inserts an
+    /// entry and returns `None`.
     #[inline(always)]
     fn find_or_insert(&mut self, hash: u64, is_same: impl Fn(usize) -> bool) -> Option<usize> {
         let mask = self.slots.len() - 1;
@@ -105,8 +105,8 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
     Some(sorted(entries, codes, |left, right| left.cmp(right)))
 }
 
-/// Distinct values of the rows that are not null, each as the first row that has it. Returns `None` if there are more
-/// than `entries_max`. A null row gets the code of the row before it. At least one row must not be null.
+/// Distinct values of the rows that are not null, each given by the first row that has it. Returns `None` if there are
+/// more than `entries_max`. A null row gets the code of the row before it. At least one row must not be null.
 pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
     let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
     let mut places = Places::new();
@@ -143,8 +143,8 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
     Some(Distinct { entries: entries.into_iter().map(|(_, row)| row).collect(), codes })
 }
 
-/// First eight bytes of a value as a number, padded with zeros. If the numbers of two values differ, they have the
-/// order of the values.
+/// First eight bytes of a value as a number, padded with zeros. If the numbers of two values differ, they compare like
+/// the values.
 #[inline(always)]
 pub(crate) fn prefix(value: &[u8]) -> u64 {
     match value.first_chunk() {

@@ -22,8 +22,8 @@ use crate::{CHUNK_ROWS_MAX, bytes, numbers};
 /// whatever the choice.
 ///
 /// # Errors
-/// If the array has another type or number of rows, or a forced encoding cannot hold the values. Also if a decimal has
-/// more digits than its type, or text or bytes exceed 2 GiB.
+/// If the array has another type or number of rows, or a forced encoding cannot hold the values. Also if a decimal
+/// exceeds the plain width of its type, or text or bytes exceed 2 GiB.
 pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<Vec<u8>, EncodeError> {
     let rows = array.len();
     if !(1..=CHUNK_ROWS_MAX).contains(&rows) {
@@ -122,7 +122,7 @@ impl Frame<'_> {
     }
 }
 
-/// Numbers in 64 bits. Returns `None` if one does not fit.
+/// Numbers as 64-bit integers. Returns `None` if one does not fit.
 fn narrowed(values: &[i128]) -> Option<Vec<i64>> {
     wide(move || {
         let mut fit = true;

@@ -1,9 +1,8 @@
 //! Filter for membership in a long list of numbers that lie far apart.
 
-/// Bits per number, up to [`BITS_MAX`]. About one in 64 numbers that are not in the list shares its bit with one that
-/// is.
+/// Bits per number, up to [`BITS_MAX`]. About one in 64 numbers outside the list is a false positive.
 const BITS_PER_NUMBER: usize = 64;
-/// This many bits fit the nearest cache, with the other data of a vector.
+/// Maximum bits: 16 KiB fit the L1 cache beside the other data of a vector.
 const BITS_MAX: usize = 1 << 17;
 const BITS_MIN: usize = 64;
 
@@ -12,7 +11,7 @@ const BITS_MIN: usize = 64;
 pub struct Hashes {
     /// The length is a power of two.
     words: Vec<u32>,
-    /// Bits of the 32-bit product below the hash.
+    /// Number of low bits of the 32-bit product that the hash drops.
     shift: u32,
 }
 
@@ -45,8 +44,8 @@ impl Hashes {
     }
 }
 
-/// Upper bits of a product with an odd number (golden ratio; Knuth, section 6.4), which depend on all bits of the other
-/// factor.
+/// Multiplicative hash (Knuth, section 6.4): the upper bits of a product with an odd number derived from the golden
+/// ratio. They depend on all bits of the other factor.
 #[inline(always)]
 fn hash(number: u64, shift: u32) -> u32 {
     ((number ^ number >> 32) as u32).wrapping_mul(0x9e37_79b1) >> shift

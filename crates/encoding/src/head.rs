@@ -32,7 +32,7 @@ use crate::CHUNK_ROWS_MAX;
 const ALIGNMENT: usize = 64;
 const HEAD_BYTES: usize = 64;
 
-/// Error of a chunk whose bytes do not fit the expected type and number of rows.
+/// Error: the bytes of a chunk do not match the expected type and number of rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt column chunk, byte {at}: expected {expected}")]
 pub struct CorruptChunk {
@@ -86,7 +86,7 @@ impl Head {
     }
 
     /// Parses and checks the head, and returns it with the parts after it. `plain_bytes` is the plain width of the
-    /// column's type.
+    /// column's type in bytes.
     pub(crate) fn parse(bytes: Buffer, plain_bytes: usize, rows: usize) -> Result<(Self, Parts), CorruptChunk> {
         let corrupt = |at, expected| CorruptChunk { at, expected };
         let head = bytes.first_chunk::<HEAD_BYTES>().ok_or(corrupt(0, "a head of 64 bytes"))?;
@@ -166,7 +166,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     fn new(bytes: Buffer) -> Self {
-        // Slices of 16-byte integers need that alignment. Readers of files align chunks, so that this rarely copies.
+        // Slices of 16-byte integers need their alignment. Readers of files align chunks, so that copies are rare.
         let is_aligned = (bytes.as_ptr() as usize).is_multiple_of(align_of::<i128>());
         let bytes = if is_aligned {
             bytes

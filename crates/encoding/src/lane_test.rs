@@ -1,4 +1,4 @@
-//! Predicate on numbers, translated once into the lanes in which a chunk holds them.
+//! Predicate on numbers, translated once into the lanes (fixed-width unsigned integers) that hold a chunk's numbers.
 //!
 //! Lanes are unsigned and count from an origin: the base of packed numbers, or zero for codes and plain numbers.
 //! Negative plain numbers are then in the upper half of the lanes. A subtraction modulo the lane handles all of these
@@ -14,7 +14,7 @@ use crate::{Bitmap, Hashes, VECTOR_ROWS};
 /// Maximum span of the numbers of a list that is looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;
 
-/// Bytes of a source that are tested together, and the least number of vectors. Measured with `predicate_speed`,
+/// Bytes of a source that are filtered together, and the minimum number of vectors. Measured with `predicate_speed` on
 /// columns out of cache.
 const PART_BYTES: usize = 8192;
 const PART_VECTORS_MIN: usize = 8;
@@ -23,7 +23,7 @@ const PART_VECTORS_MIN: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaneTest<L> {
     kind: Kind<L>,
-    /// Whether exactly the lanes that fail `kind` pass.
+    /// Whether the result is inverted: lanes pass if and only if they fail `kind`.
     negated: bool,
 }
 
@@ -42,8 +42,8 @@ enum Kind<L> {
 }
 
 impl<L: Lane> LaneTest<L> {
-    /// Predicate on lanes that hold the numbers of `domain`, counted from `origin`. No lane passes a predicate on
-    /// bytes.
+    /// Predicate on lanes that hold the numbers of `domain`, counted from `origin`. A predicate on bytes or nulls fails
+    /// for every lane, before negation.
     pub(crate) fn new(test: &Test, negated: bool, domain: (i128, i128), origin: i128) -> Self {
         let lane = |number: i128| L::from_i128(number.wrapping_sub(origin));
         let kind = match test {
@@ -92,7 +92,7 @@ impl<L: Lane> LaneTest<L> {
         }
     }
 
-    /// Predicate that only this lane passes.
+    /// Predicate that passes only this lane.
     pub(crate) fn equal_to(lane: L) -> Self {
         Self { kind: Kind::Range { low: lane, span: L::default() }, negated: false }
     }
@@ -172,8 +172,8 @@ impl<L: Lane> LaneTest<L> {
         self.keep(source.vectors(whole.clone()), selection.vectors_mut(whole));
     }
 
-    /// Selects the rows of a source that pass, and no others. The bits of a part are set right before they are cleared.
-    /// If those of all rows were set first, they would have left the nearest cache by then.
+    /// Selects the rows of a source that pass, and no others. The bits of a part are set right before the predicate
+    /// clears them. If the bits of all rows were set first, they would have left the L1 cache by then.
     pub(crate) fn select(&self, source: Source<L>, vector_bytes: usize, rows: usize, selection: &mut Bitmap) {
         selection.reset(rows);
         let vectors = if self.constant().is_none() { rows / VECTOR_ROWS } else { 0 };

@@ -14,7 +14,7 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use crate::CHUNK_ROWS_MAX;
 use crate::head::{CorruptChunk, Parts};
 
-/// Last row of each run.
+/// Ends of runs, stored as the last row of each run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunEnds {
     lasts: ScalarBuffer<u16>,

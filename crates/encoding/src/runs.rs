@@ -1,5 +1,5 @@
-//! Selected rows that mostly follow each other. All rows between the first and the last are decoded together, and the
-//! gaps are closed afterwards.
+//! Selected rows that are mostly contiguous. All rows from the first to the last are decoded together. The values of
+//! unselected rows are then removed.
 //!
 //! ```text
 //! runs      2..5  6..9                      span 2..9

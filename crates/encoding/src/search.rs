@@ -9,7 +9,7 @@ use taut_types::Test;
 const LIST_MAX: usize = 16;
 
 /// Finds the rows that pass a predicate, as ranges. The numbers of the rows must ascend. Returns `None` if the
-/// predicate is not one on numbers, or its list is long.
+/// predicate is not on numbers, or is a long list.
 pub fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) -> Option<Vec<Range<usize>>> {
     let between = |low: i128, high: i128, rows: Range<usize>| {
         let start = first_row(rows.clone(), |row| number(row) < low);
@@ -23,7 +23,8 @@ pub fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) 
     }
 }
 
-/// Finds the rows that pass a predicate on text or bytes, as ranges. The values of the rows must ascend.
+/// Finds the rows that pass a predicate on text or bytes, as ranges. The values of the rows must ascend. Returns `None`
+/// if the predicate is not on text or bytes, or is a long list.
 pub(crate) fn bytes<'a>(
     test: &Test,
     rows: Range<usize>,

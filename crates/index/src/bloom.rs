@@ -45,7 +45,8 @@ fn bits(hash: u64) -> [u32; WORDS] {
     SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
 }
 
-/// Index of the first word in the block of a hash. `words` is the length of the filter, a power of two of blocks.
+/// Index of the first word in the block of a hash. `words` is the number of words of the filter, whose number of blocks
+/// is a power of two.
 fn first_word(hash: u64, words: usize) -> usize {
     ((hash >> 32) as usize & (words / WORDS - 1)) * WORDS
 }

@@ -17,8 +17,8 @@
 //! a leaf holds keys; a node above the leaves holds the greatest key below each child
 //! ```
 //!
-//! Each part begins at a multiple of 64 and is padded to one with zeros. Keys are numbers of up to 64 bits. The builder
-//! of a tree maps values to them in the order of the values.
+//! Each part begins at a multiple of 64 and is padded to one with zeros. Keys are numbers of up to 64 bits. The caller
+//! maps values to keys in an order-preserving way.
 
 use std::ops::Range;
 
@@ -164,10 +164,11 @@ impl CsbTree {
             }
             levels.lower_bounds(&keys[..2 * ranges.len()], &mut entries);
             for ((low, high), [first, end]) in ranges.iter().zip(entries.as_chunks::<2>().0) {
-                // Keys are distinct, so the next one is greater.
+                // Keys are distinct, so the next entry is greater.
                 let is_first = || levels.key(*first).is_some_and(|key| K::try_from(*low).is_ok_and(|low| low == key));
                 let end = if low == high { first + usize::from(is_first()) } else { *end };
-                // Positions among at most 2^16 rows. The result is empty if the ends are in reverse order.
+                // Positions among at most 2^16 rows. The range is empty if `low > high`, or if damaged bytes reverse
+                // its ends.
                 let (start, end) = (self.place(*first) as u32, self.place(end) as u32);
                 places.push(start..end.max(start));
             }
@@ -199,8 +200,8 @@ impl CsbTree {
         asked.iter().zip(nodes).map(has_key).collect()
     }
 
-    /// Rows at a range of positions, by key and then by row. If the bytes are damaged, rows may be outside of the
-    /// segment. Positions out of bounds have no rows.
+    /// Rows at a range of positions, ordered by key and then by row. If the bytes are damaged, rows may be outside of
+    /// the segment. Positions out of bounds have no rows.
     pub fn rows_at(&self, places: &Range<u32>) -> &[u16] {
         self.rows.get(places.start as usize..places.end as usize).unwrap_or_default()
     }
@@ -317,7 +318,7 @@ impl<K: NodeKey> Levels<K> {
         Ok(Self { keys: take_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
     }
 
-    /// For each key, the number of entries that are less; for `None`, the number of all entries.
+    /// Sets for each key the number of lesser entries; for `None`, the number of all entries.
     fn lower_bounds(&self, keys: &[Option<K>], entries: &mut [usize]) {
         for level in 0..self.height {
             keys.iter().zip(&mut *entries).for_each(|(key, node)| self.descend(level, *key, node));
@@ -335,7 +336,7 @@ impl<K: NodeKey> Levels<K> {
                 let less: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
                 *node * Self::FANOUT + less
             }
-            // Beyond the last child, only if every key is less.
+            // Past all entries: there is no key, or every entry is less than it.
             _ => usize::MAX,
         };
     }

@@ -1,4 +1,4 @@
-//! Indexes of a segment: they find the rows that can pass a predicate without reading the rows.
+//! Indexes of a segment. They find the rows that can pass a predicate without reading the segment.
 //!
 //! [`ZoneMap`] holds bounds and null counts of consecutive row ranges (zones) of one column of one segment. [`CsbTree`]
 //! maps ranges of keys to rows, and [`Bloom`] excludes keys that do not occur. [`RowRanges`] holds the rows that

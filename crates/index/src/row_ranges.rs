@@ -21,7 +21,8 @@ impl RowRanges {
         all
     }
 
-    /// Adds rows after all others. An empty range adds nothing. A range adjacent to the last one extends it.
+    /// Adds a range of rows at the end. An empty range adds nothing. A range that begins where the last one ends
+    /// extends it.
     ///
     /// # Panics
     /// If the range begins before the end of the last one.
@@ -70,7 +71,7 @@ impl RowRanges {
         self.ranges.get(first).is_some_and(|own| own.start < range.end) && !range.is_empty()
     }
 
-    /// Rows of a range that are in this set.
+    /// The rows of `range` that are in this set, as ascending ranges.
     pub fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let first = self.ranges.partition_point(|own| own.end <= range.start);
         let clipped = self.ranges[first..].iter().take_while({
@@ -80,7 +81,7 @@ impl RowRanges {
         clipped.map(move |own| own.start.max(range.start)..own.end.min(range.end)).filter(|part| !part.is_empty())
     }
 
-    /// Removes the rows that are not in the other set.
+    /// Keeps only the rows that are also in the other set.
     pub fn intersect(&mut self, other: &Self) {
         let mut both = Self::none();
         for range in other.iter() {

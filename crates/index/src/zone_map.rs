@@ -21,7 +21,7 @@ use taut_types::{ColumnTest, Key, LogicalType, Test};
 
 use crate::RowRanges;
 
-/// Maximum bytes of a bound of text or bytes.
+/// Maximum bytes of a bound on text or bytes.
 pub const BYTES_PREFIX: usize = 16;
 
 const NULLS_BITS: u32 = 17;
@@ -32,10 +32,10 @@ const UNBOUNDED: u32 = 1 << 27;
 const HAS_BOUNDS: u32 = 1 << 28;
 const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
-/// Zones are worth their bytes if they exclude at least this share of the numbers between all bounds, on average.
+/// Minimum share of the range of all numbers that a zone must exclude on average to be worth its bytes.
 const RULED_OUT_MIN: f64 = 1.0 / 32.0;
-/// Minimum rows of a zone that excludes little. For fifty columns such zones take 0.15 % of packed rows. They still
-/// rule out most of a segment if only extreme values pass.
+/// Minimum rows of joined zones, which exclude little. For fifty columns they take 0.15 % of the bytes of packed rows.
+/// They still rule out most of a segment if only extreme values pass.
 const ALIKE_ROWS: u32 = 8192;
 
 /// Bounds and null count of consecutive rows of one column.
@@ -45,11 +45,10 @@ pub struct Zone {
     pub rows_end: u32,
     /// Number of rows that are null.
     pub nulls: u32,
-    /// Bounds of all values that are not null: one below, and one above unless none is short enough. `None` if all rows
-    /// are null. Bounds of numbers are values of the zone, and answer MIN and MAX.
+    /// Lower and upper bound of all values that are not null. The upper bound is absent if none is short enough. `None`
+    /// if all rows are null. Bounds of numbers are values of the zone, so they answer `min` and `max`.
     pub bounds: Option<(Key, Option<Key>)>,
-    /// Whether no row is null and no value is less than the one before, so that binary search finds values. False if
-    /// all values are equal.
+    /// Whether the rows ascend without nulls, so that binary search finds values. False if all values are equal.
     pub is_ascending: bool,
 }
 
@@ -78,7 +77,7 @@ pub struct CorruptZoneMap {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneMap {
     zones: Vec<Zone>,
-    /// All rows as one zone: one check rules out most zone maps.
+    /// Zone of all rows. One check of it rules out most zone maps.
     hull: Option<Zone>,
     /// Whether no zone has nulls, and neither bound of a zone is below that of the zone before. Binary search then
     /// finds the zones that may pass a predicate.
@@ -166,9 +165,9 @@ impl Zone {
     }
 }
 
-/// Joins zones into longer ones if the short ones would hardly rule out more. That is the case for unordered numbers,
-/// if each zone spans almost all of the range from the least to the greatest number. Otherwise, or if only some zones
-/// have nulls, returns the zones unchanged.
+/// Joins zones into longer ones if the short ones would hardly rule out more. That is the case for unordered numbers
+/// whose zones span, on average, almost the whole range from the least to the greatest number. Otherwise, or if only
+/// some zones have nulls, returns the zones unchanged.
 pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
     let spans: Option<f64> = zones.iter().map(Zone::span).sum();
     let is_alike = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
@@ -217,7 +216,7 @@ impl ZoneMap {
         }
     }
 
-    /// Zones that contain rows of a range, and the first row of these zones.
+    /// Zones that overlap a range of rows. Returns the first row of these zones, and the zones.
     pub fn zones_of(&self, rows: &Range<u32>) -> (u32, &[Zone]) {
         let first = self.zones.partition_point(|zone| zone.rows_end <= rows.start);
         let start = self.start_of(first);
@@ -233,7 +232,8 @@ impl ZoneMap {
         zone.checked_sub(1).map_or(0, |before| self.zones[before].rows_end)
     }
 
-    /// Zones that include all that may pass a predicate, by the order of the zones, and the first row of these zones.
+    /// Zones outside which no row can pass a predicate, found by binary search. Returns the first row of these zones,
+    /// and the zones. All zones if they are not sorted, or the predicate is negated.
     fn span(&self, test: &ColumnTest) -> (u32, &[Zone]) {
         if !self.is_sorted || test.negated {
             return (0, &self.zones);
@@ -292,7 +292,7 @@ impl ZoneMap {
     /// Appends the bytes of all zones.
     ///
     /// # Panics
-    /// If a bound is not of the form or does not fit it: longer than 16 bytes, or over 64 bits if narrow.
+    /// If a bound has another form, or does not fit: bytes longer than 16, or a narrow number over 64 bits.
     pub fn write(&self, form: ZoneForm, bytes: &mut Vec<u8>) {
         for zone in &self.zones {
             write_zone(zone, form, bytes);

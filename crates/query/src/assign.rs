@@ -22,7 +22,7 @@ use taut_types::LogicalType;
 use crate::conform::exact_cast;
 use crate::statement::assignment_function;
 
-/// Whether a call is of an assignment function.
+/// Whether a function call is an assignment cast.
 pub fn is_assignment(call: &ScalarFunction) -> bool {
     call.func.inner().downcast_ref::<Assign>().is_some()
 }
@@ -98,8 +98,8 @@ impl ScalarUDFImpl for Assign {
     }
 }
 
-/// Replaces implicit casts to integers in the plan of an `INSERT` by assignment functions. Casts that the statement
-/// itself writes in its rows of values stay.
+/// Replaces implicit casts to integers in the plan of an `INSERT` by assignment functions. Keeps the explicit casts in
+/// its `VALUES`.
 ///
 /// # Errors
 /// If the new plan is invalid.

@@ -22,7 +22,7 @@ use crate::table::TautTable;
 /// The schema of the system tables.
 pub const SYSTEM: &str = "taut";
 
-/// Maximum depth of views on views. Also ends the expansion of a view that refers to itself.
+/// Maximum nesting depth of views. Also ends the expansion of a view that refers to itself.
 const VIEW_DEPTH_MAX: usize = 32;
 
 /// Catalog of one statement. All its tables come from one snapshot.
@@ -38,7 +38,7 @@ pub struct StatementCatalog {
     pub session: Weak<RwLock<SessionState>>,
     /// Files, by path.
     pub files: Arc<dyn SchemaProvider>,
-    /// Relations of this statement other than tables.
+    /// Relations that exist only in this statement, by name. They hide tables and views of the same name.
     pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
     /// State of the mover, for `taut.mover`.
     pub mover: Arc<Shared>,
@@ -50,12 +50,12 @@ pub struct StatementCatalog {
     pub interrupt: Interrupt,
     /// Whether to plan merge joins, which can spill, instead of hash joins.
     pub prefers_merge_joins: bool,
-    /// Depth of nested views at which this catalog is used.
+    /// Number of enclosing views that are being expanded.
     pub view_depth: usize,
 }
 
 impl StatementCatalog {
-    /// Returns the state of a session with the names of this catalog.
+    /// Returns `session` with this catalog, its interrupt, its read set and its preference for merge joins.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
         set_interrupt(&mut session, self.interrupt.clone());

@@ -34,7 +34,7 @@ pub struct Written {
     pub rows: WrittenRows,
 }
 
-/// Rows changed in one way.
+/// Changed rows, by kind of change.
 #[derive(Debug)]
 pub enum WrittenRows {
     /// A few inserted rows, or updated rows with their new values.
@@ -58,13 +58,13 @@ impl Changes {
         Self { transaction: Some(transaction), ..Self::at_once(store) }
     }
 
-    /// The same, for a statement that is no longer cancelled once its change commits.
+    /// Sets the interrupt of a statement that can no longer be cancelled once its change commits.
     #[must_use]
     pub fn settling(self, interrupt: Interrupt) -> Self {
         Self { interrupt: Some(interrupt), ..self }
     }
 
-    /// The same, for a statement that changes values of these columns only; `None` for any column.
+    /// Returns a copy for a statement that changes values of `columns` only; `None` for any column.
     #[must_use]
     pub fn assigning(&self, columns: Option<Arc<BTreeSet<ColumnIndex>>>) -> Self {
         Self { assigned: columns, ..self.clone() }
@@ -136,7 +136,7 @@ impl Changes {
         }
     }
 
-    /// Writes a block to a file of its own, durably. The block is not visible until it is committed.
+    /// Writes a block to a new file, durably. The block is not visible until it is committed.
     ///
     /// # Errors
     /// If the file cannot be written. Nothing is left of it then.

@@ -139,9 +139,9 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
     }
 }
 
-/// Index of the first row whose number was truncated by a cast that did not fail. That is a fraction cast to an
-/// integer, or a finite number that became infinite. Decimals and floating-point numbers are rounded to the digits of
-/// their column, as in an assignment of SQL.
+/// Index of the first row whose number lost information in a cast that did not fail. This is a fraction cast to an
+/// integer, or a finite number that became infinite. Rounding to the digits of a decimal or floating-point column is
+/// allowed, as in an SQL assignment.
 fn cut(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let (from, to) = (array.data_type(), cast.data_type());
     let changed = if (from.is_floating() || from.is_decimal()) && to.is_integer() {

@@ -197,7 +197,7 @@ pub enum Violation {
         /// Name of the referenced table.
         referenced: String,
     },
-    /// A row to be deleted, or given another key, that other rows still reference.
+    /// A deletion or key update of a row that other rows still reference.
     #[error("the row of table {table} with {key} is referenced by table {by}: foreign key {constraint:?}")]
     StillReferenced {
         /// Name of the table.
@@ -244,8 +244,8 @@ fn named(missing: &str) -> String {
     if missing.is_empty() { String::new() } else { format!("; {missing} has no value") }
 }
 
-/// Message of an error, followed by the messages of its causes from the outermost inwards. Omits the message of a cause
-/// that the text already ends with.
+/// Message of an error, followed by the messages of its causes, outermost first. Skips a cause whose message the text
+/// already ends with.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.map(ToString::to_string).fold(error.to_string(), |message, cause| match message.ends_with(&cause) {
@@ -259,7 +259,7 @@ fn message_of(error: &DataFusionError) -> String {
     without_placeholders(root_message(error))
 }
 
-/// Removes the placeholder that DataFusion uses as the name of files, which have no name in SQL.
+/// Removes the placeholder that DataFusion uses as the table name of files, which have no name in SQL.
 fn without_placeholders(message: String) -> String {
     if message.contains(UNNAMED_TABLE) { message.replace(&format!("{UNNAMED_TABLE}."), "") } else { message }
 }
@@ -324,7 +324,7 @@ impl From<ParserError> for QueryError {
     }
 }
 
-/// Numbers of `... at Line: 3, Column: 14`, the end of the parser's messages.
+/// Line and column at the end of a parser message, such as `... at Line: 3, Column: 14`.
 fn position_in(message: &str) -> Option<(u64, u64)> {
     let (_, place) = message.rsplit_once("Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;

@@ -35,15 +35,16 @@ const INFERENCE_RECORDS: usize = 100_000;
 pub struct ReadOptions {
     /// Format of the files; `None` derives it from the file name extension.
     pub format: Option<FileFormat>,
-    /// Whether the first line of a CSV file names the columns; `None` compares it with the names of the columns.
+    /// Whether the first line of a CSV file names the columns. `None` compares the line with the column names of the
+    /// table, or means true if there is no table.
     pub header: Option<bool>,
     /// Delimiter between values; `None` derives it from the file name extension.
     pub delimiter: Option<u8>,
     /// Quote character.
     pub quote: u8,
-    /// Escape character for a quote inside a quoted value; `None` doubles the quote.
+    /// Escape character for a quote inside a quoted value; `None` if such a quote is doubled.
     pub escape: Option<u8>,
-    /// Text that stands for null, beside the empty value.
+    /// Text that stands for null, in addition to the empty value.
     pub null: Option<String>,
 }
 
@@ -123,7 +124,7 @@ fn one_byte(option: &str, value: &str) -> Result<u8> {
 
 /// Reads the rows of files. Columns match by ordinal for `csv`, and by name for `parquet` and `json`.
 ///
-/// For an existing table, text is parsed into the types of the table; `columns` are then the columns in the file.
+/// For an existing table, `columns` describes the columns of the file, and text is parsed into their types.
 ///
 /// # Errors
 /// If a file cannot be opened or its columns cannot be inferred. Errors in the contents appear when the rows are read.

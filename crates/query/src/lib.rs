@@ -1,5 +1,5 @@
 //! SQL on Taut: PostgreSQL's grammar, DataFusion's planner and operators, and Taut's own scans, loads and table
-//! rewrites between them and the storage crates.
+//! rewrites on top of the storage crates.
 
 mod assign;
 mod batches;

@@ -27,7 +27,7 @@ pub fn live_rows<'a>(table: &'a Table, open: &'a OpenBlock, segment: usize) -> R
     Ok((reader, selection))
 }
 
-/// Reads columns of some rows of one version of a table, whether deleted in it or not. Returns one batch per segment.
+/// Reads columns of some rows of one version of a table, deleted rows included. Returns one batch per segment.
 ///
 /// # Errors
 /// If a block cannot be read, or is no longer in the table.
@@ -61,8 +61,8 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
     Ok(batches)
 }
 
-/// Describes the rows to replace when the live rows of some blocks, and optionally of all delta pages, go to other
-/// blocks.
+/// Describes the rows to replace when the live rows of some blocks, and optionally of all delta pages, are written to
+/// other blocks.
 ///
 /// # Errors
 /// If a block cannot be read.

@@ -77,7 +77,7 @@ pub enum Target {
         /// Design of the table.
         design: Arc<TableDesign>,
     },
-    /// A table whose delta rows and some of whose blocks are replaced by the same rows, sorted by a design.
+    /// A table in which new blocks, sorted by `design`, replace the delta rows and some blocks. The rows stay the same.
     Sorted {
         /// The table as the load reads it, with the replaced blocks only.
         table: Arc<Table>,
@@ -86,8 +86,8 @@ pub enum Target {
         /// Partitions of the table after the commit, if they are known.
         partitioning: Option<Arc<Partitioning>>,
     },
-    /// A table whose rows in some blocks and delta pages go to new blocks of its design. If the input has row ids after
-    /// the columns, row relocations are stored, so that a row is still found by its old id.
+    /// A table in which new blocks of the same design replace some blocks and delta pages. The rows stay the same. If
+    /// the input has row ids after the columns, row relocations are stored, so that a row is still found by its old id.
     Moved {
         /// The table as the load reads it, with the replaced blocks and pages only.
         part: Arc<Table>,
@@ -133,7 +133,7 @@ pub(crate) fn partitioning_of(table: &Table) -> Option<Arc<Partitioning>> {
     table.partitions.as_ref().map(|partitions| Arc::new(partitions.partitioning.clone()))
 }
 
-/// A target as an insert-only table, for logical plans that write to it.
+/// The target of a load as an insert-only table, for logical plans that write to it.
 #[derive(Debug)]
 pub struct TargetTable {
     /// The store of the target.
@@ -189,8 +189,8 @@ impl InsertExec {
         Self::new(store, Target::Table(table), input)
     }
 
-    /// Creates an insert into a table from an input that is not optimized further. Sorts the rows if necessary, unless
-    /// [`in_order`] made the plan.
+    /// Creates an insert into a table from a physical plan that is not optimized further. Sorts the rows if necessary,
+    /// unless `is_in_order`: then [`in_order`] made the plan.
     pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>, is_in_order: bool) -> Self {
         let target = Target::Table(table);
         let order = match is_in_order {
@@ -328,8 +328,8 @@ impl ExecutionPlan for InsertExec {
                 changes.wrote(table, WrittenRows::Blocks(files));
             }
             // The rows are committed, so errors here do not matter. Queries give the right results without this work.
-            // It shows in `taut.partitions` and `taut.indexes`. The next load, or CREATE INDEX IF NOT EXISTS, completes
-            // it.
+            // Missing work shows in `taut.partitions` and `taut.indexes`. The next load, or CREATE INDEX IF NOT EXISTS,
+            // completes it.
             if changes.transaction().is_none() {
                 let leftover = async {
                     let _ = complete_partitions(&changes, table, threads).await;
@@ -369,7 +369,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
     changes
         .commit(|edit| match target {
             Target::Table(table) => {
-                // The new sort run counts as sorted by the current sort order of the table.
+                // The catalog takes for granted that the new sort run has the table's current sort order.
                 let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let sort_by = &newest.design.sort_by;
                 if !sort_by.is_empty() && *sort_by != table.design.sort_by {
@@ -408,7 +408,7 @@ pub(crate) fn check_constraints(looked_up: &Table, catalog: &Catalog) -> std::re
     }
 }
 
-/// Refuses to overwrite another statement's change to the design of a table. Changes of indexes do not count.
+/// Refuses to overwrite another statement's change to the design of a table. Ignores changes of indexes.
 ///
 /// # Errors
 /// If the design has changed since the table was looked up.
@@ -421,7 +421,8 @@ pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Re
     }
 }
 
-/// Replaces rows of a table by blocks of another design and other partitions, which are in the order of the design.
+/// Replaces rows of a table by blocks in the sort order of a new design, and gives the table this design and, if known,
+/// its partitions.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
     table: &Table,

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 /// Memory pool of a database.
 ///
-/// Operators that can spill get equal parts of three quarters of the memory, or of what other operators leave if that
-/// is less. The rest is for operators that cannot spill, such as the merge of sorted runs. Without that reserve,
+/// Operators that can spill share three quarters of the memory equally, or what the other operators leave if that is
+/// less. The last quarter is reserved for operators that cannot spill, such as the merge of sorted runs. Without it,
 /// operators that use all memory before they spill would leave nothing for the merge.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {

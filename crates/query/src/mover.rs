@@ -188,8 +188,8 @@ impl Shared {
         self.turn_of(table).lock_owned().await
     }
 
-    /// As [`Shared::turn_soon`], for a statement that makes the thread's compaction of the table useless. The thread
-    /// gives that compaction up.
+    /// As [`Shared::turn_soon`], but cancels the thread's compaction of the table. For statements that make this
+    /// compaction useless.
     pub async fn turn_at_once(&self, table: TableId) -> Option<Turn> {
         let turn = self.turn_of(table).try_lock_owned();
         if turn.is_err() && self.status.lock().is_running(table) {

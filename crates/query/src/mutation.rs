@@ -116,7 +116,7 @@ impl ChangedRowsExec {
         Self::over(input, outputs, kind, keys, changed, false)
     }
 
-    /// The same operator, but it also returns deleted rows, and adds the action as the last column.
+    /// Returns the same operator, but with deleted rows in its output and the action of each row as the last column.
     ///
     /// # Errors
     /// If the plan lacks the columns of the query, or the actions.

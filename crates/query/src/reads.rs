@@ -45,7 +45,7 @@ impl StatementReads {
         transaction.is_serializable().then(|| Arc::new(reads()))
     }
 
-    /// Records that a name refers to a table, all rows of which may be read.
+    /// Records the lookup of a table by name. Until more is known, all its rows count as read.
     pub fn look_up(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
             transaction.reads(table);
@@ -97,14 +97,14 @@ impl StatementReads {
     }
 }
 
-/// Removes the reads of a plan that is not run.
+/// Removes the reads of a plan that will not run.
 pub fn withdraw_reads(state: &SessionState) {
     if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.withdraw();
     }
 }
 
-/// Plans a statement that is then run, and narrows its read set.
+/// Plans a statement that will run, narrows its read set, and makes the plan interruptible.
 ///
 /// # Errors
 /// If the statement cannot be planned.

@@ -18,8 +18,8 @@ use crate::load::{BlockWriter, Divider, SAMPLE_ROWS, partitioning_of, replace_al
 use crate::progress::ProgressCounter;
 use crate::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
 
-/// Chooses partitions for the rows that a table has, from values of all its blocks. `None` for a range partitioning
-/// whose boundaries the rows do not settle.
+/// Chooses partitions for the rows that a table has, from values of all its blocks. Returns `None` for a range
+/// partitioning if boundaries chosen from these rows would not be final: see [`settles`].
 ///
 /// # Errors
 /// If a block cannot be read.
@@ -151,10 +151,11 @@ fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
 
 /// Rows of a table up to which any load may read the values for choosing boundaries.
 const LOOKED_AT_ROWS: u64 = 1 << 20;
-/// In a larger table, the newest run must hold at least one row in this many before its load reads the values.
+/// In a larger table, the newest sort run must hold at least one in this many rows before its load reads the values.
 const NEWEST_SHARE: u64 = 8;
 
-/// Chooses the boundaries of a range partitioning, if the rows of the table settle them.
+/// Chooses the boundaries of a range partitioning from the rows of the table. Returns false if they would not be final,
+/// or if reading the values is not worth it.
 async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
     // Otherwise reading the values is not worth it.

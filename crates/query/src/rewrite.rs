@@ -30,7 +30,7 @@ use crate::progress::ProgressCounter;
 const STEP_BYTES: u64 = 256 << 20;
 
 /// Sets the design of a table and rewrites the blocks that do not have it yet, keeping the order of rows. Returns the
-/// rows of the table's blocks.
+/// number of rows in the table's blocks.
 ///
 /// # Errors
 /// If a block cannot be read or written. Steps that are already published stay.
@@ -83,7 +83,7 @@ pub async fn rebuild_indexes(
 /// Maximum attempts after other statements have replaced blocks.
 pub const ATTEMPTS_MAX: usize = 100;
 
-/// Work of one step on some consecutive blocks of a table. Returns their rows.
+/// Work of one step on some consecutive blocks of a table. Returns the number of their rows.
 type Step = fn(&StepWriter, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;
 
 /// Writes the blocks of a step, which are all in one partition if the table is partitioned.
@@ -111,7 +111,7 @@ impl StepWriter {
     }
 }
 
-/// Runs the steps of a rewrite, one per thread at a time. Returns the total of their rows.
+/// Runs the steps of a rewrite, one per thread at a time. Returns the total number of their rows.
 async fn run_steps(
     changes: &Changes,
     table: &Arc<Table>,

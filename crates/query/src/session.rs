@@ -1,4 +1,5 @@
-//! A session: runs one statement after the other, each on the newest snapshot.
+//! A session: runs one statement after the other, each on the snapshot of the transaction in progress, or else on the
+//! newest.
 
 mod backup;
 mod constraints;
@@ -103,7 +104,7 @@ struct Running {
 /// A session on a store.
 pub struct QuerySession {
     store: Arc<Store>,
-    /// Settings and prepared statements. The catalog of this context holds files only.
+    /// Settings and functions. The catalog of this context holds only files and registered batches.
     context: SessionContext,
     files: Arc<dyn SchemaProvider>,
     threads: usize,
@@ -113,7 +114,7 @@ pub struct QuerySession {
     texts: Texts,
     planning: Planning,
     insert_targets: InsertTargets,
-    /// Whether a view or constraint has a long text, with the catalog's `definitions` for which that was found.
+    /// Cached result of [`QuerySession::defines_long`], with the catalog's `definitions` for which it was computed.
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
     running: Mutex<Running>,
@@ -183,12 +184,12 @@ impl QuerySession {
         &self.store
     }
 
-    /// Settings of the session, without its tables.
+    /// Context with the settings of the session. Its catalog has files and registered batches, but no stored tables.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
 
-    /// Returns a stored table as of the newest snapshot.
+    /// Returns a stored table as of the snapshot of the transaction in progress, or else of the newest snapshot.
     ///
     /// # Errors
     /// If no table has this name.
@@ -198,7 +199,8 @@ impl QuerySession {
 
     /// Whether a statement may need a larger stack than threads usually have.
     ///
-    /// True if the statement, a view, a constraint or a prepared statement has a long text.
+    /// True if the statement, a view, a constraint or a prepared statement has a long text. Also true for kinds of
+    /// statement that do not record the length of their text.
     pub fn may_be_deep(&self, statement: &Statement) -> bool {
         let is_long = match statement {
             Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
@@ -313,8 +315,8 @@ impl QuerySession {
                     _ => self.mutate(&mutate).await,
                 }
             }
-            // Boxed to keep this future small: it contains every future that is awaited here, and many statements are
-            // short.
+            // Boxed to keep this future small for the many short statements: it holds every unboxed future that is
+            // awaited here.
             other => Box::pin(self.run_other(other, parameters)).await,
         }
     }
@@ -402,8 +404,8 @@ impl QuerySession {
         Ok(self.context.deregister_table(TableReference::partial(PUBLIC, name))?.is_some())
     }
 
-    /// Names of tables in a statement that are neither tables, views, files nor registered batches. The caller may
-    /// register them before it runs the statement.
+    /// Names in a statement that should be tables, but match no table, view, file or registered batches. The caller may
+    /// register batches under these names before it runs the statement.
     ///
     /// # Errors
     /// If the statement has malformed names.
@@ -434,7 +436,7 @@ impl QuerySession {
         Ok(unknown)
     }
 
-    /// State for planning and running a statement on the newest snapshot.
+    /// State for planning and running a statement on the snapshot that it sees now.
     fn state(&self, names: Option<&Arc<Names>>) -> SessionState {
         self.state_on(self.snapshot(), names)
     }
@@ -475,8 +477,9 @@ impl QuerySession {
     }
 }
 
-/// Marks the columns of literal rows as nullable. DataFusion would give them the target's nullability, and would name a
-/// column of its own in the error for a null. The insert checks for nulls and names the column of the table.
+/// Marks the columns of literal rows as nullable. DataFusion would otherwise copy the nullability of the target, and
+/// its error for a null would name a generated column. The insert itself checks for nulls and names the column of the
+/// table.
 fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     let changed = plan.transform_up(|node| match node {
         LogicalPlan::Values(values) => {
@@ -491,7 +494,7 @@ fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(changed.data)
 }
 
-/// Tables that a statement reads, without the target of an `INSERT`.
+/// Tables that a statement reads. The target of an `INSERT` is not among them.
 fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
     if let EngineStatement::Statement(ast) = statement
         && let Ast::Insert(insert) = ast.as_ref()
@@ -531,7 +534,7 @@ fn has_long(constraints: &Constraints) -> bool {
     conditions.chain(constraints.defaults.values()).any(|sql| crate::statement::is_long(sql))
 }
 
-/// Name of a statement that changes definitions or loads a file, and that this crate plans; `None` for other
+/// Command name of a statement that changes definitions or loads a file, if this crate plans it; `None` for other
 /// statements.
 fn defines(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
@@ -548,7 +551,8 @@ fn defines(statement: &Statement) -> Option<&'static str> {
     })
 }
 
-/// Name of a statement that changes how the database is stored but not its contents; `None` for other statements.
+/// Command name of a statement that changes how the database is stored but not its contents; `None` for other
+/// statements.
 fn maintains(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::Checkpoint => "CHECKPOINT",
@@ -578,7 +582,7 @@ fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     }
 }
 
-/// Plans and starts an insert.
+/// Plans and starts an insert or a `COPY ... TO`.
 async fn start(
     mut state: SessionState,
     plan: LogicalPlan,

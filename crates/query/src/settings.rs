@@ -33,26 +33,26 @@ impl ConfigExtension for TautOptions {
     const PREFIX: &'static str = "taut";
 }
 
-/// Maximum bytes of a hash table that one thread builds for all, to be divided by the number of threads. The other
-/// threads are idle meanwhile, but need not exchange every row of the larger side. With fewer threads the exchange
-/// weighs more.
+/// Maximum bytes of a hash table that one thread builds for all threads. The limit of a join is this value divided by
+/// the number of threads. The other threads are idle during the build, but the rows of the larger side need not be
+/// repartitioned. With fewer threads, repartitioning costs more in comparison.
 const SHARED_BUILD_BYTES: usize = 512 << 20;
-/// Maximum rows of such a hash table, to be divided by the number of threads; see [`SHARED_BUILD_BYTES`].
+/// Maximum rows of such a hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
 /// Maximum number of values in the list that a join passes to the scan of its other side. Indexes, zone maps and Bloom
 /// filters can use such a list. An index never searches for more values than this.
 pub(crate) const JOIN_VALUES_MAX: usize = 2048;
-/// Maximum bytes of such a list. A batch of few rows counts as one of 8,192, because its columns are allocated for that
-/// many. The limit allows three columns of eight bytes, or one of them beside short text, with their null masks. Lists
-/// are made of rows, not of distinct values, so longer lists cost more time than they save.
+/// Maximum bytes of such a list. A batch of few rows counts as one of 8,192 rows, because its columns are allocated at
+/// that size. The limit allows three columns of eight bytes, or one such column and short text, with their null masks.
+/// Lists are made of rows, not of distinct values, so longer lists cost more time than they save.
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
 /// Maximum number of sorted runs that are merged at once. A merge holds a batch of each run and cannot spill. Merging
 /// as many runs as fit in memory would leave none for the sort of a join's other side.
 const RUNS_OF_MERGE: usize = 8;
 
-/// Number of such merges that fit in the memory of one thread.
+/// Number of merges of [`RUNS_OF_MERGE`] runs that fit in the memory of one thread.
 const MERGES_OF_MEMORY: usize = 4;
 
 /// Resources that sessions share: memory, threads and temporary files.
@@ -113,7 +113,8 @@ impl Engine {
         options.execution.time_zone = Some("+00:00".to_owned());
         // Spans give the position of an unknown name in error messages.
         options.sql_parser.collect_spans = true;
-        // Each sort of each thread reserves this for its merge. With little memory, the rest must be enough to sort in.
+        // Each sort of each thread reserves this for its merge. If memory is short, enough must remain for the sort
+        // itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_OF_MEMORY);
         let optimizer = &mut options.optimizer;

@@ -1,7 +1,7 @@
 //! Spill files: data that does not fit in memory, such as sorted runs and parts of aggregations and joins.
 //!
 //! Spill files have no name. They are created unlinked if the operating system supports it, and otherwise unlinked
-//! before anything is written. Nothing is left of them however the process ends, even by `kill -9` or loss of power.
+//! before anything is written. No file remains after the process ends, even by `kill -9` or loss of power.
 
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;

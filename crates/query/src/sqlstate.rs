@@ -13,7 +13,7 @@ use crate::error::{QueryError, Violation};
 use crate::spill::SpillError;
 
 impl QueryError {
-    /// SQLSTATE of this error, as PostgreSQL's documentation lists them.
+    /// SQLSTATE of this error, from the list in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Syntax { .. } => "42601",

@@ -140,7 +140,7 @@ pub enum Statement {
     Checkpoint,
     /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
     Vacuum {
-        /// Whether to remove all deleted rows, and not only those of blocks with many.
+        /// Whether to compact until each table is as if it had just been loaded. Otherwise only due compactions run.
         full: bool,
         /// Names of the tables; empty for all.
         names: Vec<String>,
@@ -157,7 +157,7 @@ pub enum Statement {
     SetSynchronous(Synchronous),
     /// `SHOW synchronous`.
     ShowSynchronous,
-    /// `SET mover`: whether the mover works in the background.
+    /// `SET mover`: whether the mover compacts in the background.
     SetMover(bool),
     /// `SHOW mover`.
     ShowMover,

@@ -156,7 +156,7 @@ impl SchemaProvider for SystemSchema {
     }
 }
 
-/// Rows of a system table: one batch per table, or per block if blocks must be read.
+/// Rows of a system table: one batch per table; for `taut.columns`, one per block.
 #[derive(Debug)]
 struct Contents {
     table: SystemTable,
@@ -269,7 +269,7 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
     ])
 }
 
-/// One row per partition, even if it is empty. Rows of unpartitioned blocks are listed with a null number.
+/// One row per partition, even if it is empty. Blocks in no partition share one row, whose partition number is null.
 fn partition_rows(table: &Table) -> Vec<ArrayRef> {
     let known = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
     let mut parts: Vec<Option<u32>> = Vec::new();
@@ -308,7 +308,8 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
     ]
 }
 
-/// One row per column of a block. If the segments of a column have different encodings, lists each encoding once.
+/// One row per column of a block. Lists the encodings of the column's segments in order. Consecutive equal encodings
+/// are listed once.
 fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
     let external = |error| DataFusionError::External(Box::new(error));
     let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;

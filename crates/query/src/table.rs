@@ -48,7 +48,7 @@ pub struct TautTable {
 
 impl TautTable {
     /// Creates a provider for a table of a snapshot. With `names`, a statement sees only columns with these names, or
-    /// the first column if there are none.
+    /// the first column if the table has none of them.
     pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>) -> Self {
         let (rows, arrow) = (stored.rows(), stored.schema.arrow());
         let is_visible = |place: &usize| names.is_none_or(|names| names.contains(arrow.field(*place).name()));
@@ -75,12 +75,12 @@ impl TautTable {
         Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
-    /// The same table without keys, for checking whether its rows obey them, and for snapshots in which they may not.
+    /// The same table without keys. For checks of whether its rows obey the keys, and for snapshots whose rows may not.
     pub fn without_keys(self) -> Self {
         Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }
 
-    /// As [`TautTable::new`], for visible columns that are already known, as ordinals and in Arrow.
+    /// As [`TautTable::new`], for visible columns that are already known: their ordinals and their Arrow schema.
     pub(crate) fn with_visible(
         store: Arc<Store>,
         stored: Arc<Table>,
@@ -92,7 +92,7 @@ impl TautTable {
         Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
     }
 
-    /// Columns that a statement sees, as ordinals in the stored table and in Arrow.
+    /// Columns that a statement sees: their ordinals in the stored table and their Arrow schema.
     pub(crate) fn visible(&self) -> (&[usize], &SchemaRef) {
         (&self.visible, &self.visible_arrow)
     }
@@ -156,7 +156,8 @@ impl TautTable {
         self.rows
     }
 
-    /// Type of a column, and statistics of its values in blocks. `None` if no block has rows but the delta has some.
+    /// Type of a column, and statistics of its values in blocks. `None` if the column does not exist, or if only the
+    /// delta has rows.
     pub fn statistics_of(&self, name: &str) -> Option<(LogicalType, &ColumnStatistics)> {
         let column = self.stored.schema.index_of(name)?;
         let statistics = self.stored.statistics.get(column.index())?;

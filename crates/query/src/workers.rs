@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A thread that is woken may be queued behind the thread that wakes it, while another processor is idle. Linux moves
-//! it when it next balances its queues, milliseconds later, and most selections do not take that long. So a thread that
+//! it when it next balances its queues, milliseconds later. Most selections have finished by then. So a thread that
 //! starts to compute moves the workers that are queued behind it.
 
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Workers {
     /// Call when a thread starts to compute. Has no effect on sleeping workers, or if the operating system does not
     /// permit it.
     pub(crate) fn make_way(&self) {
-        // Copied, because the workers that are moved lock the list at once, to leave it.
+        // Copied, so that the lock is free: a worker that is moved locks the list immediately to remove itself.
         let newest: Vec<_> = self.parked.lock().iter().rev().take(MOVED_MAX).copied().collect();
         let _moving = self.moving.lock();
         newest.into_iter().for_each(system::move_away);
@@ -58,7 +58,7 @@ mod system {
     }
 
     /// Excludes this processor from a thread's affinity and then restores the affinity. Linux moves a queued thread to
-    /// another queue at once when it may no longer use its processor, and does not move it back.
+    /// another queue as soon as it may no longer use its processor, and does not move it back.
     pub fn move_away(thread: Thread) {
         let own = sched_getcpu();
         let Ok(before) = sched_getaffinity(Some(thread)) else { return };
@@ -67,7 +67,7 @@ mod system {
         }
         let mut others = before;
         others.unset(own);
-        // If this is refused, the thread stays where it is. That costs only time.
+        // If the system refuses this, the thread stays in its queue. That costs only time.
         if sched_setaffinity(Some(thread), &others).is_ok() {
             let _ = sched_setaffinity(Some(thread), &before);
         }
@@ -107,8 +107,8 @@ mod tests {
         (0..CpuSet::MAX_CPU).filter(|place| usable.is_set(*place)).collect()
     }
 
-    /// Runs `test` beside a parked worker that computes all the time, at first on the processor of `test`, which may
-    /// use only that one. Then checks the affinity of the worker.
+    /// Runs `test` while a registered worker spins, at first on the same processor. `test` may use only that processor,
+    /// and the worker all of `of_worker`. Then checks that the affinity of the worker has not changed.
     fn beside_a_worker(of_worker: &[usize], test: impl FnOnce(&Workers, &AtomicUsize) + Send) {
         let own = of_worker[0];
         let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));

@@ -47,7 +47,7 @@ pub struct BackupOptions {
     /// it and the next one. The database then keeps its log files and replaced blocks until the next backup, or until
     /// [`Store::stop_log_retention`].
     pub log: bool,
-    /// Number of newest backups that are kept, this one included. `None` keeps all.
+    /// Number of newest backups to keep, this one included. `None` keeps all.
     pub keep: Option<usize>,
 }
 
@@ -121,7 +121,7 @@ pub struct BackupInfo {
 /// The state to restore. The default is the state of the last backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
-    /// The backup to restore. With a time, the backup on which commits are replayed.
+    /// Number of the backup to restore. With a time, the backup on which commits are replayed.
     pub backup: Option<u64>,
     /// Point in time to restore, in microseconds since 1970 in UTC. The last restored commit is the last one at or
     /// before it.

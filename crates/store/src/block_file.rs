@@ -18,13 +18,14 @@ use crate::error::{FileError, ReadError};
 use crate::{BlockEntry, BlockId};
 use taut_block::{Beside, Block, BlockError, Extreme, SectionEntry, SectionError, Sections, checksum};
 
-/// The file of a block. It is removed when the last catalog that references it is dropped, if a later catalog does not.
+/// The file of a block. If a version of the catalog no longer references the block, the file is removed when the last
+/// holder of this object is dropped.
 #[derive(Debug)]
 pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
     opened: OnceLock<Opened>,
-    /// The first version that does not reference the block, or [`NAMED`].
+    /// The first version of the catalog that does not reference the block, or [`NAMED`].
     removed_in: AtomicU64,
 }
 
@@ -53,10 +54,11 @@ impl BlockFile {
         self.entry.id
     }
 
-    /// Opens the block for one scan, which counts its reads in `counters`. The header is read once and kept.
+    /// Opens the block for one scan. Its reads are counted in `counters`. The header is read by the first call and
+    /// kept.
     ///
     /// # Errors
-    /// If the header cannot be read, or is not the one that was written.
+    /// If the header cannot be read, or differs from the one that was written.
     pub fn open(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
         let opened = match self.opened.get() {
             Some(opened) => opened,
@@ -74,16 +76,16 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached, brings_in: true })
     }
 
-    /// Opens the block as [`BlockFile::open`] does, for a caller that reads it once and then replaces it. Cached
-    /// sections are used, but sections that are read from the file are not cached.
+    /// Like [`BlockFile::open`], for a caller that reads the block once and then replaces it. Sections in the cache are
+    /// used, but no section is added to the cache.
     ///
     /// # Errors
-    /// If the header cannot be read, or is not the one that was written.
+    /// If the header cannot be read, or differs from the one that was written.
     pub fn open_once(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
         Ok(OpenBlock { brings_in: false, ..self.open(counters)? })
     }
 
-    /// Opens the block from its file, bypassing everything that is in memory.
+    /// Opens the block from its file. Bypasses the cache, the parsed header and the open file.
     pub(crate) fn open_uncached(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
         self.directory.close_block(self.id());
@@ -91,7 +93,8 @@ impl BlockFile {
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
     }
 
-    /// Opens the block from a damaged file: sections may be damaged or beyond its end.
+    /// Opens the block from a damaged file. The header must be intact. Sections may be damaged or lie beyond the end of
+    /// the file.
     pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
         self.directory.close_block(self.id());
@@ -103,7 +106,7 @@ impl BlockFile {
         self.read_header_of(counters, Some(self.entry.file_bytes))
     }
 
-    /// Reads the header of the file. Checks the length of the file if it is given.
+    /// Reads and verifies the header. Checks the length of the file only if `file_length` is given.
     fn read_header_of(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
@@ -144,7 +147,7 @@ impl BlockFile {
         &self.directory
     }
 
-    /// Adds the table and advice to the error of a missing or damaged block.
+    /// Adds the table, and advice, to the error of a missing or damaged block.
     fn name_table(&self, error: ReadError) -> ReadError {
         match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
             Some(table) => ReadError::Table { table, error: Box::new(error) },
@@ -152,14 +155,14 @@ impl BlockFile {
         }
     }
 
-    /// Sets the first version that does not reference the block, so that its file is removed when the last holder is
-    /// dropped. The block was replaced or dropped. For a block that is not committed yet, the version is 0: no reader
-    /// knows it.
+    /// Marks the file for removal when the last holder is dropped. `version` is the first version of the catalog that
+    /// does not reference the block, because the block was replaced or dropped. For an uncommitted block it is 0,
+    /// because no reader knows the block.
     pub(crate) fn remove_from(&self, version: u64) {
         self.removed_in.store(version, Ordering::Release);
     }
 
-    /// Keeps the file when the last holder is dropped.
+    /// Revokes [`BlockFile::remove_from`]: the file stays when the last holder is dropped.
     pub(crate) fn stay(&self) {
         self.removed_in.store(NAMED, Ordering::Release);
     }
@@ -177,18 +180,18 @@ impl Drop for BlockFile {
     }
 }
 
-/// A block that is written and synced, but not committed. Dropping the last copy removes its file.
+/// A block that is written and synced, but not committed. Its file is removed when the last copy is dropped.
 #[derive(Clone, Debug)]
 pub struct NewBlock {
     pub(crate) file: Arc<BlockFile>,
     pub(crate) statistics: Vec<ColumnStatistics>,
-    /// The partition of all its rows.
+    /// The partition that contains all rows of the block.
     pub(crate) partition: Option<(Arc<Partitioning>, u32)>,
 }
 
 impl NewBlock {
-    /// The same block, with the partition of all its rows. If the table is partitioned differently at commit, the block
-    /// counts as unpartitioned.
+    /// Sets the partition that contains all rows of the block. If the partitioning of the table is another at commit,
+    /// the block counts as unpartitioned.
     #[must_use]
     pub fn in_partition(self, partitioning: &Arc<Partitioning>, partition: u32) -> Self {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
@@ -199,7 +202,7 @@ impl NewBlock {
         &self.file
     }
 
-    /// The catalog's future entry for the block.
+    /// The entry that the catalog gets for the block at commit.
     pub fn entry(&self) -> &BlockEntry {
         self.file.entry()
     }
@@ -228,17 +231,17 @@ impl OpenBlock {
         &self.file
     }
 
-    /// The path of its file.
+    /// Path of the block file.
     pub(crate) fn path(&self) -> PathBuf {
         self.file.directory.disk.path(&block_name(self.file.id()))
     }
 
-    /// Adds the location to an error of the block: its table, file and offset.
+    /// Adds table, file and offset to an error of the block.
     pub fn locate(&self, error: BlockError) -> ReadError {
         self.file.name_table(self.locate_in_file(error))
     }
 
-    /// Adds the location to an error of the block: its file and offset.
+    /// Adds file and offset to an error of the block.
     pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
         let (section, inside) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
@@ -252,7 +255,7 @@ impl OpenBlock {
         ReadError::Block { path: self.path(), at, source: error }
     }
 
-    /// The bytes of a range of the file, unverified.
+    /// Reads a range of the file without verifying it.
     pub(crate) fn read_raw(&self, bytes: Range<u64>) -> Result<Buffer, FileError> {
         let (directory, name) = (&self.file.directory, block_name(self.file.id()));
         self.read(bytes.start, bytes.end - bytes.start).map_err(|source| directory.error("read", &name, source))
@@ -299,8 +302,8 @@ impl Sections for OpenBlock {
     }
 }
 
-/// Counters of the bytes that one query reads. They fill whole cache lines of the processor (no false sharing), because
-/// each thread of a query has its own and counts every section.
+/// Counters of the bytes that a query reads. Each thread of a query has its own and counts every section. The alignment
+/// keeps the counters of two threads out of one cache line (no false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ReadCounters {
@@ -309,7 +312,7 @@ pub struct ReadCounters {
 }
 
 impl ReadCounters {
-    /// Counters at zero.
+    /// Creates counters that are zero.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }

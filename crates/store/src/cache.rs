@@ -7,8 +7,8 @@
 //!                              ^ hand, at one of its slots
 //! ```
 //!
-//! An open block has a slot for each section. A lookup needs the number of the section and a lock without contention.
-//! Extremes of a section are kept beside it, within the same limit, and are evicted with it.
+//! An open block has a slot for each section. A lookup takes the index of the section and an uncontended lock. Extremes
+//! of a section are kept beside it, within the same limit, and are evicted with it.
 //!
 //! The ring is a clock (second chance): the hand spares a section once if it was read since the hand last passed it.
 //! Room is reserved before a section is inserted, so the limit holds at every moment. An evicted section that readers
@@ -42,8 +42,8 @@ struct Ring {
 #[derive(Debug)]
 pub(crate) struct CachedSections {
     slots: Box<[Mutex<Option<Buffer>>]>,
-    /// Slots that were read since the hand passed them. They are apart from the slots, because two slots fill a cache
-    /// line.
+    /// Whether each slot was read since the hand last passed it. Stored apart from the slots, because two slots fill a
+    /// cache line.
     was_read: Box<[AtomicBool]>,
     /// Extremes of sections in slots. Lock order: a slot before this.
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
@@ -77,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// Adds a block with that number of sections, until [`Cache::remove`].
+    /// Registers a block with `sections` sections, until [`Cache::remove`].
     pub(crate) fn add(&self, sections: u32) -> Arc<CachedSections> {
         let sections = Arc::new(CachedSections::new(sections as usize));
         self.ring.lock().blocks.push(Arc::clone(&sections));

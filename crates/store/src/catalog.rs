@@ -1,7 +1,7 @@
 //! What a database holds: tables with their blocks, and views.
 //!
-//! A [`Catalog`] never changes; a commit publishes another one. Its holder can read all blocks it names for as long as
-//! it holds it: a block file is removed only when the last catalog that names it is dropped.
+//! A [`Catalog`] never changes; a commit publishes another one. The blocks of a catalog stay readable as long as it is
+//! held: a block file is removed only when the last catalog that references it is dropped.
 
 pub(crate) mod change;
 pub(crate) mod check;
@@ -209,8 +209,8 @@ impl Catalog {
         self.tables.get(id)
     }
 
-    /// Rows in no block of all tables together, deleted ones included, and their approximate bytes. No single table has
-    /// more.
+    /// Delta rows of all tables together, deleted ones included, and their approximate bytes. This is an upper bound
+    /// for each table.
     pub fn pages(&self) -> (u64, u64) {
         self.tables.pages()
     }
@@ -255,8 +255,8 @@ impl Table {
         }
     }
 
-    /// The same table restricted to the blocks at the indexes `places`, in ascending order, and to its first `pages`
-    /// pages. It is for reading these. Blocks of one run still continue each other.
+    /// The table restricted to the blocks at the ascending indexes `places`, and to its first `pages` pages, for
+    /// reading. Blocks of one run stay in one run.
     #[must_use]
     pub fn part(&self, places: &[usize], pages: usize) -> Self {
         let blocks: Vec<_> = places.iter().filter_map(|place| self.blocks.get(*place)).map(Arc::clone).collect();

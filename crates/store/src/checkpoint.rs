@@ -105,7 +105,7 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
 
 /// Removes the log files and delta files with numbers below `number`, except log files that are retained for a backup,
 /// from number `retained` on. Removes nothing while another process reads any of them. The next checkpoint or opening
-/// then does.
+/// then removes them.
 pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
     if readers::reads_log(readers::oldest(&*directory.disk)) {
         return Ok(());

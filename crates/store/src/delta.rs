@@ -6,11 +6,11 @@
 //!                └─ deleted  the deleted rows of each container
 //! ```
 //!
-//! A delta is a value: a commit makes a new one that shares all that did not change. So a reader needs no timestamps,
-//! and memory that no snapshot references any more is freed without a search (docs/adr/0016-versions-are-values.md).
+//! A delta is a value: a commit makes a new one that shares all unchanged parts. So a reader needs no timestamps, and
+//! memory that no snapshot references any more is freed without a search (docs/adr/0016-versions-are-values.md).
 //!
-//! The papers keep recent writes as rows (Erling 2012, Chasseur 2013 section 3.1). Here they are Arrow columns of a
-//! page, as everything in memory is, and rows only in the log.
+//! The papers keep recent writes as rows (Erling 2012, Chasseur 2013 section 3.1). Here they are Arrow columns, like
+//! all data in memory. Only the log has them as rows.
 
 mod keys;
 mod marks;
@@ -44,7 +44,7 @@ const OPEN_ROWS_MAX: usize = 4_096;
 const OWN_PAGE_ROWS: usize = 1_024;
 /// Buffer bytes of a column that is nearly empty.
 const SMALL_BUFFERS: usize = 1_024;
-/// Bytes of a string view, beside the bytes of long strings.
+/// Bytes of a string view, without the bytes of long strings.
 const VIEW_BYTES: usize = size_of::<u128>();
 
 /// Permanent id of a container: a block or a delta page. Both draw their ids from one counter.
@@ -145,8 +145,8 @@ impl DeltaPage {
         }
     }
 
-    /// Some rows of some columns, by their indexes in the table. It does not copy all rows, as [`DeltaPage::columns`]
-    /// does for an open page.
+    /// The given rows of the given columns, by column index in the table. Copies only these rows, whereas
+    /// [`DeltaPage::columns`] copies all rows of an open page.
     ///
     /// # Errors
     /// If a row does not exist.
@@ -181,7 +181,7 @@ impl DeltaPage {
         RecordBatch::try_new(schema.arrow(), self.columns(&all))
     }
 
-    /// All rows of the page, including those that this snapshot does not see.
+    /// Number of rows of the page, including those that this snapshot does not see.
     fn rows_there(&self) -> usize {
         match &self.content {
             Content::Closed(batch) => batch.num_rows(),
@@ -283,8 +283,8 @@ impl Delta {
         is_in(&self.deleted, row)
     }
 
-    /// Where the next rows go, and how many of them: behind the last row of a small page that may grow, or to a new
-    /// page without an id yet.
+    /// Page and position for the next rows, and how many of them fit. They go after the last row of a small page that
+    /// may grow, or to a new page without an id yet.
     pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> Place {
         let own = Place { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
@@ -301,7 +301,7 @@ impl Delta {
         }
     }
 
-    /// Adds a page of another version.
+    /// Adds a page of another version of this delta.
     pub(crate) fn adopt(&mut self, page: &DeltaPage) {
         self.page_rows += u64::from(page.rows);
         self.page_bytes += page.bytes();
@@ -331,7 +331,7 @@ impl Delta {
                     Content::Closed(_) => false,
                 };
                 if !is_appended {
-                    // The page already has other rows there: of commits that failed, or that were faster.
+                    // The page already has other rows at this position, of a commit that failed or of a concurrent one.
                     let copy = OpenPage::new(schema);
                     let before = last.batch(schema).map_err(|_| Misplaced)?;
                     copy.append_at(0, &before);
@@ -393,7 +393,7 @@ impl Delta {
         self.deleted.insert_mut(unit, Arc::new(deleted));
     }
 
-    /// Removes the deleted rows of a block that is no longer in the table.
+    /// Forgets the deleted rows of a block that is no longer in the table.
     pub(crate) fn forget_block(&mut self, unit: UnitId) {
         if let Some(deleted) = self.deleted.get(&unit) {
             self.deleted_of_blocks -= deleted.count();
@@ -401,7 +401,7 @@ impl Delta {
         }
     }
 
-    /// Removes the deleted rows of all blocks except `blocks`.
+    /// Forgets the deleted rows of all blocks except `blocks`.
     pub(crate) fn keep_deleted(&mut self, blocks: &[Arc<BlockFile>]) {
         let kept: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
         let is_forgotten = |unit: &UnitId| !kept.contains(&u64::from(unit.0)) && !self.is_page(*unit);

@@ -3,14 +3,14 @@
 //! ```text
 //!   catalog                        contents of the database at a checkpoint, which replaces the file as a whole
 //!   catalog.new                    the next catalog, while a checkpoint writes it
-//!   lock                           id of the process that last opened the database, which locks it and the directory
+//!   lock                           id of the process that last opened the database; locked like the directory
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
 //!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
-//!   log/0000000000000007.log       log file 7; files before the one that the catalog names are not valid any more
+//!   log/0000000000000007.log       log file 7; files before the one that the catalog references are no longer valid
 //!   log/0000000000000007.delta     rows that are in no block when log file 7 begins
 //!   log/0000000000000008.log.new   the next log file, while it is begun
 //!   log/retained                   number of the first log file that is retained for the next backup
-//!   readers/4711-1                 a process that reads the database, which holds the lock of this file
+//!   readers/4711-1                 a process that reads the database, and holds the lock of this file
 //! ```
 
 use std::collections::{HashSet, VecDeque};
@@ -174,7 +174,7 @@ impl Directory {
         self.reader.as_ref()
     }
 
-    /// Removes files whose readers are gone. A removal that fails is made up for later.
+    /// Removes files whose readers are gone. If a removal fails, the next opening of the database removes the file.
     pub fn remove_released(&self) {
         // Another directory at this path has readers and blocks of its own.
         if self.check_lock().is_ok() {
@@ -287,9 +287,9 @@ impl Directory {
     }
 
     /// Removes the file of a block that this process no longer references, and that no version of the database from
-    /// `version` on references. The file stays while another process reads an earlier version. A removal that fails is
-    /// made up for when the database is opened the next time. A process that only reads does not remove the file, but
-    /// reports that it needs it no longer.
+    /// `version` on references. The file stays while another process reads an earlier version. If a removal fails, the
+    /// next opening of the database removes the file. A process that only reads does not remove the file. It announces
+    /// that it no longer needs it.
     pub fn remove_block(&self, block: BlockId, version: u64) {
         self.close_block(block);
         match &self.reader {

@@ -2,7 +2,7 @@
 //!
 //! Names are relative to the database directory and joined by `/`. The empty name is that directory itself.
 //!
-//! Guarantees of an implementation, and there are no others:
+//! An implementation gives these guarantees, and no others:
 //! - the content of a file and its length survive a crash once [`WriteFile::sync`] returned;
 //! - a created, renamed or removed name survives once [`Disk::sync_directory`] of its directory returned;
 //! - before that, any part of these changes may survive, in any order; but after a rename over a name, that name is
@@ -125,8 +125,8 @@ pub trait Disk: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Step in bytes by which to extend a file that is synced often while it grows. 0 if a sync with a new length costs
-    /// the same as one without.
+    /// Step in bytes by which to extend a file that is synced often while it grows. 0 if a sync that must also make a
+    /// new length durable costs the same as any other.
     fn extension_step(&self) -> u64;
 }
 

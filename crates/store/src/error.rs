@@ -79,7 +79,7 @@ pub enum OpenError {
         /// What was expected there.
         expected: String,
     },
-    /// A log file is missing to which the catalog or the log file before it refers.
+    /// A log file that the catalog or the previous log file requires is missing.
     #[error("log file {} is missing, and with it committed transactions; restore it from a backup, or salvage the rest with \"taut repair DATABASE NEW_DATABASE\"", path.display())]
     MissingLog {
         /// The file.
@@ -94,7 +94,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// A process is creating the database, or was interrupted while it did.
+    /// A process is creating the database, or was interrupted while creating it.
     #[error("{} is no database yet: {holder} is creating it, or was interrupted while it did", path.display())]
     Creating {
         /// The directory.
@@ -467,7 +467,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether the block is missing or permanently damaged, as opposed to a read that failed only now.
+    /// Whether the block is missing or permanently damaged, as opposed to a read error that may be temporary.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::File(error) => is_lost(&error.source),

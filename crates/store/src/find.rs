@@ -6,7 +6,7 @@
 //! both     the remaining rows are compared with the keys by a hash table of the keys
 //! ```
 //!
-//! A segment is read once for all keys. The exception are NaN keys, which need a predicate of their own.
+//! A segment is read once for all keys. NaN keys are the exception: they need a predicate of their own.
 
 mod tests_of;
 
@@ -25,7 +25,7 @@ use crate::{BlockFile, BlockId, OpenBlock, ReadCounters, Table};
 
 use tests_of::tests_of;
 
-/// A search for the live rows of a table that have one of some keys.
+/// A search for the live rows of a table whose values equal one of several keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySearch<'a> {
     table: &'a Table,
@@ -46,7 +46,7 @@ impl<'a> KeySearch<'a> {
     }
 
     /// The matching rows, each with the index of its key, in ascending order. Equal keys have the same rows. A key with
-    /// a null has none.
+    /// a null has no rows.
     ///
     /// # Errors
     /// If a block cannot be read.
@@ -64,8 +64,8 @@ impl<'a> KeySearch<'a> {
         Ok(found.ended())
     }
 
-    /// Searches as [`KeySearch::find`] does, but only in rows that are in no block. `None` if the delta has no key of
-    /// these columns, so that all of these rows would have to be read.
+    /// Searches like [`KeySearch::find`], but only the rows that are in no block. Returns `None` if the delta has no
+    /// key entries for these columns, because it would have to read all of these rows.
     pub fn find_outside_of_blocks(&self, keys: &[ArrayRef]) -> Option<Vec<(u32, RowId)>> {
         let (columns, keys) = self.in_order(keys);
         let entries = self.table.delta.key_entries(&columns)?;
@@ -168,8 +168,8 @@ impl<'a> KeySearch<'a> {
         }
         for segment in left {
             let mut reader = self.table.open_segment(&open, segment);
-            // Few rows have one of the keys, and comparing with a list of values is more expensive than blocks
-            // estimate.
+            // Few rows have one of the keys, and comparing rows with a list of values costs more than the block
+            // estimates.
             reader.always_use_indexes();
             let selection = reader.filter(predicate, &mut report).map_err(|error| open.locate(error))?;
             if selection.is_empty() {
@@ -229,7 +229,8 @@ impl Found {
         rows
     }
 
-    /// Adds the rows of some columns that have one of the keys. `name` returns the row id, or `None` to skip a row.
+    /// Adds the rows of `columns` whose values equal one of the keys. `name` returns the row id of a row, or `None` to
+    /// skip it.
     fn add(&mut self, columns: &[ArrayRef], name: impl Fn(usize) -> Option<RowId>) {
         let (values, asked) = (KeyValues::of(columns), &self.asked);
         for row in 0..values.len() {

@@ -100,7 +100,7 @@ impl Values {
         }
     }
 
-    /// Adds a column to the hashes of rows.
+    /// Mixes the values of a column into the hashes of the rows.
     fn hash(&self, hashes: &mut [u64]) {
         match self {
             Self::Narrow(values) => {

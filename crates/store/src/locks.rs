@@ -62,8 +62,8 @@ impl Locks {
         self.state.lock().running.insert(transaction, Running::default());
     }
 
-    /// Locks rows of a table, all or none. The row ids are those of one version of the table. The row ids that these
-    /// rows got since, according to `since`, are locked too, because another transaction may know a row by any of them.
+    /// Locks rows of a table, all or none. The row ids belong to one version of the table. The row ids that these rows
+    /// got later, according to `since`, are locked too, because another transaction may know a row by any of them.
     pub fn lock(
         &self,
         transaction: TransactionId,
@@ -93,8 +93,9 @@ impl Locks {
         state.wait(transaction, &others)
     }
 
-    /// Publishes row relocations by calling `say`, and extends the existing row locks to the new row ids. No row is
-    /// locked meanwhile: a transaction that locks a row before or after uses a row id that the holder has locked too.
+    /// Publishes row relocations by calling `say`, and extends the existing row locks to the new row ids. No other
+    /// transaction locks a row in between. So a transaction that locks a row before or after uses a row id that the
+    /// holder has locked too.
     pub fn carry(&self, moves: &[(TableId, Arc<Moves>)], say: impl FnOnce()) {
         let state = &mut *self.state.lock();
         say();

@@ -16,7 +16,6 @@
 //! - The checksum of a head covers the 48 bytes before it. The checksum of a record covers the 32 bytes before it and
 //!   the payload, seeded with the checksum of the file's head. So a record of another file is rejected, even if it was
 //!   copied.
-//!   rejected.
 //!
 //! All numbers are little-endian. Checksums are 64-bit XXH3.
 //!
@@ -38,10 +37,10 @@
 //!
 //! # Zeros at the end
 //!
-//! A sync that must also make a new length durable takes much longer. So a file is extended by a step of the disk
-//! before a group is written that would not fit. Bytes not written yet read as zeros. A crash may keep the new length
-//! without the group, or the group without the new length. None of the numbers above includes the zeros. A file is
-//! extended when its first group is written, not when it begins. So there are no zeros after a checkpoint, and
+//! A sync that must also make a new length durable takes half as long again. So a file is extended by a step of the
+//! disk before a group is written that would not fit. Bytes not written yet read as zeros. A crash may keep the new
+//! length without the group, or the group without the new length. None of the numbers above includes the zeros. A file
+//! is extended when its first group is written, not when it begins. So there are no zeros after a checkpoint, and
 //! therefore in a closed database.
 //!
 //! # Damage and torn tails
@@ -68,7 +67,7 @@
 //!   06.log   | head | 13 | 14 |                       before_bytes: the end of 12; begun_bytes: the end of 14
 //! ```
 //!
-//! A log that failed is resumed in the same way. It carries over the records that are not synced but that somebody has
+//! A log that failed is resumed in the same way. It carries over the records that are not synced but that readers have
 //! seen.
 
 mod begin;

@@ -1,13 +1,13 @@
-//! Row relocations: where rows went that compaction moved to other blocks, so that holders of their old row ids find
-//! them.
+//! Row relocations: the new row ids of rows that compaction moved to other blocks, so that holders of the old row ids
+//! find them.
 //!
 //! ```text
 //! catalog   version 7 ─ 8         version 9 ─ 10 ─ 11         version 12
 //!                 └── place 1 ── moves ──> place 2 ── moves ──> place 3
 //! ```
 //!
-//! Each version of the catalog holds its place in a list of row relocations. The references go from earlier places to
-//! later ones only. So a relocation is kept as long as a version from before it is held, and is freed without a search.
+//! Each version of the catalog holds its place in a list of row relocations. References lead only from earlier places
+//! to later ones. So a relocation is kept as long as an earlier version is held, and is freed without a search.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,11 +36,11 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Adds the rows of a new block, in its order, by their row ids in the table before. There must be one for each row
-    /// of the block, and each at most once over all blocks: otherwise the commit fails.
+    /// Adds the rows of a new block. `old` yields the previous row id of each row, in the order of the block. The
+    /// commit fails if a row of the block has none, or if an id occurs twice over all blocks.
     ///
     /// # Errors
-    /// If the header of the block, which has its segments, cannot be read.
+    /// If the header of the block, which lists its segments, cannot be read.
     pub fn push(&mut self, block: &NewBlock, old: impl IntoIterator<Item = RowId>) -> Result<(), ReadError> {
         let Some(unit) = UnitId::of(block.file.id()) else { return Ok(()) };
         let open = block.file.open(&ReadCounters::new())?;
@@ -87,7 +87,7 @@ impl Moves {
     }
 }
 
-/// Place of a version of the catalog in the list of row relocations. It leads to all later ones.
+/// Place of a version of the catalog in the list of row relocations. All later relocations can be reached from it.
 #[derive(Clone, Default)]
 pub(crate) struct MovesSince(Arc<Place>);
 
@@ -103,8 +103,8 @@ struct Next {
 }
 
 impl MovesSince {
-    /// Sets the relocations of a commit, and the place they lead to. They replace those of a commit that failed before,
-    /// which nobody has seen.
+    /// Sets the relocations of a commit, and the place after them. They replace the relocations of a commit that
+    /// failed, which no reader has seen.
     pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<Moves>)]>) {
         *self.0.next.write() = Some(Next { moves, then: then.clone() });
     }
@@ -120,7 +120,7 @@ impl MovesSince {
         }
     }
 
-    /// Row ids of some rows of a table, extended by all row ids that they got since.
+    /// Row ids of some rows of a table, with all row ids that they got later.
     pub fn all_names<'a>(&self, table: TableId, rows: &'a RowSet) -> Cow<'a, RowSet> {
         let mut all = Cow::Borrowed(rows);
         for moves in self.of(table) {
@@ -131,8 +131,8 @@ impl MovesSince {
         all
     }
 
-    /// Row ids of some rows in another version of their table. `None` if it does not have all of them. The list may
-    /// also contain relocations that come after that version.
+    /// Row ids of some rows in another version of their table. Returns `None` if that version lacks one of the rows.
+    /// The list may also contain relocations after that version.
     pub fn names_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
         let is_there = |rows: &RowSet| rows.segments().all(|(unit, ..)| table.has_unit(unit));
         for moves in self.of(table.id) {

@@ -33,7 +33,7 @@ use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table}
 /// Options for opening a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whether a database is created if there is none, in a new or an empty directory.
+    /// Whether to create a database in a new or empty directory if there is none.
     pub create: bool,
     /// Whether the database is only inspected: nothing is removed, and nothing can be written.
     pub inspect: bool,
@@ -70,8 +70,8 @@ pub struct Recovery {
     /// Block files that the catalog references and that do not exist. Reads of their tables fail if they need these
     /// files. All other tables can be used.
     pub missing_blocks: Vec<MissingBlock>,
-    /// Time of the last replayed commit, in microseconds since 1970 in UTC, if known. For a database that is open
-    /// read-only without one, the time at which reading began.
+    /// Time of the last replayed commit, in microseconds since 1970 in UTC, if known. If it is not known and the
+    /// database is open read-only, the time at which reading began.
     pub last_time: Option<i64>,
     /// Where the log continues.
     start: Start,
@@ -195,8 +195,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let (mut log, mut retention) = (None, None);
     if !options.inspect {
         if recovery.commits > 0 {
-            // Records of a killed process may not be durable. They must be before files are removed that only an
-            // earlier state needs.
+            // Records of a killed process may not be durable. They must become durable before files that only an
+            // earlier state needs are removed.
             let begun = recovery.begin_log(&directory, &catalog);
             log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
@@ -312,7 +312,7 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
     if entries.iter().any(|entry| entry.name == CATALOG) {
         return Ok(true);
     }
-    // An interrupted creation may have left these. Blocks and commits without a catalog cannot be left by one.
+    // An interrupted creation may leave these names, but no blocks and no commits.
     let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
     let found = match entries.iter().find(|entry| !is_ours(entry)) {
         Some(entry) => Some(entry.name.clone()),

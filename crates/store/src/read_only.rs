@@ -5,8 +5,8 @@
 //! database. If a writer has it open, the reader is refused.
 //!
 //! A reader reads the log up to the last complete record. After that there may be a record that the writer is writing,
-//! or the remains of a crash, which the next writer reports. The reader syncs what it reads: so a commit that was seen
-//! survives a loss of power, as one that was acknowledged does.
+//! or the remains of a crash, which the next writer reports. The reader syncs what it reads. So a commit that it has
+//! seen survives a power loss, like an acknowledged one.
 
 use std::collections::HashMap;
 use std::io;
@@ -58,7 +58,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
 }
 
 impl Store {
-    /// Updates a database that is open read-only to the last commit, as if it was opened now. Returns whether there is
+    /// Updates a database that is open read-only to the last commit, as if it were opened now. Returns whether there is
     /// a newer commit than before. Existing snapshots and transactions do not change. A database that is open for
     /// writing always shows the last commit.
     ///
@@ -106,7 +106,7 @@ impl Store {
     }
 }
 
-/// Guard while a reader reads the catalog and the log. Dropping it early returns to the version before.
+/// Guard while a reader reads the catalog and the log. Dropping it early announces the previous version again.
 struct Reading<'a> {
     reader: &'a Reader,
     has_ended: bool,
@@ -160,7 +160,7 @@ fn load(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosition),
     loop {
         match load_once(directory) {
             // A file is not read atomically. A record may be missing while a later record, which states that it is
-            // durable, was already read. So only damage that is found twice is damage.
+            // durable, was already read. So damage counts only if it is found twice.
             Err(OpenError::Corrupt { path, at, expected }) => {
                 if damage.as_ref() == Some(&(path.clone(), at)) {
                     return Err(OpenError::Corrupt { path, at, expected });
@@ -216,7 +216,7 @@ fn sync_read(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Reuses the block files of the catalog before, because their headers and sections are in memory.
+/// Reuses the block files of the previous catalog, because their headers and sections are in memory.
 fn share_blocks(after: &mut Catalog, before: &Catalog) {
     let known: HashMap<BlockId, &Arc<BlockFile>> = before.blocks().map(|block| (block.id(), block)).collect();
     let tables: Vec<Arc<Table>> = after.tables.iter().map(Arc::clone).collect();
@@ -230,7 +230,7 @@ fn share_blocks(after: &mut Catalog, before: &Catalog) {
     }
 }
 
-/// The blocks that only the catalog before references.
+/// The blocks that only the previous catalog references.
 fn gone(before: &Catalog, after: &Catalog) -> Vec<Arc<BlockFile>> {
     let named: HashMap<BlockId, &Arc<BlockFile>> = after.blocks().map(|block| (block.id(), block)).collect();
     let is_gone = |block: &&Arc<BlockFile>| named.get(&block.id()).is_none_or(|named| !Arc::ptr_eq(named, block));

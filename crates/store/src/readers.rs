@@ -165,8 +165,8 @@ impl Reader {
         self.write(needed)
     }
 
-    /// Announces the version that is read from now on. `None` is the version before. `gone` are the blocks that the
-    /// version before references and this one does not.
+    /// Announces the version that is read from now on. `None` means the previous version again. `gone` are the blocks
+    /// that the previous version references and this one does not.
     pub fn reads(&self, version: Option<u64>, gone: &[Arc<BlockFile>]) {
         let needed = &mut *self.needed.lock();
         let before = needed.current;

@@ -49,7 +49,7 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// Whether nothing is lost that the damaged database is known to have had.
+    /// Whether the new database has everything that the damaged one is known to have had.
     pub fn is_complete(&self) -> bool {
         self.losses.is_empty() && self.tables.iter().all(|table| table.losses.is_empty())
     }

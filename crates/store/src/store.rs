@@ -12,8 +12,8 @@
 //!                 catalog replaced, earlier log removed
 //! ```
 //!
-//! After a crash there is a catalog and a log. The complete records of the log lead from the catalog to the last commit
-//! that survived (docs/adr/0017-commits-go-to-a-log.md).
+//! After a crash there is a catalog and a log. Replaying the complete records of the log on the catalog restores the
+//! last commit that survived (docs/adr/0017-commits-go-to-a-log.md).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
@@ -83,7 +83,7 @@ pub(crate) struct Commits {
     pub newest: Arc<Catalog>,
     /// Commits that readers cannot see yet, in order.
     pending: VecDeque<Pending>,
-    /// `None` until the first commit begins the log, unless it was begun when the database was opened.
+    /// `None` until the log is begun: when the database is opened, or at the first commit.
     pub log: Option<Arc<Log>>,
     /// Blocks of commits whose outcome is uncertain. Their files must stay until the database is opened again.
     uncertain: Vec<Arc<BlockFile>>,
@@ -104,7 +104,7 @@ struct Pending {
 }
 
 impl Commits {
-    /// Time of a commit that happens now. It is later than the time before even if the clock is set back, so that a
+    /// Time for a commit that happens now. It is later than all times before, even if the clock was set back, so that a
     /// time identifies one commit.
     pub fn next_time(&mut self) -> i64 {
         self.last_time = clock().max(self.last_time.saturating_add(1));
@@ -194,7 +194,7 @@ impl Store {
         Arc::clone(&self.inner.snapshot.read())
     }
 
-    /// Directs rows that are inserted from now on to new pages, so that existing pages can be moved to blocks
+    /// Directs rows that are inserted from now on to new pages, so that existing pages can be compacted into blocks
     /// meanwhile. Commits that are under way may still append to an existing page.
     pub fn close_pages(&self) {
         self.inner.directory.close_pages();
@@ -213,7 +213,7 @@ impl Store {
     /// Writes a block to a file of its own, durably. The block is visible only after it is committed.
     ///
     /// # Errors
-    /// If the file cannot be written. Nothing is left of it then.
+    /// If the file cannot be written. No file remains then.
     pub fn write_block(&self, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
         if self.inner.is_read_only {
             return Err(WriteError::ReadOnly);
@@ -313,7 +313,7 @@ impl Store {
         Ok(value)
     }
 
-    /// Appends changes to the log as the record that leads to `after`.
+    /// Appends changes to the log, as the record that changes the newest catalog to `after`.
     fn append(
         &self,
         commits: &mut Commits,
@@ -332,7 +332,7 @@ impl Store {
         Ok((log, position))
     }
 
-    /// Waits until a commit has the durability asked for, and makes it visible to readers.
+    /// Waits until a commit has the requested durability, and makes it visible to readers.
     fn finish(&self, log: &Log, position: Position, durability: Durability) -> Result<(), CommitError> {
         let flushed = log.flush(position, durability);
         let mut commits = self.inner.commits.lock();
@@ -342,7 +342,7 @@ impl Store {
             (None, Ok(())) => {
                 let published = self.inner.publish_up_to(&mut commits, position.sequence());
                 drop(commits);
-                // Dropping them may remove files: other commits can go on meanwhile.
+                // Dropping them may remove files, so the lock is released first.
                 drop(published);
                 Ok(())
             }
@@ -351,8 +351,8 @@ impl Store {
         }
     }
 
-    /// Refuses to replace rows that another transaction has locked if their relocations are not known: it could not
-    /// commit.
+    /// Returns an error if a change replaces rows that another transaction has locked, and their relocations are not
+    /// known. That transaction could not commit afterwards.
     fn check_locks(&self, changes: &[Change], transaction: Option<TransactionId>) -> Result<(), CommitError> {
         for change in changes {
             let Change::ReplaceRows { table, old, order, .. } = change else { continue };
@@ -395,18 +395,18 @@ impl Inner {
         Ok(Arc::clone(commits.log.insert(Arc::new(log))))
     }
 
-    /// After a failure of the log, goes back to the last commit that is durable or visible, and continues in another
-    /// log file. Commits after that never happened.
+    /// After a failure of the log, reverts to the last commit that is durable or visible, and continues in another log
+    /// file. Later commits never happened.
     ///
     /// # Errors
-    /// If no file can be begun. The outcome of the commits that are not visible is then uncertain.
+    /// If no log file can be begun. The outcome of the commits that are not visible is then uncertain.
     pub(crate) fn settle(&self, commits: &mut Commits) -> Result<(), LogFailed> {
         let Some(log) = commits.log.clone().filter(|log| log.has_failed()) else { return Ok(()) };
         self.publish_up_to(commits, log.durable_sequence());
         let lost = std::mem::take(&mut commits.pending);
         commits.uncertain.extend(lost.into_iter().flat_map(|pending| pending.added));
         commits.newest = Arc::clone(&self.snapshot.read());
-        // Another process may have read what is lost now.
+        // A reader in another process may have read the commits that are lost now.
         let next = commits.newest.version + 1;
         commits.uncertain.iter().for_each(|block| block.remove_from(next));
         log.restart(commits.newest.version)?;
@@ -425,7 +425,7 @@ impl Inner {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
             first.added.iter().for_each(|block| block.stay());
-            // Also if a block was both added and removed: the removal comes last and counts.
+            // A block may be both added and removed. The removal comes last, so it counts.
             for block in &first.removed {
                 match &mut commits.retention {
                     Some(retention) if retention.needs(block.id()) => {

@@ -1,4 +1,4 @@
-//! A transaction: changes that nobody else sees until all of them are committed at once.
+//! A transaction: changes that no other transaction sees until all of them are committed at once.
 //!
 //! A transaction works on a private version of the catalog. It sees its own writes, and nothing that was committed
 //! since it began. To commit, its changes are repeated on the newest version of the catalog. The commit fails without
@@ -93,7 +93,7 @@ impl Work {
             || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
     }
 
-    /// Shares the current catalog of the edit.
+    /// Updates the snapshot to the current catalog of the edit.
     fn publish(&mut self) {
         // The recorded changes do not include changes of rows alone.
         if !self.edit.changes().is_empty() && !self.edit.catalog().defines_like(&self.snapshot) {
@@ -125,8 +125,9 @@ impl Work {
     }
 }
 
-/// Rows of blocks and of other transactions' pages that a transaction deleted in its version `mine` of a table. Returns
-/// their ids in `theirs`, another version of it, or an error if they cannot be deleted there.
+/// Row ids in `theirs` of the foreign rows that a transaction deleted in `mine`, its own version of the same table.
+/// Foreign rows are in blocks, or in pages of other transactions. Returns an error if they cannot be deleted in
+/// `theirs`.
 fn foreign_rows(mine: &Table, theirs: &Table, rows: &TableRows, since: &MovesSince) -> Result<RowSet, CommitError> {
     let mut foreign = rows.deleted.clone();
     foreign.retain(|unit| !rows.pages.contains(&unit) && mine.has_unit(unit));
@@ -174,7 +175,7 @@ impl Transaction {
         }
     }
 
-    /// Takes back `times` calls of [`Transaction::reads()`] for a table, made before it was known which rows are read.
+    /// Undoes `times` calls of [`Transaction::reads()`] for a table, made before it was known which rows are read.
     pub fn reads_less(&self, table: TableId, times: usize) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.remove_whole(table, times);
@@ -225,8 +226,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Refreshes as [`Transaction::refresh`] does, before the transaction has made any change. Its savepoints also get
-    /// the new snapshot.
+    /// Refreshes, like [`Transaction::refresh`], a transaction that has made no change yet. Its savepoints get the new
+    /// snapshot too.
     ///
     /// # Errors
     /// If [`Transaction::refresh`] fails.
@@ -240,8 +241,8 @@ impl Transaction {
     /// Changes the catalog atomically. Others see the changes when the transaction commits.
     ///
     /// # Errors
-    /// If `change` returns an error, or relocates rows that this transaction inserted or deleted, since it knows them
-    /// by their row ids. Nothing changes then.
+    /// If `change` returns an error, or it relocates rows that this transaction inserted or deleted. The transaction
+    /// knows these rows only by their row ids. Nothing changes then.
     pub fn change<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
@@ -264,7 +265,7 @@ impl Transaction {
     /// Inserts rows with the columns of the table.
     ///
     /// # Errors
-    /// If the table is gone.
+    /// If the table no longer exists.
     pub fn insert_rows(&self, table: TableId, rows: &RecordBatch) -> Result<(), CommitError> {
         let work = &mut self.state.lock().work;
         let mut rest = Some(rows.clone());
@@ -294,7 +295,8 @@ impl Transaction {
     /// them.
     ///
     /// # Errors
-    /// If another transaction has deleted or replaced one of the rows since this one began, or in a deadlock.
+    /// If another transaction has deleted or replaced one of the rows since this one began, or waiting would be a
+    /// deadlock.
     pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
         let foreign = {
             let work = &self.state.lock().work;
@@ -412,7 +414,7 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
         Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
             before.design == now.design
         }
-        // The existing rows were checked against them, so no row may have been added since.
+        // The rows that existed then were checked against them, so the rows must not have changed since.
         Change::SetConstraints { .. } | Change::SetNullable { .. } => {
             return match before.contents == now.contents {
                 true => Ok(()),
@@ -503,7 +505,7 @@ impl Drop for Transaction {
     }
 }
 
-/// Drop guard: ends the waiting of a transaction, even if its future is dropped.
+/// Drop guard: removes a transaction from the wait graph, even if its future is dropped early.
 struct Waiting<'a>(&'a Transaction);
 
 impl Drop for Waiting<'_> {

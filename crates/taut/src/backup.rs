@@ -1,4 +1,4 @@
-//! Backups of a database, and databases restored from them.
+//! Lists the backups in a directory, and restores databases from them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub use taut_store::backup::{
 
 use crate::Error;
 
-/// The complete backups in a directory, by number.
+/// Complete backups in a directory, ordered by number.
 ///
 /// # Errors
 /// If there is no backup directory, another process uses it, or the manifest of a backup is damaged.
@@ -29,8 +29,8 @@ pub fn backups(directory: impl AsRef<Path>) -> Result<Vec<BackupInfo>, Error> {
 /// The restore calls `progress` repeatedly, and is cancelled if `progress` breaks.
 ///
 /// # Errors
-/// If the directory is not empty, the backup or the point in time does not exist, or a file of the backup is damaged.
-/// The files written so far are then removed.
+/// If the directory of the database is not empty, the backup or the point in time does not exist, or a file of the
+/// backup is damaged. The files written so far are then removed.
 pub fn restore(
     backups: impl AsRef<Path>,
     database: impl AsRef<Path>,

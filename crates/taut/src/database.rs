@@ -15,7 +15,7 @@ use tokio::runtime::{Handle, Runtime};
 use crate::waiting::{self, Next};
 use crate::{Error, ExternalTable, Session};
 
-/// Options of opening a database.
+/// Options for opening a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Threads that a query uses. Default: the number of processors.
@@ -85,8 +85,8 @@ pub struct Database {
     runtime: Arc<Background>,
 }
 
-/// Databases that this process has opened by [`Database::open_shared`], by path and whether they are read-only. A store
-/// may outlive its database, because unfinished rows hold it.
+/// Databases that this process has opened by [`Database::open_shared`], keyed by path and read-only mode. A store may
+/// outlive its database, because unfinished rows hold it.
 static SHARED: Mutex<Option<HashMap<(PathBuf, bool), Shared>>> = Mutex::new(None);
 
 struct Shared {
@@ -97,8 +97,8 @@ struct Shared {
     identity: Identity,
 }
 
-/// Directory that a path led to, and the process that opened it. A directory may be deleted and created again, and
-/// threads do not survive a fork.
+/// Identity of an open database: its directory, and the process that opened it. A directory may be deleted and created
+/// again, and threads do not survive a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     process: u32,
@@ -126,8 +126,8 @@ impl Shared {
     }
 }
 
-/// The threads of a database. Dropping it makes them stop but does not wait for them, so any thread may drop it, also
-/// one of an asynchronous runtime. [`Database::close`] waits.
+/// The threads of a database. Dropping it stops them without waiting, so any thread may drop it, even one of an
+/// asynchronous runtime. [`Database::close`] waits.
 #[derive(Debug)]
 pub(crate) struct Background(Option<Runtime>);
 
@@ -139,7 +139,7 @@ impl Background {
     /// Runs a future on this thread until it is ready, or until `next` returns [`Next::Stop`].
     ///
     /// # Errors
-    /// If this thread already waits for a future whose callback makes this call, or the database is closed.
+    /// If this thread is already waiting, which is the case in a callback, or the database is closed.
     pub fn wait<T>(&self, future: impl Future<Output = T>, next: impl FnMut() -> Next) -> Result<Option<T>, Error> {
         let runtime = self.0.as_ref().ok_or_else(Error::closed)?;
         let _waiting = Waiting::begin()?;
@@ -147,7 +147,8 @@ impl Background {
         Ok(waiting::wait(future, next))
     }
 
-    /// Waits until the threads have ended. Does not wait on a thread of this or another runtime.
+    /// Stops the threads and waits until they have ended. Does not wait if this thread is already waiting for a
+    /// statement, or belongs to an asynchronous runtime.
     fn end(mut self) {
         let may_wait = !IS_WAITING.get() && Handle::try_current().is_err();
         if let Some(runtime) = may_wait.then(|| self.0.take()).flatten() {
@@ -160,7 +161,7 @@ thread_local! {
     static IS_WAITING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Guard: this thread waits for a future.
+/// Guard that marks this thread as waiting for a future.
 struct Waiting;
 
 impl Waiting {
@@ -175,8 +176,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Polls a future on a large stack if `may_be_deep`. Other work of the thread between polls stays on the thread's own
-/// stack, because interpreters that measure their stack would not recognize another one.
+/// Polls a future on a large stack if `may_be_deep`. Between polls, the thread runs on its own stack: an interpreter
+/// that measures its stack would not recognize another one.
 pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| match may_be_deep {
@@ -186,7 +187,7 @@ pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output 
     .await
 }
 
-/// Maximum wait for threads to end. A thread notices the shutdown where it awaits something, and between batches.
+/// Maximum wait for threads to end. A thread notices the shutdown when it awaits something, and between batches.
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes of stack for the deepest expression that the parser accepts, in an unoptimized build too. Pages that are never
@@ -210,17 +211,17 @@ impl Database {
     /// Opens the database in a directory, or creates it there.
     ///
     /// # Errors
-    /// If the database is open elsewhere or damaged, or the directory holds no database.
+    /// If the database is open elsewhere or damaged, or the directory holds other files but no database.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, &Settings::default())
     }
 
-    /// Opens the database in a directory read-only, also while another process has it open for writing. Creates only
-    /// one file, which makes the writer keep the files that this reader needs. Closing the database removes that file.
+    /// Opens the database in a directory read-only, even while another process has it open for writing. Creates a
+    /// single file, which makes the writer keep the files that this reader needs. Closing the database removes it.
     ///
     /// # Errors
     /// If there is no database, or it is damaged. Also if it is open for writing elsewhere and this process has no
-    /// right to create that file.
+    /// permission to create that file.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, &Settings { read_only: true, ..Settings::default() })
     }
@@ -228,7 +229,8 @@ impl Database {
     /// Opens a database with the given settings. The path `:memory:` opens a new database in memory.
     ///
     /// # Errors
-    /// If [`Database::open`] would fail.
+    /// If [`Database::open`] would fail. Also if there is no database and the settings do not create one, or if
+    /// `:memory:` is opened read-only.
     pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, Error> {
         if path.as_ref() == Path::new(":memory:") {
             return Self::in_memory_with(settings);
@@ -245,12 +247,12 @@ impl Database {
         Self::new(Store::open_on(disk, settings.for_store())?, settings)
     }
 
-    /// Advances a read-only database to the last commit. Returns whether that is newer than the state before.
-    /// Statements that begin afterwards read it, in all sessions. Transactions that have run a statement keep their
-    /// state. A database that is open for writing is always at the last commit.
+    /// Advances a read-only database to the last commit. Returns whether that is newer than the previous state.
+    /// Statements that begin afterwards read it, in all sessions. A transaction that has already run a statement keeps
+    /// its snapshot. A database that is open for writing is always at the last commit.
     ///
     /// # Errors
-    /// If the database cannot be read, or the path leads to another one. The database then stays at its state.
+    /// If the database cannot be read, or the path now leads to another one. The state then does not change.
     pub fn refresh(&self) -> Result<bool, Error> {
         Ok(self.store.refresh()?)
     }
@@ -273,9 +275,9 @@ impl Database {
         (!notices.is_empty()).then(|| notices.join("; "))
     }
 
-    /// Opens a database like [`Database::open_with`], or returns the one that this process has opened by this function
-    /// and still holds. It is for drivers, whose users connect to one path repeatedly. `:memory:` is a new database
-    /// each time. A read-only database is not shared with the same database open for writing. Opening it again
+    /// Opens a database like [`Database::open_with`], or returns it if this function has opened it before and this
+    /// process still holds it. It is for drivers, whose users connect to one path repeatedly. `:memory:` is a new
+    /// database each time. Read-only and writable opens of one path are not shared. Opening a read-only database again
     /// refreshes it.
     ///
     /// # Errors
@@ -322,7 +324,7 @@ impl Database {
         Ok(database)
     }
 
-    /// Opens a new database in memory. It is gone when it closes.
+    /// Opens a new database in memory. Closing it discards its data.
     ///
     /// # Errors
     /// If the operating system cannot start threads.
@@ -333,7 +335,7 @@ impl Database {
     /// Opens a new database in memory with the given settings.
     ///
     /// # Errors
-    /// If [`Database::in_memory`] would fail, or the settings are read-only: such a database would stay empty.
+    /// If [`Database::in_memory`] would fail, or the settings are read-only, because such a database would stay empty.
     pub fn in_memory_with(settings: &Settings) -> Result<Self, Error> {
         if settings.read_only {
             return Err(Error::in_memory_read_only());
@@ -367,7 +369,7 @@ impl Database {
         Session::new(Arc::clone(&self.store), Arc::clone(&self.mover), Arc::clone(&self.runtime))
     }
 
-    /// Returns a table as a provider for a DataFusion that the caller runs.
+    /// Returns a table as a provider for a DataFusion instance that the caller runs.
     ///
     /// # Errors
     /// If there is no table with the name.
@@ -377,7 +379,7 @@ impl Database {
 
     /// Closes the database and waits until its threads have ended. The directory can then be opened again, moved or
     /// removed. Clones, sessions and unfinished [`Rows`](crate::Rows) keep the database open until they are dropped.
-    /// Dropping does not wait: a thread that still computes unread rows may hold the directory for a moment.
+    /// Dropping does not wait: a thread that still computes unread rows may keep the directory locked for a moment.
     pub fn close(self) {
         let Self { store, mover, runtime } = self;
         drop((store, mover));

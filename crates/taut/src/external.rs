@@ -1,5 +1,5 @@
-//! Stored tables for a DataFusion that the caller runs: in Rust, or in another library through the foreign function
-//! interface of DataFusion.
+//! Stored tables as providers for a DataFusion instance that the caller runs: in Rust, or in another library through
+//! DataFusion's foreign function interface.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl TableProvider for NewestTable {
     }
 
     /// The scan evaluates predicates exactly, except those that call functions: the caller's function may differ from
-    /// the one of the same name here.
+    /// Taut's function of the same name.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         let calls = |filter: &&Expr| filter.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_))));
         let support = |filter| match calls(filter)? {

@@ -40,18 +40,18 @@ impl CancelHandle {
 /// Callback that returns whether a statement continues. It runs on the thread that waits for the statement or its rows.
 pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Interval between two calls of the callback.
+/// Minimum interval between two calls of the callback.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 
 /// Ends a statement early: by cancellation, by the callback or by its time limit.
 pub(crate) struct Watch {
-    /// Cancelled with the statements of the session, by the callback, and when nobody waits for the statement any more.
+    /// Cancelled by [`CancelHandle::cancel`], by the callback, by the time limit, or when the rows are dropped.
     token: CancellationToken,
     wait: Option<WaitCallback>,
     /// When the callback is called next. Consecutive short waits share the interval.
     asked_next: Instant,
-    /// Time that the statement may still take. Only time in which this thread waits counts, so that a slow reader of
-    /// its rows is not cancelled.
+    /// Time that the statement may still take. Only time spent waiting counts, so that a slow reader of its rows is not
+    /// cancelled.
     time_left: Option<Duration>,
     /// When `time_left` ends. Set only while this thread waits.
     deadline: Option<Instant>,
@@ -128,10 +128,11 @@ impl Watch {
     }
 }
 
-/// Runs a future to its end, until its session is cancelled, or until its time limit.
+/// Runs the future of a statement until it is ready. Stops early on a cancellation or at the time limit, unless the
+/// statement has begun to commit.
 ///
 /// # Errors
-/// If this thread already waits for a future whose callback makes this call, or the database is closed.
+/// If this thread is already waiting, which is the case in a callback, or the database is closed.
 pub(crate) fn unless_cancelled<T>(
     runtime: &Background,
     watch: &mut Watch,
@@ -144,7 +145,7 @@ pub(crate) fn unless_cancelled<T>(
         // The future may be ready without a wait.
         Next::Stop => Ok(None),
         Next::Wait(_) => {
-            // Polled only so that a cancellation wakes this thread: `watch.next` checks the token itself.
+            // Only wakes this thread on cancellation: `watch.next` checks the token itself.
             let cancelled = token.clone().cancelled_owned();
             let both = async {
                 tokio::select! {

@@ -22,7 +22,8 @@ use crate::rows::{Watch, unless_cancelled};
 use crate::waiting::Next;
 use crate::{CancelHandle, Error, Rows, WaitCallback};
 
-/// Runs statements one at a time, each on the newest state of the database.
+/// Connection to a database. Runs statements one at a time. Outside a transaction, each statement reads the newest
+/// state.
 pub struct Session {
     pub(crate) query: Arc<QuerySession>,
     runtime: Arc<Background>,
@@ -38,7 +39,7 @@ type Task = JoinHandle<Result<taut_query::Outcome, QueryError>>;
 /// Maximum wait for a cancelled statement to end.
 const CANCEL_WAIT: Duration = Duration::from_millis(100);
 
-/// Result of a statement.
+/// Result of a statement: rows, or a completion tag.
 #[derive(Debug)]
 pub enum Outcome {
     /// Rows, computed as they are read.
@@ -47,12 +48,12 @@ pub enum Outcome {
     Done(Done),
 }
 
-/// Options of a load of files.
+/// Options for loading files.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     /// How the files are read.
     pub read: ReadOptions,
-    /// Options of the design of a table that the load creates.
+    /// Design options for a table that the load creates.
     pub design: Vec<(String, String)>,
 }
 
@@ -84,7 +85,7 @@ impl Session {
         self.query.store().is_read_only()
     }
 
-    /// Whether a transaction is in progress that a statement began.
+    /// Whether a transaction is in progress that a statement, such as `BEGIN`, started.
     pub fn is_in_transaction(&self) -> bool {
         self.query.is_in_transaction()
     }
@@ -119,7 +120,7 @@ impl Session {
         })
     }
 
-    /// Begins a statement, once a statement that was cancelled before has ended.
+    /// Begins a statement. First waits until the previous statement, if cancelled, has ended.
     fn begin(&self) -> Result<Watch, Error> {
         self.begin_limited(self.query.statement_timeout())
     }
@@ -137,8 +138,8 @@ impl Session {
         Ok(watch)
     }
 
-    /// Runs a statement on another thread. This thread can then return as soon as the statement is cancelled, whatever
-    /// it computes.
+    /// Runs a statement on another thread. This thread can then return soon after a cancellation, even if the statement
+    /// is in a long computation.
     fn run_aside(
         &self,
         statement: &Statement,
@@ -155,7 +156,7 @@ impl Session {
             },
             Err(cancelled) => {
                 task.abort();
-                // The task nearly always ends within this time. A caller that then checks the session finds the
+                // The task nearly always ends within this time, so a caller that then checks the session sees the
                 // statement ended.
                 let until = Instant::now() + CANCEL_WAIT;
                 let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
@@ -170,16 +171,16 @@ impl Session {
         }
     }
 
-    /// Whether the plan of a statement is cached, as it is for queries that were run twice: see
+    /// Whether a statement has a valid cached plan. The plan of a query is cached when it has run twice: see
     /// `docs/adr/0013-kept-plans.md`.
     pub fn keeps_plan(&self, statement: &Statement) -> bool {
         self.query.has_plan(statement)
     }
 
-    /// Runs all statements of a text. Reads no rows yet.
+    /// Runs all statements of a text. Their rows are computed when the returned iterators are read.
     ///
     /// # Errors
-    /// If the text cannot be parsed, or a statement fails. The statements before that one are done.
+    /// If the text cannot be parsed, or a statement fails. The statements before it have taken effect.
     pub fn execute(&self, sql: &str) -> Result<Vec<Outcome>, Error> {
         self.parse(sql)?.iter().map(|statement| self.run(statement)).collect()
     }
@@ -264,7 +265,7 @@ impl Session {
     /// that directory has. The backup holds all commits so far.
     ///
     /// # Errors
-    /// If a transaction is in progress, or the directory is inside of the database, holds something else or cannot be
+    /// If a transaction is in progress, or the directory is inside the database, holds other files or cannot be
     /// written.
     pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
         self.block_on(false, &mut self.begin()?, self.query.backup(directory.as_ref(), options))
@@ -292,7 +293,7 @@ impl Session {
         cancelled: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
-        // Pinned here: passing a future by value copies it, and this one has kilobytes.
+        // Pinned here: passing a future by value copies it, and this one is several kilobytes.
         let future = pin!(future);
         Ok(unless_cancelled(&self.runtime, cancelled, with_stack(may_be_deep, future))???)
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// What a waiting thread does next.
 pub(crate) enum Next {
-    /// Wait until the time or until woken, and ask again.
+    /// Wait until this time or a wake-up, whichever is first, then ask again. `None` sets no time.
     Wait(Option<Instant>),
     /// Stop waiting.
     Stop,
@@ -31,7 +31,7 @@ impl Wake for Sleeper {
     }
 }
 
-/// Polls a future on this thread until it is ready. Returns `None` if `next` returns [`Next::Stop`] before.
+/// Polls a future on this thread until it is ready. Returns `None` if `next` returns [`Next::Stop`] first.
 pub(crate) fn wait<T>(future: impl Future<Output = T>, mut next: impl FnMut() -> Next) -> Option<T> {
     let mut future = pin!(future);
     let sleeper = Arc::new(Sleeper { thread: thread::current(), is_woken: AtomicBool::new(false) });

@@ -12,7 +12,7 @@ use taut_types::{Key, LogicalType, f32_from_key, f64_from_key};
 
 /// Array of the given values, in the Arrow type of `logical`.
 ///
-/// The value under a null, which no reader may use, is the greatest of the native type.
+/// The native value at a null, which no reader may use, is the greatest of its type.
 ///
 /// # Panics
 /// If a datum is not of the type `logical`.

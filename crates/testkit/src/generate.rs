@@ -1,4 +1,5 @@
-//! Tables from a seed: every type, the sizes at which storage splits rows, and the shapes that encodings detect.
+//! Generator of tables from a seed, with every type, the row counts at which storage splits rows, and the shapes that
+//! encodings detect.
 
 use arrow_array::RecordBatch;
 use rand::Rng;
@@ -12,7 +13,7 @@ use crate::array_of;
 /// A generated table, split into batches of unequal sizes that share their buffers.
 #[derive(Clone, Debug)]
 pub struct TestTable {
-    /// What is special about the table, for messages.
+    /// Description of the table, for messages of failed tests.
     pub name: String,
     /// Columns of the table.
     pub schema: Schema,
@@ -40,7 +41,7 @@ pub const TYPES: [LogicalType; 16] = [
     LogicalType::Bytea,
 ];
 
-/// Numbers of rows on both sides of the sizes of a vector, a zone and a segment.
+/// Row counts at and around the sizes of a vector, a zone and a segment.
 pub const SIZES: [usize; 7] = [1, 2, 1023, 1024, 1025, 8192, 70_000];
 
 /// Distribution of the values of a column.
@@ -112,7 +113,7 @@ pub fn tables(seed: u64) -> Vec<TestTable> {
     tables
 }
 
-/// Numbers in random order, few of them frequent and many rare: each is about as frequent as all greater ones together.
+/// Skewed numbers in random order: `n` has a probability of about `1 / (n * (n + 1))`.
 fn skewed(random: &mut StdRng) -> TestTable {
     let number = |_, random: &mut StdRng| u64::from(u32::MAX) / u64::from(random.random::<u32>() | 1);
     numbers("skewed", 16_000, number, random)

@@ -1,6 +1,6 @@
-//! Reproducible random choices, and environment variables that say how many of them a run makes.
+//! Reproducible random choices, and environment variables that set how many a test run makes.
 
-/// Random numbers that depend only on the seed: SplitMix64.
+/// Generator of random numbers that depend only on the seed: SplitMix64. Contains its state, which begins as the seed.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -14,24 +14,24 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Random number less than `end`, which is not zero.
+    /// Random number less than `end`, which must not be zero.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
-    /// Random number in a range, which is not empty.
+    /// Random number in a range, which must not be empty.
     pub fn range(&mut self, range: std::ops::Range<i64>) -> i64 {
         range.start + (self.number() % (range.end - range.start) as u64) as i64
     }
 
-    /// Random element of `values`, which is not empty.
+    /// Random element of `values`, which must not be empty.
     pub fn pick<T: Clone>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())].clone()
     }
 }
 
-/// Number in an environment variable, for example the amount of work of a nightly run. Panics if the variable is not a
-/// number.
+/// Number in an environment variable, for example how many iterations a nightly run makes. Returns `None` if the
+/// variable is not set. Panics if it is not a number.
 pub fn from_environment(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }

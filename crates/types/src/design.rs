@@ -1,7 +1,7 @@
-//! Design of a table: how its blocks are laid out, as plain data.
+//! Design of a table: layout, sort order, encodings, partitions and indexes of its blocks, as plain data.
 //!
-//! Storage builds blocks from it, the catalog shows it, and SQL declares it in `WITH (...)`: see the options. Columns
-//! are given as [`ColumnIndex`], so that lower layers never see a name that does not exist.
+//! SQL declares it in `WITH (...)`, which `options` parses. Storage builds blocks from it. Columns are given as
+//! [`ColumnIndex`], so that lower layers never see a name that does not exist.
 
 mod abstraction;
 mod index;
@@ -29,18 +29,18 @@ pub const BLOCK_BYTES_MIN: u64 = 128 << 10;
 pub struct TableDesign {
     /// Arrangement of the columns.
     pub layout: Layout,
-    /// Sort order of rows in blocks and across a load. If empty, rows stay in the order of arrival.
+    /// Sort order of rows in blocks and across a load. If empty, rows stay in insertion order.
     pub sort_by: Vec<SortColumn>,
-    /// Whether the data determines the encodings.
+    /// How the encodings of columns without a forced encoding are chosen.
     pub compression: Compression,
-    /// Forced encodings, by column.
+    /// Forced encodings, which override `compression`.
     pub encodings: BTreeMap<ColumnIndex, Encoding>,
     /// Size at which a block is full.
     pub block_size: BlockSize,
-    /// Number of leading sort columns that are abstraction levels, which are stored separately.
+    /// How many leading sort columns are abstraction levels, which are stored separately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub abstraction: Abstraction,
-    /// How rows are divided into partitions. A block's own design does not have it: only the catalog knows the
+    /// How rows are divided into partitions. The design in a block file does not have it: only the catalog knows the
     /// partition of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<PartitionDesign>,
@@ -82,7 +82,7 @@ pub enum GroupKind {
 }
 
 impl GroupKind {
-    /// Kind of a stored code, or `None` for a code that this version does not know.
+    /// Kind with a stored code. Returns `None` for a code that this version does not know.
     pub fn from_code(code: u8) -> Option<Self> {
         [Self::SlottedRows, Self::PackedRows, Self::Column].into_iter().find(|kind| *kind as u8 == code)
     }
@@ -118,11 +118,11 @@ pub struct SortColumn {
     pub nulls_first: bool,
 }
 
-/// Whether the data determines the encodings.
+/// How encodings are chosen for columns without a forced encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// The smallest encoding that is worthwhile, per column and segment.
+    /// The encoding is chosen per column and segment, by size and cost of decoding.
     #[default]
     Auto,
     /// Plain values everywhere.
@@ -136,7 +136,7 @@ pub enum Compression {
 pub enum Encoding {
     /// Values unchanged, side by side.
     Plain = 1,
-    /// Numbers from zero up, in as few bits as the greatest needs.
+    /// Numbers from zero up, each in as many bits as the greatest needs.
     BitPacked = 2,
     /// Differences from the least number, bit-packed.
     FrameOfReference = 3,
@@ -156,9 +156,9 @@ pub enum Encoding {
     Bitmap = 10,
     /// Differences from the least number, two bytes each.
     TwoByteDelta = 11,
-    /// Differences from a low number, in as few bits as most need. Exceptions are stored unchanged.
+    /// Differences from a low number, each in as many bits as most need. Exceptions are stored unchanged.
     Patched = 12,
-    /// Text and bytes, each coded by what it shares with the value before.
+    /// Text and bytes, each without the prefix that it shares with the value before.
     FrontCoded = 13,
     /// Floating point as decimal integers, bit-packed. Exceptions are stored unchanged.
     Alp = 14,
@@ -203,7 +203,7 @@ impl Encoding {
         }
     }
 
-    /// Encoding of a stored code, or `None` for a code that this version does not know.
+    /// Encoding with a stored code. Returns `None` for a code that this version does not know.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|encoding| *encoding as u8 == code)
     }
@@ -235,13 +235,14 @@ impl Encoding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockSize {
-    /// At [`BLOCK_BYTES_DEFAULT`] of plain values, but only once the block holds a whole segment. The chunks of a wide
-    /// table are then as long as those of a narrow one.
+    /// At [`BLOCK_BYTES_DEFAULT`] of plain values or at a whole segment, whichever comes last. The chunks of a wide
+    /// table are then as long as the chunks of a narrow one. A segment that is full by bytes also ends the block.
     #[default]
     Auto,
     /// At about the given bytes of plain values, at least [`BLOCK_BYTES_MIN`].
     Bytes(u64),
-    /// Never: each load writes one block per partition of the table, or else per partition of the input.
+    /// Never: each load writes one block per partition of the table. For a table without partitions, it writes one per
+    /// partition of the input.
     File,
 }
 
@@ -275,7 +276,7 @@ pub enum DesignError {
         /// Names of the table's columns.
         columns: String,
     },
-    /// Column that is named twice.
+    /// Column that an option names twice.
     #[error("table option {option}: column {column:?} is named twice")]
     DuplicateColumn {
         /// Name of the option.
@@ -298,7 +299,7 @@ pub enum DesignError {
 }
 
 impl TableDesign {
-    /// Column groups in which the columns of a schema are stored.
+    /// Column groups in which the columns of a schema are stored, as the layout declares.
     pub fn groups(&self, schema: &Schema) -> Vec<Group> {
         let all = || (0..schema.len()).map(ColumnIndex::from);
         let single = |column| Group { kind: GroupKind::Column, columns: vec![column] };

@@ -43,8 +43,7 @@ impl Key {
     }
 }
 
-/// Numbers that are equal to `number` when SQL compares them: itself, except that both zeros of floating point are
-/// equal.
+/// Numbers that SQL considers equal to `number`: only itself, but both zeros of floating point are equal.
 pub fn equal_numbers(number: i128, logical: LogicalType) -> RangeInclusive<i128> {
     /// In total order -0.0 comes right before 0.0.
     const ZEROS: RangeInclusive<i128> = -1..=0;

@@ -51,11 +51,11 @@ pub struct UnsupportedType {
     pub found: String,
 }
 
-/// Time zone of instants in Arrow.
+/// Time zone in the Arrow type of [`LogicalType::TimestampTz`].
 const UTC: &str = "+00:00";
 
 impl LogicalType {
-    /// Arrow type of values that are passed to storage and read from it.
+    /// Arrow type in which values are written to storage and read from it.
     pub fn arrow(&self) -> DataType {
         match *self {
             Self::Boolean => DataType::Boolean,
@@ -75,7 +75,7 @@ impl LogicalType {
 
     /// Narrowest type that holds every value of an Arrow type, or `None` if no type does.
     ///
-    /// Timestamps of nanoseconds map to microseconds. A cast checks whether each value fits.
+    /// Nanosecond timestamps map to microseconds. A cast checks that each value fits.
     pub fn from_arrow(arrow: &DataType) -> Option<Self> {
         Some(match arrow {
             DataType::Boolean => Self::Boolean,

@@ -30,13 +30,13 @@ const BOUNDARY_BYTES_MAX: usize = 1024;
 #[serde(deny_unknown_fields)]
 pub struct Partitioning {
     design: PartitionDesign,
-    /// For a range: the least datum of each partition except the first, ascending.
+    /// For a range: the inclusive lower bound of each partition except the first, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     boundaries: Vec<Key>,
 }
 
 impl Partitioning {
-    /// Partitions of a design that needs no boundaries, or `None` for a range.
+    /// Partitions of a hash design. Returns `None` for a range, which needs boundaries.
     pub fn without_boundaries(design: PartitionDesign) -> Option<Self> {
         match design.method {
             PartitionMethod::Hash => Some(Self { design, boundaries: Vec::new() }),
@@ -46,9 +46,9 @@ impl Partitioning {
 
     /// Partitions of a design. The boundaries of a range are quantiles of a sample of the column's values.
     ///
-    /// A boundary never divides equal values. So there may be fewer partitions than the design asks for, but two if two
-    /// values differ. A boundary of text is the shortest text that separates its neighbours in the sample (Bayer
-    /// and Unterauer, 1977). Returns `None` for a range with an empty sample.
+    /// A boundary never divides equal values, so there may be fewer partitions than the design asks for. If it asks for
+    /// several, and two values differ, there are at least two. A text boundary is the shortest text that separates its
+    /// neighbours in the sample (Bayer and Unterauer, 1977). Returns `None` for a range with an empty sample.
     pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Key>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);
@@ -67,7 +67,7 @@ impl Partitioning {
             let Some(before) = below.checked_sub(1).map(|place| &sample[place]) else { continue };
             let boundary = match (before, quantile) {
                 (Key::Bytes(before), Key::Bytes(quantile)) => Key::Bytes(separator(before, quantile)),
-                // Both zeros are one value.
+                // -0.0 and 0.0 are equal, so a boundary at 0.0 moves to -0.0.
                 (_, Key::Number(0)) if is_floating(logical) => Key::Number(-1),
                 _ => quantile.clone(),
             };
@@ -93,7 +93,7 @@ impl Partitioning {
         self.values() > 1
     }
 
-    /// Number of partitions for values. They are numbered from 0.
+    /// Number of partitions that contain values, not nulls. Their ordinals begin at 0.
     pub fn values(&self) -> u32 {
         match self.design.method {
             PartitionMethod::Hash => self.design.count,
@@ -101,13 +101,13 @@ impl Partitioning {
         }
     }
 
-    /// Number of the partition of nulls.
+    /// Ordinal of the partition of nulls.
     pub fn nulls(&self) -> u32 {
         self.design.count
     }
 
-    /// Bounds of a partition of a range: the least datum that it may hold, and the least above it. `None` means
-    /// unbounded. Other partitions have no bounds.
+    /// Bounds of a range partition: inclusive lower, exclusive upper. `None` means unbounded. Hash partitions and the
+    /// partition of nulls are unbounded.
     pub fn bounds(&self, partition: u32) -> (Option<&Key>, Option<&Key>) {
         let place = partition as usize;
         if self.design.method == PartitionMethod::Hash || partition >= self.values() {
@@ -119,8 +119,8 @@ impl Partitioning {
     /// Checks the partitions against the type of their column.
     ///
     /// # Errors
-    /// If numbers are out of bounds, or boundaries are not ascending datums of the type. The message is what was
-    /// expected.
+    /// If the count of partitions or of boundaries is out of bounds, or the boundaries are not ascending datums of the
+    /// type. The error is what was expected.
     pub fn check(&self, logical: LogicalType) -> Result<(), String> {
         let PartitionDesign { method, count, .. } = self.design;
         if !(1..=PARTITIONS_MAX).contains(&count) {
@@ -135,7 +135,7 @@ impl Partitioning {
         Ok(())
     }
 
-    /// Partition of each row, by its value of the column.
+    /// Partition of each row. `array` has the values of the partition column.
     ///
     /// # Panics
     /// If the array does not have the Arrow type of `logical`.
@@ -153,7 +153,7 @@ impl Partitioning {
         }
     }
 
-    /// Partition of a datum, `None` being null.
+    /// Partition of a datum. `None` is null.
     pub fn of_key(&self, key: Option<&Key>, logical: LogicalType) -> u32 {
         match key {
             None => self.nulls(),
@@ -185,8 +185,8 @@ impl Partitioning {
         (XxHash3_64::oneshot(bytes) % u64::from(self.design.count)) as u32
     }
 
-    /// For each partition, the one of nulls last: whether it may hold a row that passes all of the predicates.
-    /// Predicates on other columns are ignored.
+    /// Returns for each partition whether it may contain a row that passes all predicates. The partition of nulls is
+    /// last. Predicates on other columns are ignored.
     pub fn admitted(&self, tests: &[ColumnTest], logical: LogicalType) -> Vec<bool> {
         let mut admitted = vec![true; self.nulls() as usize + 1];
         for test in tests.iter().filter(|test| test.column == self.design.column) {
@@ -201,9 +201,10 @@ impl Partitioning {
         admitted
     }
 
-    /// For each partition of values, whether it may hold one that passes a predicate. `None` means that all may.
+    /// Returns for each partition except that for nulls whether it may contain a value that passes a predicate. `None`
+    /// means that every partition may.
     fn admitted_values(&self, test: &ColumnTest, logical: LogicalType) -> Option<Vec<bool>> {
-        /// Maximum count of numbers in a range that are hashed one by one.
+        /// Maximum count of numbers in a range predicate that are hashed one by one.
         const ENUMERATED_MAX: i128 = 2 * PARTITIONS_MAX as i128;
         if test.negated {
             return None;
@@ -255,13 +256,14 @@ impl Partitioning {
         partitions.for_each(|partition| admitted[partition as usize] = true);
     }
 
-    /// Whether rows in a sort order are grouped by partition, in the order of [`Partitioning::rank`].
+    /// Whether sorting rows by `sort_by` also orders them by partition, in the order of [`Partitioning::rank`].
     pub fn follows(&self, sort_by: &[SortColumn]) -> bool {
         let leading = sort_by.first().map(|sort| sort.column);
         self.design.method == PartitionMethod::Range && leading == Some(self.design.column)
     }
 
-    /// Position of a partition in a load: by the sort order if [`Partitioning::follows`], else its number.
+    /// Position of a partition in the order in which a load writes partitions. This is the sort order if
+    /// [`Partitioning::follows`], else the order of ordinals.
     pub fn rank(&self, partition: u32, sort_by: &[SortColumn]) -> u32 {
         match sort_by.first() {
             Some(sort) if self.follows(sort_by) => match (partition == self.nulls(), sort) {
@@ -279,7 +281,7 @@ fn is_floating(logical: LogicalType) -> bool {
     matches!(logical, LogicalType::Real | LogicalType::Double)
 }
 
-/// Number that stands for all numbers equal to this one: 0.0 for both zeros, and one NaN for all of them.
+/// Maps equal numbers to one number: both zeros to 0.0, and all NaNs to one NaN.
 fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
     let (infinity, nan) = match logical {
         LogicalType::Real => (f32_to_key(f32::INFINITY).into(), f32_to_key(f32::from_bits(0x7fc0_0000)).into()),
@@ -289,21 +291,22 @@ fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
         _ => return number,
     };
     match number {
-        // In total order -0.0 comes right before 0.0, and as many numbers come before -0.0 as after 0.0.
+        // In total order, -0.0 is -1 and 0.0 is 0. Negative numbers mirror positive ones, so negative infinity is `-1 -
+        // infinity`.
         -1 => 0,
         number if number > infinity || number < -1 - infinity => nan,
         number => number,
     }
 }
 
-/// Shortest prefix of `upper` that is greater than `lower`, at most [`BOUNDARY_BYTES_MAX`] bytes. `lower` must be less
+/// Shortest prefix of `upper` that is greater than `lower`, cut to [`BOUNDARY_BYTES_MAX`] bytes. `lower` must be less
 /// than `upper`.
 fn separator(lower: &[u8], upper: &[u8]) -> Box<[u8]> {
     let shared = lower.iter().zip(upper).take_while(|(left, right)| left == right).count();
     upper[..upper.len().min(shared + 1).min(BOUNDARY_BYTES_MAX)].into()
 }
 
-/// Numbers of an array whose type has numbers as datums.
+/// Datums of an array as numbers. Empty for text and bytes.
 fn numbers<'a>(array: &'a ArrayRef, logical: LogicalType) -> Box<dyn Iterator<Item = Option<i128>> + 'a> {
     macro_rules! primitive {
         ($type:ty, $key:expr) => {

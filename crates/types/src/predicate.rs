@@ -19,7 +19,7 @@ pub enum Test {
         /// Greatest number that passes.
         high: i128,
     },
-    /// Numbers in a list, which is ascending and distinct.
+    /// Numbers in a list, which is ascending and has no duplicates.
     OneOf(Arc<[i128]>),
     /// Bytes between two bounds.
     BytesRange {
@@ -28,7 +28,7 @@ pub enum Test {
         /// Upper bound.
         high: Bound<Box<[u8]>>,
     },
-    /// Bytes in a list, which is ascending and distinct.
+    /// Bytes in a list, which is ascending and has no duplicates.
     BytesOneOf(Arc<[Box<[u8]>]>),
     /// Nulls.
     Null,
@@ -41,7 +41,7 @@ pub struct ColumnTest {
     pub column: ColumnIndex,
     /// The predicate on its values.
     pub test: Test,
-    /// Whether values that are not null must fail `test` instead.
+    /// Whether the predicate is negated: values that are not null pass if they fail `test`.
     pub negated: bool,
 }
 
@@ -68,7 +68,7 @@ impl ColumnTest {
         Self::new(column, if is_bytes { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) })
     }
 
-    /// Whether a datum passes, `None` being null. Every optimized evaluation must agree with this definition.
+    /// Whether a datum passes. `None` is null. Every optimized evaluation must agree with this definition.
     pub fn admits(&self, value: Option<&Key>) -> bool {
         let Some(value) = value else {
             return self.test == Test::Null && !self.negated;
@@ -78,7 +78,8 @@ impl ColumnTest {
 
     /// Whether some value between the bounds `min` and `max` may pass. `bounds` are `None` only if all values are null.
     ///
-    /// `min` may be below the true minimum and `max` above the true maximum. The answer is then only less precise.
+    /// `min` may be below the true minimum and `max` above the true maximum. The result is then less precise but still
+    /// correct.
     pub fn may_admit(&self, bounds: Option<(&Key, &Key)>, has_nulls: bool) -> bool {
         match (&self.test, self.negated) {
             (Test::Null, false) => return has_nulls,
@@ -104,7 +105,8 @@ impl ColumnTest {
 }
 
 impl Test {
-    /// Whether a datum that is not null passes. Bytes never pass a predicate on numbers, nor numbers one on bytes.
+    /// Whether a datum that is not null passes. Bytes never pass a predicate on numbers, and numbers never pass a
+    /// predicate on bytes.
     pub fn admits(&self, value: &Key) -> bool {
         match (self, value) {
             (Self::Range { low, high }, Key::Number(number)) => (low..=high).contains(&number),
@@ -115,7 +117,7 @@ impl Test {
         }
     }
 
-    /// Whether all values that pass are greater than `key`, which is of the same kind.
+    /// Whether all values that pass are greater than `key`. Both must be numbers, or both bytes.
     pub fn is_beyond(&self, key: &Key) -> bool {
         match (self, key) {
             (Self::Range { low, .. }, Key::Number(number)) => low > number,
@@ -126,7 +128,7 @@ impl Test {
         }
     }
 
-    /// Whether all values that pass are less than `key`, which is of the same kind.
+    /// Whether all values that pass are less than `key`. Both must be numbers, or both bytes.
     pub fn is_before(&self, key: &Key) -> bool {
         match (self, key) {
             (Self::Range { high, .. }, Key::Number(number)) => high < number,
@@ -175,7 +177,7 @@ fn below(high: &Bound<Box<[u8]>>, bytes: &[u8]) -> bool {
 /// It must be deterministic, and its result for a row must depend on that row alone: a predicate on one column is
 /// evaluated once per dictionary entry.
 pub trait RowTest: Debug + Send + Sync {
-    /// Columns that the predicate reads, distinct, in the order in which [`RowTest::evaluate`] takes them.
+    /// Columns that the predicate reads, without duplicates, in the order in which [`RowTest::evaluate`] takes them.
     fn columns(&self) -> &[ColumnIndex];
 
     /// Evaluates the predicate on each row. A null in the result counts as false.
@@ -184,22 +186,23 @@ pub trait RowTest: Debug + Send + Sync {
     /// If the evaluation fails, for example by a division by zero.
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError>;
 
-    /// Column predicate for the rows in which its column is not null, if there is one that storage can analyze.
+    /// Column predicate that storage can analyze and use for the rows in which its column is not null, if any.
     fn unless_null(&self) -> Option<&UnlessNull> {
         None
     }
 }
 
-/// Column predicate that stands for a row predicate on the rows in which its column is not null.
+/// Column predicate that a row predicate implies, or equals, for the rows in which its column is not null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlessNull {
-    /// Predicate on that column. Of the rows in which it is not null, each that passes the row predicate passes `test`.
+    /// The column predicate. If its column is not null, every row that passes the row predicate passes `test`.
     pub test: ColumnTest,
-    /// Whether, in turn, each row that passes `test` passes the row predicate.
+    /// Whether the two are equal: if the column is not null, every row that passes `test` also passes the row
+    /// predicate.
     pub is_exact: bool,
 }
 
-/// Conjunction of predicates. Without any, every row passes.
+/// Conjunction of predicates. If there are none, every row passes.
 #[derive(Clone, Debug, Default)]
 pub struct Predicate {
     /// Predicates that storage evaluates on encoded data.

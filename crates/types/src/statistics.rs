@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DistinctSketch, Key};
 
-/// Exact counts and bounds of one column over a set of rows, and a sketch of its distinct values.
+/// Counts and bounds of one column over a set of rows, and a sketch of its distinct values. The counts are exact; for
+/// the bounds, see `exact`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnStatistics {
     /// Number of rows.

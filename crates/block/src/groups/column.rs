@@ -1,5 +1,5 @@
-//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a column group, or a level in
-//! the head of a row layout.
+//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a column group, or an
+//! abstraction level in the head of a row layout.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
@@ -37,26 +37,26 @@ pub(crate) fn build(
     Ok((vec![chunk], (1..=rows.div_ceil(ZONE_ROWS)).map(|zone| (zone * ZONE_ROWS).min(rows)).collect()))
 }
 
-/// Encodes a column by its order: in runs or by steps, whichever is smallest. An encoding that the design forces goes
-/// first.
+/// Encodes a column with the smallest encoding that uses the order of rows, such as run-length or delta. A forced
+/// encoding takes precedence.
 pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) -> Result<Vec<u8>, BuildError> {
     let choice = if matches!(choice, Choice::Forced(_)) { choice } else { Choice::Ordered };
     encode(&values.array, values.logical, choice)
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether a level of `level_bytes` bytes pays instead of `bytes` bytes. It must save a quarter: finding a single row
-/// in a level is slower than in a field or a packed number.
+/// Whether to store a column as a level of `level_bytes` bytes if it otherwise takes `bytes` bytes. A level must save a
+/// quarter: finding a single row in a level is slower than in a field or a packed number.
 pub(crate) fn pays(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }
 
-/// An open column that is stored alone.
+/// An open piece or level of one column.
 pub(crate) struct ColumnPiece {
     pub chunk: Chunk,
-    /// Ordinal of the level, if the column is one.
+    /// Ordinal of the level, if the column is a level.
     level: Option<usize>,
-    /// The section that contains the chunk.
+    /// Ordinal in the block of the section with the chunk.
     pub section: u32,
     /// Offset of the chunk in its section.
     at: usize,
@@ -66,19 +66,20 @@ pub(crate) struct ColumnPiece {
 }
 
 impl ColumnPiece {
-    /// Opens and checks a chunk, which is in these bytes of a section.
+    /// Parses the chunk of a column group. `bytes` is its whole section.
     pub fn open(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let stored_bytes = bytes.len() as u64;
         let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;
         Ok(Self { chunk, level: None, section, at: 0, stored_bytes, bytes_read: stored_bytes })
     }
 
-    /// A level of a row layout. Its chunk begins at byte `at` of a section whose bytes are counted elsewhere.
+    /// Creates the column of a level, whose chunk begins at byte `at` of the head. The bytes of the head are counted
+    /// elsewhere.
     pub fn of_level(chunk: Chunk, level: usize, section: u32, at: usize, stored_bytes: u64) -> Self {
         Self { chunk, level: Some(level), section, at, stored_bytes, bytes_read: 0 }
     }
 
-    /// Checks what parsing does not check.
+    /// Checks the parts of the chunk that parsing does not check.
     pub fn check(&self) -> Result<(), BlockError> {
         self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).behind(self.at).in_section(self.section))
     }
@@ -117,14 +118,14 @@ impl ColumnPiece {
         }
     }
 
-    /// Deselects rows whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
+    /// Deselects rows in `ranges` whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
     pub fn filter_codes(&self, flags: &BooleanBuffer, null_passes: bool, ranges: &RowRanges, selection: &mut Bitmap) {
         for rows in ranges.iter() {
             self.chunk.filter_codes(flags, null_passes, rows.start as usize..rows.end as usize, selection);
         }
     }
 
-    /// Storage of the column: outermost encoding, its description, and bytes.
+    /// Storage of the column: outermost encoding, its description, and stored bytes.
     pub fn storage(&self) -> (Encoding, String, u64) {
         let level = self.level.map_or(String::new(), |level| format!("level {}: ", level + 1));
         (self.chunk.encoding(), level + &self.chunk.description(), self.stored_bytes)

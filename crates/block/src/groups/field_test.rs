@@ -1,4 +1,5 @@
-//! Column predicates in the form in which rows are tested: on unsigned distances or codes, or on byte strings.
+//! Column predicates compiled for evaluation on stored rows: on unsigned distances, on dictionary codes, or on byte
+//! strings.
 
 use std::ops::{Bound, Range};
 
@@ -6,26 +7,27 @@ use arrow_buffer::BooleanBuffer;
 use taut_encoding::{Bitmap, Hashes};
 use taut_types::{ColumnTest, Test};
 
-/// Limit of the distances in a list that becomes a table of one bit per distance.
+/// A list whose distances are all below this limit becomes a table of one bit per distance.
 const TABLE_MAX: u64 = 1 << 16;
-/// Number of selected rows among 64 above which testing all rows is faster than finding the selected ones.
+/// If more than this many of 64 rows are selected, testing all 64 is faster than finding the selected ones.
 const DENSE: u32 = 16;
 
-/// A predicate on distances from a base. Nulls are handled elsewhere.
+/// A predicate on codes, or on distances of numbers from a base. Callers handle nulls.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FieldTest {
-    /// All distances pass, or none does.
+    /// All distances pass if true, none if false.
     Fixed(bool),
     /// Distances in `low..=low + span` pass if `inside`, the others if not.
     Range { low: u64, span: u64, inside: bool },
-    /// One bit for each distance. Distances beyond the table pass if `beyond`.
+    /// One bit for each distance: whether it passes. Distances beyond the table pass if `beyond`.
     Table { bits: Vec<u64>, beyond: bool },
-    /// Listed distances, ascending, pass if `inside`, the others if not. Their hashes rule out most others.
+    /// Listed distances pass if `inside`, the others if not. The list ascends. `hashes` rule out most other distances.
     List { list: Vec<u64>, hashes: Hashes, inside: bool },
 }
 
 impl FieldTest {
-    /// A predicate on numbers `base + distance`, with distances up to `max`. Predicates on nulls have no such form.
+    /// Compiles a predicate on numbers `base + distance`, with distances up to `max`. Callers evaluate [`Test::Null`]
+    /// themselves.
     pub fn on_numbers(test: &ColumnTest, base: i128, max: u64) -> Self {
         let inside = !test.negated;
         let distance = |number: i128| number.checked_sub(base).and_then(|distance| u64::try_from(distance).ok());
@@ -59,7 +61,7 @@ impl FieldTest {
         }
     }
 
-    /// The predicate that passes the codes whose flag is set.
+    /// Compiles a predicate that passes the codes with a true flag.
     pub fn on_codes(flags: &BooleanBuffer) -> Self {
         let mut runs = flags.set_slices();
         match (runs.next(), runs.next()) {
@@ -78,7 +80,7 @@ impl FieldTest {
         }
     }
 
-    /// Deselects those of `rows` whose distance fails. `distance` returns the distance of a row of the segment.
+    /// Deselects the rows in `rows` whose distance fails. `distance` returns the distance of a row of the segment.
     #[inline(always)]
     pub fn apply(&self, rows: Range<usize>, selection: &mut Bitmap, distance: impl Fn(usize) -> u64) {
         match self {
@@ -103,7 +105,7 @@ impl FieldTest {
     }
 }
 
-/// Deselects those of `rows` that do not pass. Rows that are already deselected are mostly not tested.
+/// Deselects the rows in `rows` that do not pass. Skips most rows that are already deselected.
 #[inline(always)]
 pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn(usize) -> bool) {
     if rows.is_empty() {
@@ -151,7 +153,7 @@ enum BytesForm<'a> {
 }
 
 impl<'a> BytesTest<'a> {
-    /// The form of a predicate that is not one on nulls.
+    /// Compiles a predicate on bytes. Callers evaluate [`Test::Null`] themselves.
     pub fn new(test: &'a ColumnTest) -> Self {
         let form = match &test.test {
             Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
@@ -222,7 +224,7 @@ mod tests {
                 let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
                 for (base, max) in [(0, 127), (5, 1), (-3, 1023), (4, u64::MAX), (i128::from(i64::MIN), u64::MAX)] {
                     let field = FieldTest::on_numbers(&test, base, max);
-                    // Distances around those in the predicates, up to the maximum of the field.
+                    // Distances of numbers around those in the predicates, up to the maximum of the field.
                     let numbers = (-5..150).chain([1 << 30, 1 << 40]).map(|number: i128| number - base);
                     let distances: Vec<u64> =
                         numbers.filter_map(|distance| u64::try_from(distance).ok()).filter(|d| *d <= max).collect();

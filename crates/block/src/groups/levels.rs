@@ -1,12 +1,13 @@
 //! Abstraction levels: sort columns of a row layout that are stored alone, in the head of the piece (column
 //! abstraction; Halverson et al., 2006, section 2.2, figure 1 b and c).
 //!
-//! A level is a chunk of `taut_encoding` over all rows of the segment, in runs or by steps. Tuples do not contain its
-//! column. A row is still in two sections, the head and one page. A predicate on a level reads no page.
+//! A level is a chunk of `taut_encoding` over all rows of the segment. Its encoding uses the order of rows, such as
+//! run-length or delta. Tuples do not contain its column. Reading a row still touches two sections, the head and one
+//! page. A predicate on a level reads no page.
 //!
 //! ```text
 //! head         as in `pages`, for the columns that are not levels; bytes 24..28 are the number of levels, L, and
-//!              bytes 28..32 the offset of their records, a multiple of 64 after all else; both are zero without levels
+//!              bytes 28..32 the offset of their records, a multiple of 64 at the end; both are zero without levels
 //! levels_at    L * 16    records, in the order of the sort columns
 //!                        zeros to a multiple of 64
 //!              ...       chunks, each at a multiple of 64
@@ -32,8 +33,7 @@ use crate::values::ColumnValues;
 use crate::{BuildError, PAGE_BYTES};
 
 const RECORD_BYTES: usize = 16;
-/// Maximum bytes of the levels of one piece that are chosen because they pay. Keeps the head about as short as two
-/// pages.
+/// Maximum bytes of the levels of one piece, unless the design forces them. Keeps the head about as short as two pages.
 const LEVEL_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
 /// A column of a piece that is stored as a level.
@@ -43,7 +43,8 @@ pub(crate) struct Level {
     chunk: Vec<u8>,
 }
 
-/// Chooses the levels of a piece in a row layout: those that the design forces, or those that pay.
+/// Chooses the levels of a piece in a row layout: those that the design forces, or else leading sort columns that are
+/// worthwhile.
 pub(crate) fn choose(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
@@ -56,7 +57,7 @@ pub(crate) fn choose(
         let field_bytes = match kind {
             _ if candidates.forced => usize::MAX,
             GroupKind::PackedRows => packed::field_bytes(values, choice, name)?,
-            // In slotted tuples: the plain value, and an end of two bytes if its width is variable.
+            // A slotted tuple has the plain value, and an end of two bytes if its width is variable.
             _ => values.plain_bytes() as usize + if values.logical.is_bytes() { 2 * values.rows() } else { 0 },
         };
         if field_bytes == 0 {
@@ -102,16 +103,16 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
     Ok(())
 }
 
-/// Storage of the columns of an open piece: alone, or as fields of tuples.
+/// Storage of the columns of an open piece. A column is stored alone or as a field of tuples.
 #[expect(clippy::large_enum_variant, reason = "most pieces are of one column, and a box is an allocation for each")]
 pub(crate) enum Levels {
-    /// The only column of a column group, stored without allocation.
+    /// The only column of a column group. This variant avoids an allocation.
     Single(ColumnPiece),
-    /// Columns of a row layout that are stored alone, possibly none, and the storage of each column of the group.
+    /// A row layout: the columns that are stored alone, if any, and for each column of the group where it is stored.
     OfRows { columns: Vec<ColumnPiece>, places: Vec<Place> },
 }
 
-/// Storage of one column of a piece.
+/// Storage of one column of a piece, by reference.
 pub(crate) enum Stored<'l> {
     /// Stored alone: the column of a column group, or a level.
     Column(&'l ColumnPiece),
@@ -165,7 +166,7 @@ impl Levels {
         Ok(Self::OfRows { columns, places: level_of.into_iter().filter_map(place_of).collect() })
     }
 
-    /// Types of the columns that are fields.
+    /// Types of the columns that are fields. `types` has the types of all columns.
     pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
         let is_field = |(place, _): &(usize, _)| matches!(self.at(*place), Stored::Field(_));
         types.iter().copied().enumerate().filter(is_field).map(|(_, logical)| logical).collect()
@@ -179,7 +180,7 @@ impl Levels {
         }
     }
 
-    /// All columns that are stored alone, mutable for counting reads.
+    /// All columns that are stored alone, mutable so that a report can reset their counters.
     pub fn columns_mut(&mut self) -> &mut [ColumnPiece] {
         match self {
             Self::Single(column) => std::slice::from_mut(column),
@@ -208,7 +209,7 @@ mod tests {
 
     const TYPES: [LogicalType; 3] = [LogicalType::BigInt, LogicalType::Integer, LogicalType::Integer];
 
-    /// A head with two levels, the last column and the one before.
+    /// A head with two levels: the last column, then the column before it.
     fn head() -> Vec<u8> {
         let values = |values: [i32; 3]| {
             let array: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
@@ -264,7 +265,7 @@ mod tests {
             (records + 4, u32::MAX - 63, records + 4),
             (records + 8, u32::MAX, records + 4),
             (records + 12, 1, records + 4),
-            // The chunk itself: it has another number of rows.
+            // The chunk itself: its number of rows is wrong.
             (196, 4, 196),
         ];
         for (at, value, expected) in cases {

@@ -165,8 +165,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Ranges of the codes of text whose dictionary entries pass a predicate that is not one on nulls. Returns `None`
-    /// without a dictionary.
+    /// Ranges of the codes of text whose dictionary entries pass a predicate, which must not be a null test. Returns
+    /// `None` without a dictionary.
     pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.chunk.codes_that_pass(test),
@@ -219,7 +219,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Checks what neither opening the piece nor reading all columns of its `rows` rows checks.
+    /// Runs the checks that neither opening the piece nor reading all columns of its `rows` rows performs.
     pub fn check(&mut self, rows: usize) -> Result<(), BlockError> {
         // If tuples have no fields, reading columns loads none of their pages.
         self.read_fields(&[], &Rows::Range(0..rows))?;

@@ -15,11 +15,11 @@ use taut_types::{LogicalType, f32_from_key, f64_from_key};
 
 use crate::error::Corrupt;
 
-/// Column of a result that is being read.
+/// Column of a result, under construction.
 pub(crate) struct Output {
     pub values: Values,
     pub nulls: NullBufferBuilder,
-    /// Bytes of those values that are in overflow sections.
+    /// Total bytes of the values that were read from overflow sections.
     pub referred: usize,
     logical: LogicalType,
 }
@@ -34,20 +34,20 @@ pub(crate) enum Values {
     Bigs(Vec<i64>),
     Reals(Vec<f32>),
     Doubles(Vec<f64>),
-    /// Decimals, stored as keys of 64 or 128 bits.
+    /// Decimals, stored as integers of 64 or 128 bits.
     Decimals(Vec<i128>),
     /// Codes of a dictionary.
     Codes(Vec<u32>),
     /// Text and bytes.
     Text(Text),
-    /// Number of values, which are all null.
+    /// Number of rows, if all are null.
     Nulls(usize),
 }
 
-/// Native value that is converted from a stored key. Keys have as many bits as their type, so a key can wrap only if
-/// bytes are damaged and still match their checksum.
+/// Value of an Arrow array, converted from the integer that a block stores for it. The integer has no more bits than
+/// the type. It can wrap only if damaged bytes match their checksum.
 pub(crate) trait Native: Copy {
-    /// Converts a key.
+    /// Converts the stored integer.
     fn of(key: i64) -> Self;
 }
 
@@ -87,7 +87,8 @@ impl Native for f64 {
     }
 }
 
-/// Evaluates one expression on the vector of the native type of an output.
+/// Evaluates `$body` with `$vector` bound to the vector of numbers in `$values`. Without such a vector, evaluates
+/// `$other`.
 macro_rules! with_natives {
     ($values:expr, $vector:ident => $body:expr, else $other:expr) => {
         match $values {
@@ -122,7 +123,7 @@ impl Output {
         Self { values, nulls: NullBufferBuilder::new(rows), referred: 0, logical }
     }
 
-    /// An empty column of codes of a dictionary.
+    /// An empty column of dictionary codes.
     pub fn of_codes(logical: LogicalType, rows: usize) -> Self {
         Self {
             values: Values::Codes(Vec::with_capacity(rows)),
@@ -186,8 +187,8 @@ fn primitive<T: ArrowPrimitiveType>(
 
 /// Text or bytes, stored end to end.
 ///
-/// Values are copied, because Arrow then validates UTF-8 once for all and builds the views. Views into pages would cost
-/// more, because it would validate them one by one.
+/// Values are copied, because Arrow then validates the UTF-8 of all values at once and builds the views. Views into
+/// pages would cost more: Arrow would validate each value separately.
 pub(crate) struct Text {
     /// Bytes of the values, followed by free space.
     heap: Vec<u8>,
@@ -196,7 +197,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Estimated bytes of a short value.
+    /// Initial capacity per row, enough for short values.
     const BYTES_PER_ROW: usize = 16;
 
     fn new(rows: usize) -> Self {
@@ -205,12 +206,12 @@ impl Text {
         Self { heap: vec![0; rows * Self::BYTES_PER_ROW], used: 0, ends }
     }
 
-    /// Values stored end to end. `ends` has the offset at which each begins, and the end of the last.
+    /// Values stored end to end. `ends` contains the start of each value, and the end of the last.
     pub fn of(heap: Vec<u8>, ends: Vec<i64>) -> Self {
         Self { used: heap.len(), heap, ends }
     }
 
-    /// Appends a value. A null row appends the empty value.
+    /// Appends a value. For a null row, callers append the empty value.
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
         self.push_with(value.len(), |room| {
@@ -227,7 +228,7 @@ impl Text {
             self.heap.resize(end.max(2 * self.heap.len()), 0);
         }
         self.used += write(&mut self.heap[self.used..end]).min(bytes_max);
-        // Memory ends long before 63 bits overflow.
+        // Memory is exhausted long before 63 bits overflow.
         self.ends.push(self.used as i64);
     }
 

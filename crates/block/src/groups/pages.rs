@@ -18,8 +18,9 @@
 //!                  zeros to a multiple of 64, then tables of the fields, then levels
 //! ```
 //!
-//! A value of more than 8 KiB is stored in an overflow section. A reference to it has 12 bytes: ordinal of the overflow
-//! section, offset and length in that section. A new overflow section begins when the last one would exceed a mebibyte.
+//! A value of more than 8 KiB is stored in an overflow section. A reference to it takes 12 bytes: ordinal of the
+//! overflow section, offset and length in that section. A new overflow section begins if the value would make the last
+//! one longer than a mebibyte.
 
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 pub(crate) const HEAD_BYTES: usize = 32;
 /// Offset in the head of the count of levels.
 pub(crate) const LEVELS_AT: usize = 24;
-/// Rows of a zone: eight vectors.
+/// Maximum rows of a zone: eight vectors.
 pub(crate) const ZONE_ROWS: u32 = 8192;
 /// Maximum bytes of a value that is stored in its page.
 pub(crate) const INLINE_BYTES_MAX: usize = 8 << 10;
@@ -42,16 +43,17 @@ pub(crate) const REFERENCE_BYTES: usize = 12;
 /// Minimum rows of a page: the longest tuple of a piece must fit this many times.
 pub(crate) const PAGE_ROWS_MIN: usize = 4;
 const OVERFLOW_BYTES: usize = 1 << 20;
-/// Columns per page of a zone in a row layout. A zone of C columns covers C / 16 pages, rounded up, so that zones take
-/// at most 2 % of the pages.
+/// A zone in a row layout covers one page for each 16 columns of the group, rounded up. Zones then take at most 2 % of
+/// the bytes of the pages.
 const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
-/// Estimated maximum rows per page that are prefetched. More rows are close together.
+/// Rows are prefetched if there are at most this many per page on average. More rows lie close together.
 const FETCHED_ROWS_MAX: usize = 8;
-/// Maximum cache lines of a row, or of one of its values, that are prefetched. The processor predicts the rest.
+/// Maximum cache lines of a row, or of one of its values, that are prefetched. The processor itself prefetches the
+/// lines after them.
 pub(crate) const FETCHED_LINES_MAX: usize = 4;
 
-/// The parsed first part of a head.
+/// Parsed head of a piece, up to the tables.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub page_bytes: usize,
@@ -60,7 +62,7 @@ pub(crate) struct Directory {
     pub tuple_bits: usize,
     /// Range of the field records in the head.
     pub fields: Range<usize>,
-    /// Offset from which tables may begin.
+    /// Offset in the head after the page directory, where the tables of the fields begin.
     pub tables_at: usize,
 }
 
@@ -77,7 +79,7 @@ fn wrong(at: usize, expected: &'static str) -> Corrupt {
 }
 
 impl Directory {
-    /// Writes the head up to its tables, without levels.
+    /// Encodes the head up to its tables, without levels.
     pub fn write(&self, rows: usize, fields: &[u8], field_bytes: usize) -> Vec<u8> {
         let words = [
             rows,
@@ -96,7 +98,8 @@ impl Directory {
         head
     }
 
-    /// Parses and checks the head of a piece with this many rows, fields and sections. Levels are checked before.
+    /// Parses and checks the head of a piece with the given numbers of rows, fields and sections. Does not check
+    /// levels.
     pub fn parse(
         head: &[u8],
         rows: usize,
@@ -141,7 +144,7 @@ impl Directory {
     }
 }
 
-/// Rows at which the zones of a row layout end: at ends of pages, and at every 8,192 rows of longer pages.
+/// Rows at which the zones of a row layout end. A zone is one or more whole pages. It is split after each 8,192 rows.
 pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
     let pages = columns.div_ceil(COLUMNS_PER_ZONE_PAGE);
     let (mut ends, mut start) = (vec![], 0);
@@ -157,14 +160,14 @@ pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
     ends
 }
 
-/// Collects values that are too long for a page.
+/// Overflow sections of a piece that is being built, with the values that are too long for a page.
 #[derive(Default)]
 pub(crate) struct Overflow {
     pub sections: Vec<Vec<u8>>,
 }
 
 impl Overflow {
-    /// Stores a value and returns a reference to it.
+    /// Appends a value to the last section and returns a reference to it. Begins a new section if the last one is full.
     pub fn push(&mut self, value: &[u8]) -> Result<[u8; REFERENCE_BYTES], BuildError> {
         let too_large = |what, found: usize| BuildError::TooLarge { what, found: found as u64 };
         if self.sections.last().is_none_or(|section| section.len() + value.len() > OVERFLOW_BYTES) {
@@ -182,7 +185,7 @@ impl Overflow {
     }
 }
 
-/// Sections of one piece. Each is loaded once.
+/// Sections of an open piece. Each is loaded on first use and kept.
 pub(crate) struct Pages<'a> {
     sections: &'a dyn Sections,
     numbers: Range<u32>,
@@ -215,7 +218,7 @@ impl<'a> Pages<'a> {
         self.loaded.len()
     }
 
-    /// Error that names a section of the piece.
+    /// Creates an error that names a section of the piece, given by its ordinal in the piece.
     pub fn corrupt(&self, section: usize, corrupt: Corrupt) -> BlockError {
         corrupt.in_section(self.numbers.start + section as u32)
     }
@@ -225,7 +228,7 @@ impl<'a> Pages<'a> {
         self.load(0).cloned()
     }
 
-    /// Sets the number of pages, which is in the head.
+    /// Sets the number of pages, which the parsed head contains.
     pub fn set_pages(&mut self, pages: usize) {
         self.pages = pages;
     }
@@ -260,12 +263,12 @@ impl<'a> Pages<'a> {
         Ok((end <= bytes.len()).then_some((bytes, offset..end)))
     }
 
-    /// Prefetches rows that are far apart, if these rows are. Reading page by page would wait for one row after the
-    /// other.
+    /// Prefetches rows into the processor cache if they are far apart. Returns whether it did. Without this, a read
+    /// would wait for memory once per row.
     ///
-    /// `slot` returns the offset in a page of the bytes that locate a row, or any offset if there are none. `place`
-    /// returns the offset of the row. `bytes` is the range of the row that is read. Nothing is checked yet. Returns
-    /// whether rows were prefetched.
+    /// `slot` returns the offset in a page of the slot of a row. If the layout has no slots, it returns any offset.
+    /// `place` returns the offset of the row in the page. `bytes` is the range of the row that will be read. Both
+    /// closures get pages that are not checked yet.
     pub fn fetch(
         &mut self,
         rows: &Rows<'_>,
@@ -297,7 +300,7 @@ impl<'a> Pages<'a> {
                 prefetch(&row[row.len().saturating_sub(1)..]);
             });
         };
-        // Rows are prefetched one page later, when the slots of their page have arrived.
+        // The rows of a page are prefetched after the slots of the next page, when their own slots have arrived.
         let mut before: Option<(usize, PageRows<'_>)> = None;
         rows.by_page(page_ends, |number, part| {
             let page = self.page(number)?;

@@ -1,10 +1,10 @@
-//! Evaluates one column predicate on encoded values: on all numbers, on the rows that other predicates left, or by
+//! Evaluates one column predicate on encoded values: on all rows, only on the rows that are still selected, or by
 //! cached extremes.
 //!
-//! A predicate may pass few rows, at one end of the numbers of the segment. The scan then reads the extremes of the
-//! column (`taut_encoding`, `numbers/extremes.rs`) instead of its numbers. No file contains extremes. They are built
-//! when such a predicate runs on a section that was read before. They are cached beside the section for as long as the
-//! owner of the sections likes.
+//! *Extremes* are the greatest, or the least, of each group of neighbouring numbers (`taut_encoding`,
+//! `numbers/extremes.rs`). If a range predicate passes few rows, and only the greatest or the least numbers, the scan
+//! reads extremes instead of numbers. No file contains extremes. A scan builds them, and the owner of the sections
+//! caches them: see [`Sections::extremes`](crate::Sections::extremes).
 
 use taut_encoding::{Bitmap, Extreme};
 use taut_types::Test;
@@ -14,19 +14,19 @@ use crate::section::Beside;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
 /// Extremes are built if at most one row in this many passes. If more rows pass, extremes save nothing: a scan also
-/// brings the rows that are then read into the cache. Building extremes takes as long as seven scans.
+/// brings the rows that are read next into the processor cache. Building extremes takes as long as seven scans.
 ///
 /// Measured, like the next constant: `cargo run --release -p taut-encoding --example few_rows`.
 const FEW: usize = 200;
-/// If at most one row in this many is left, rows are tested one by one.
+/// If at most one row in this many is still selected, the predicate is evaluated row by row.
 const LEFT: usize = 80;
 
 /// Result of a lookup of the extremes at one end of a column's numbers.
 type KeptExtremes = Option<(Extreme, Beside)>;
 
 impl SegmentReader<'_> {
-    /// Rows that pass a column predicate, if its undecided rows are all rows in question. If extremes find them, no
-    /// bitmap is built.
+    /// Rows that pass a column predicate, when no other predicate is left to evaluate and no row is excluded. Builds no
+    /// bitmap if extremes find the rows.
     pub(super) fn select_by_test(
         &mut self,
         planned: &Planned<'_>,
@@ -49,8 +49,8 @@ impl SegmentReader<'_> {
         Ok(Selection::of_counted(selection, left))
     }
 
-    /// Deselects the rows that fail a column predicate. `before` is the number of selected rows. Returns the number
-    /// that is left.
+    /// Deselects the rows that fail a column predicate. `before` is the number of selected rows. Returns the number of
+    /// rows that stay selected.
     pub(super) fn test_column(
         &mut self,
         planned: &Planned<'_>,
@@ -77,7 +77,8 @@ impl SegmentReader<'_> {
         self.scan_column(planned, before, &kept, selection, report)
     }
 
-    /// Cached extremes of the column of a predicate. Returns `None` unless the predicate passes one end of its numbers.
+    /// Looks up cached extremes for a predicate. Returns `None` unless it passes only the greatest or only the least
+    /// numbers of a column that is stored alone.
     fn kept_extremes(&mut self, planned: &Planned<'_>) -> Result<KeptExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
         let (piece, _) = self.piece(planned.test.column)?;
@@ -85,7 +86,8 @@ impl SegmentReader<'_> {
         Ok(extreme.and_then(kept))
     }
 
-    /// Undecided rows that pass a predicate, found by extremes. Returns `None` if extremes cannot decide it.
+    /// Uncertain rows that pass a predicate, found by extremes. Returns `None` if no extremes are cached or they cannot
+    /// decide the predicate.
     fn find_by_extremes(
         &mut self,
         planned: &Planned<'_>,
@@ -109,8 +111,8 @@ impl SegmentReader<'_> {
         Ok(Some(all))
     }
 
-    /// Like [`SegmentReader::test_column`], always by a scan. Builds extremes for the next scan if this one would have
-    /// gained from them.
+    /// Like [`SegmentReader::test_column`], but always scans all uncertain rows. Builds extremes if they would have
+    /// made this scan faster.
     fn scan_column(
         &mut self,
         planned: &Planned<'_>,
@@ -124,8 +126,8 @@ impl SegmentReader<'_> {
         self.scanned(planned, before, kept, selection, report)
     }
 
-    /// Reports a scan of a column that left `selection` of `before` rows, and builds extremes if they pay. Returns the
-    /// number of rows left.
+    /// Reports a scan of a column that reduced `before` rows to `selection`, and builds extremes if few rows passed.
+    /// Returns the number of selected rows.
     fn scanned(
         &mut self,
         planned: &Planned<'_>,
@@ -148,7 +150,8 @@ impl SegmentReader<'_> {
         Ok(left)
     }
 
-    /// The end of the segment's numbers at which a predicate passes. Returns `None` if it is not one end.
+    /// Whether a predicate passes the greatest or the least numbers of the segment. Returns `None` if it passes neither
+    /// or both.
     fn extreme_of(&self, planned: &Planned<'_>) -> Result<Option<Extreme>, BlockError> {
         let Test::Range { low, high } = planned.test.test else { return Ok(None) };
         if self.ignore_zones || planned.test.negated {

@@ -1,4 +1,4 @@
-//! Generator of the TPC-H tables. The parts of a table are generated in parallel and continue each other.
+//! Generator of the TPC-H tables. Each table is generated in consecutive parts, by several threads.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Table {
         }
     }
 
-    /// Approximate count of rows.
+    /// Approximate number of rows at a scale factor.
     pub fn rows(self, scale: f64) -> u64 {
         let rows_at_one = match self {
             Self::Region => return 5,
@@ -55,7 +55,7 @@ impl Table {
         (rows_at_one * scale) as u64
     }
 
-    /// Schema and rows of the table. The rows are in parts, at most one per thread.
+    /// Schema and rows of the table at a scale factor. The rows are in consecutive parts, at most one per thread.
     pub fn generate(self, scale: f64, threads: usize) -> (SchemaRef, Vec<Batches>) {
         const ROWS_PER_PART_MIN: u64 = 10_000;
         let parts_max = self.rows(scale).div_ceil(ROWS_PER_PART_MIN).max(1);
@@ -84,7 +84,8 @@ impl Table {
     }
 }
 
-/// Generates the text pool from which all comments are taken, so that the time of the first table does not include it.
+/// Generates the text pool from which all comments are taken. Without this, the time of the first table would include
+/// it.
 pub fn prepare() {
     let _ = tpchgen::text::TextPool::get_or_init_default();
 }

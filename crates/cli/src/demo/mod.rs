@@ -1,4 +1,5 @@
-//! `taut demo`: compares one table in four layouts by the same workload, then runs TPC-H on the default design.
+//! `taut demo`: runs the same workload on one table in four layouts and compares them. Then runs TPC-H on the default
+//! design.
 
 mod data;
 mod queries;
@@ -29,8 +30,8 @@ pub struct Variant {
     with: &'static [(&'static str, &'static str)],
 }
 
-/// Column groups: each column that the aggregations read is a group. The others are read only as whole rows, so they
-/// are one group.
+/// Column groups: each column that the aggregations read is a group of its own. The other columns are read only with
+/// whole rows, so they form one group.
 const GROUPS: &str = "(l_orderkey), (l_quantity), (l_extendedprice), (l_discount), (l_tax), (l_returnflag), \
                       (l_linestatus), (l_shipdate), (l_partkey, l_suppkey, l_linenumber, l_commitdate, \
                       l_receiptdate, l_shipinstruct, l_shipmode, l_comment)";
@@ -149,7 +150,7 @@ impl Demo {
         Ok((time, facts.bytes))
     }
 
-    /// Runs the workload on each layout. All layouts must return the same results.
+    /// Runs the workload on each layout. Fails if the layouts return different results.
     fn measure(&mut self, comparison: &mut Comparison) -> Result<(), Failure> {
         for item in workload::items(self.scale) {
             let mut expected = None;

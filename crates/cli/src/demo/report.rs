@@ -22,7 +22,7 @@ impl Default for Comparison {
 }
 
 impl Comparison {
-    /// Adds a row of times and bytes. The shortest time wins.
+    /// Adds a row of times and bytes, and marks the shortest time.
     pub fn push_measurements(&mut self, name: &str, values: &[Measurement; VARIANT_COUNT]) {
         let text = |value: &Measurement| match value.bytes_read {
             Some(bytes) => format!("{} / {}", duration_text(value.time), bytes_text(bytes)),
@@ -31,17 +31,17 @@ impl Comparison {
         self.push(name, values, |value| value.time, text);
     }
 
-    /// Adds a row of times. The shortest wins.
+    /// Adds a row of times, and marks the shortest.
     pub fn push_times(&mut self, name: &str, values: &[Duration; VARIANT_COUNT]) {
         self.push(name, values, |time| *time, |time| duration_text(*time));
     }
 
-    /// Adds a row of sizes. The smallest wins.
+    /// Adds a row of sizes, and marks the smallest.
     pub fn push_sizes(&mut self, name: &str, values: &[u64; VARIANT_COUNT]) {
         self.push(name, values, |bytes| *bytes, |bytes| bytes_text(*bytes));
     }
 
-    /// Adds a row. A `*` after the text marks the least value; other texts are followed by a space.
+    /// Adds a row. A `*` after its text marks the least value. The other texts end in a space.
     fn push<T, K: Ord>(
         &mut self,
         name: &str,
@@ -73,7 +73,7 @@ pub struct QueryResult {
     pub rows: u64,
 }
 
-/// Table of the queries as text, numbered from one, with their total.
+/// Table of query results as text: a line for each query, numbered from one, and their total.
 pub fn queries_text(results: &[QueryResult]) -> String {
     let columns =
         [("query", Alignment::Left), ("", Alignment::Left), ("time", Alignment::Right), ("rows", Alignment::Right)];

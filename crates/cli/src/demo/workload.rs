@@ -17,10 +17,10 @@ use crate::units::count_text;
 const LOOKUPS: usize = 1_000;
 const LOOKUPS_SMALL: usize = 100;
 const SCALE_SMALL: f64 = 0.1;
-/// Runs of a single query. The median time counts.
+/// Number of runs of a single query. The median time counts.
 const RUNS: usize = 3;
 
-/// Item of the workload, which runs on each layout.
+/// Item of the workload. Each item runs on each layout.
 pub struct Item {
     /// Name of the item.
     pub name: String,

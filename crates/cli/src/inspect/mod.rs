@@ -1,8 +1,9 @@
 //! `taut inspect`: shows how tables are stored.
 //!
 //! ```text
-//! orders   1,500,000 rows in 12 blocks   column, sort_by='o_orderkey'   36.1 MiB stored, 171.2 MiB plain (4.7x)
-//!   blocks CCCCCCCCCCCC   one letter per block: C column
+//! orders   layout='column', sort_by='o_orderkey'
+//!   1,500,000 rows in 12 blocks, 36.1 MiB stored, 171.2 MiB plain (4.7x)
+//!   [CCCCCCCCCCCC]  one letter per block: C column
 //!
 //!  group | kind   |  stored | share |       | columns
 //! -------+--------+---------+-------+-------+------------
@@ -91,7 +92,7 @@ fn write_head(table: &TableFacts, output: &mut Output) -> Result<(), Failure> {
     ))
 }
 
-/// Options of the design. Without options: layout and sort order.
+/// Options of the design. If there are none, layout and sort order.
 fn design_text(table: &TableFacts) -> String {
     if !table.options.is_empty() {
         return table.options.clone();
@@ -100,7 +101,7 @@ fn design_text(table: &TableFacts) -> String {
     format!("layout='{}'{sort_by}", table.layout)
 }
 
-/// Column group with the same kind and columns, summed over all blocks that have it.
+/// A column group, summed over all blocks that have a group of this kind with these columns.
 struct GroupFacts {
     kind: String,
     columns: Vec<String>,
@@ -208,7 +209,7 @@ fn columns_of(columns: &[ColumnFacts], blocks: &[BlockFacts], groups: &[GroupFac
     by_name.into_iter().map(summary).collect()
 }
 
-/// Grid with a row per column. The compact form, for narrow terminals, omits types and shortens texts.
+/// Grid with a row per column. The compact form for narrow terminals omits types and shortens texts.
 fn column_grid(columns: &[ColumnSummary], is_compact: bool) -> Grid {
     const COMPACT_CHARACTERS_MAX: usize = 10;
     let characters_max = if is_compact { COMPACT_CHARACTERS_MAX } else { TEXT_CHARACTERS_MAX };
@@ -247,7 +248,7 @@ fn column_grid(columns: &[ColumnSummary], is_compact: bool) -> Grid {
     grid
 }
 
-/// Encodings of a column, most frequent first. If there are several, each has its count of blocks.
+/// The two most frequent encodings of a column. If there are several, each has its number of blocks.
 fn encodings_text(parts: &[&ColumnFacts]) -> String {
     const SHOWN_MAX: usize = 2;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

@@ -6,9 +6,9 @@
 //!   block 3              |----|      |------|
 //!            sorted: 1.0 of 3        unsorted: 3.0 of 3
 //! ```
-//! For each block, count the ranges that contain the middle of the range of this block. The mean of these counts over
-//! all rows is the number of blocks that a search for one value must read. The middle is by rank among the sorted
-//! bounds of all blocks: only the order of values matters, not their distance.
+//! Each block counts the ranges that contain the middle of its own range. The mean of these counts over all rows
+//! estimates how many blocks a search for one value reads. The middle is by rank among the sorted bounds of all blocks:
+//! only the order of values matters, not their distance.
 
 use std::cmp::Ordering;
 

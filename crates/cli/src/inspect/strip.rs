@@ -1,8 +1,10 @@
-//! Strip of the layouts of blocks: one letter per block, or per several blocks of a large table: `RRRRPPPPCCCC`.
+//! Shows the layouts of the blocks of a table as a strip such as `RRRRPPPPCCCC`. A letter stands for one block, or for
+//! several blocks of a large table.
 
 use crate::system_tables::BlockFacts;
 
-/// Lines of the strip and its legend, each at most `width` characters long.
+/// Lines of the strip, then its legend. A line of letters has at most `width` characters if `width` is at least 22. The
+/// legend is not wrapped.
 pub fn lines(blocks: &[BlockFacts], width: usize) -> Vec<String> {
     const LINES_MAX: usize = 4;
     let letters_max = width.saturating_sub(12).max(20);

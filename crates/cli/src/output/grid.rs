@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  name  | sum            | name | sum |
-//! -------+-----           | :--- | --: |
+//! -------+-----           | :--- | ---: |
 //!  first | 1.5            | first | 1.5 |
 //!  2nd   |  10            | 2nd | 10 |
 //!    text()                 markdown()
@@ -115,7 +115,7 @@ fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { console::measure_text_width(text) }
 }
 
-/// Escapes control characters, so that values cannot control the terminal.
+/// Escapes or removes control characters except line feeds, so that values cannot control the terminal.
 fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut result, character| {
         match character {

@@ -1,7 +1,7 @@
 //! Output of results on standard output, in the chosen format.
 //!
-//! CSV and JSON are written batch by batch while the query runs. Tables and Markdown need the width of every value
-//! first, so the rows that they show are buffered.
+//! CSV and JSON are written batch by batch while the query runs. A table needs the width of every value first. The rows
+//! that a table or Markdown shows are therefore buffered.
 
 pub mod grid;
 

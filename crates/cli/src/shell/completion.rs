@@ -65,7 +65,8 @@ impl Completer for SqlCompleter {
     }
 }
 
-/// Completions of a word: first columns of the tables that the line names, then tables, then SQL keywords.
+/// Completions of a word. At the start of a line, a dot or backslash begins a command. After a table and a dot, columns
+/// of that table. Otherwise columns of the tables that the line names, then tables, then SQL keywords.
 fn candidates(
     word: &str,
     line: &str,

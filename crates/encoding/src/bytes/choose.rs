@@ -14,7 +14,7 @@ use crate::distinct::{self, Distinct};
 const SAMPLE_ROWS: usize = 4096;
 /// Rows on which the symbols of fsst are trained and measured.
 const TRAINING_ROWS: usize = 1024;
-/// Stretches of rows in which the shared prefixes of neighbours are measured.
+/// Number of stretches of rows in which the shared prefixes of neighbours are measured.
 const SAMPLED_STRETCHES: usize = 64;
 /// Minimum bytes of all strings. With fewer, symbols save nothing.
 const FSST_BYTES_MIN: usize = 16 << 10;
@@ -69,10 +69,10 @@ pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan
     })
 }
 
-/// Plan for the smallest encoding that saves enough to be worth its decoding. A dictionary must save two fifths (it
-/// also makes predicates and decoding faster), symbols a quarter, shared prefixes a half. Plain strings are decoded
-/// five times as fast as with symbols or shared prefixes. A single plain string is found twice as fast as with symbols,
-/// and four times as fast as with prefixes.
+/// Plan for the encoding that saves enough to be worth the cost of decoding. A dictionary comes first and must save two
+/// fifths: it also makes predicates and decoding faster. Of the others, the smaller wins: symbols must save a quarter,
+/// shared prefixes a half. Plain strings are decoded five times as fast as with symbols or shared prefixes. A single
+/// plain string is found twice as fast as with symbols, and four times as fast as with prefixes.
 pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
     if let Some(row) = constant_row(array) {
         return Plan::Constant(row);
@@ -122,7 +122,7 @@ pub(crate) fn by_order(array: &BinaryViewArray) -> Result<Plan, EncodeError> {
     forced(array, Encoding::RunLength)
 }
 
-/// Lengths of the values, if shared prefixes make them less than half their plain bytes.
+/// Lengths of the values, if encoding by shared prefixes takes at most half of their plain bytes.
 fn front_coded(array: &BinaryViewArray, plain_bytes: usize) -> Option<Lengths> {
     let rows = array.len();
     let pays = |bytes: usize, rows_seen: usize| 2 * bytes * rows <= plain_bytes * rows_seen;

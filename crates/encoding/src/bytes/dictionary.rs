@@ -5,8 +5,8 @@
 //! parts: codes, as in `codes.rs`; for `run_length` they are in runs
 //! ```
 //!
-//! Codes have the order of the strings, so that a predicate on strings is a predicate on codes. A column decodes to
-//! views of the entries, which are made once per chunk.
+//! Codes have the order of the strings, so that a predicate on strings is a predicate on codes. Rows decode to views of
+//! the entries. The views of all entries are made once per chunk.
 
 use std::ops::{Bound, Range};
 use std::sync::{Arc, OnceLock};
@@ -154,7 +154,7 @@ impl Dictionary {
                     (place < entries.len() && entries.get(place) == value).then_some(place as i128)
                 };
                 let mut codes: Vec<i128> = list.iter().filter_map(|value| code(value)).collect();
-                // Ascending already, unless the entries are not.
+                // Already sorted, unless damaged entries are out of order.
                 codes.sort_unstable();
                 codes.dedup();
                 Test::OneOf(codes.into())

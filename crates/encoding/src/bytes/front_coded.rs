@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The encoding is for sorted values, and for values that share long prefixes with their neighbours: URLs, paths,
-//! numbered keys. One long value widens the lengths of all. A value is rebuilt from the last whole one before it, in at
-//! most 16 steps, which a range pays once. A null repeats the value before it, or is empty if it would be stored whole.
-//! It costs nothing but its lengths.
+//! numbered keys. One long value widens the stored lengths of all values. A value is rebuilt from the last whole one
+//! before it, in at most 16 steps. A range pays for these steps once. A null repeats the value before it, or is empty
+//! if it would be stored whole. It costs nothing but its lengths.
 
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub(crate) struct FrontCoded {
     heap: Buffer,
     is_text: bool,
     rows: usize,
-    /// Bytes of all values together. Reading never produces more.
+    /// Bytes of all values together: an upper bound for reads of distinct rows.
     decoded_bytes: usize,
 }
 
@@ -164,7 +164,7 @@ impl FrontCoded {
         let (mut left, mut last, mut is_good) = (self.decoded_bytes, None, true);
         for row in rows {
             let value = cursor.value(row);
-            // Rows have no more bytes than all of them together, unless the lengths are hostile. Rebuilding must then
+            // Distinct rows have at most `decoded_bytes` in all, unless the lengths are hostile. Rebuilding must then
             // stop.
             let bytes = if last == Some(row) { 0 } else { value.len() };
             match left.checked_sub(bytes) {
@@ -246,7 +246,7 @@ impl<'a> Cursor<'a> {
         self.vector = Some(vector);
     }
 
-    /// Steps from the value of a row to that of the next row, in the same vector.
+    /// Replaces the value of a row by the value of the next row, in the same vector.
     #[inline]
     fn step(&mut self) {
         let place = self.next % VECTOR_ROWS;

@@ -10,7 +10,7 @@
 //!
 //! Crate `fsst-rs` finds the symbols and compresses. It is not used to decompress, because it panics on bytes that it
 //! has not written. Decompressing costs about a nanosecond per code, and the bytes must be copied. The encoding is
-//! worth it only if it saves a good part of the space, and never for values that are mostly read by predicates.
+//! worth it only if it saves much space, and never for values that are mostly read by predicates.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -6,10 +6,10 @@ use taut_types::Test;
 
 use crate::distinct::prefix;
 
-/// Predicate on strings. The first eight bytes decide for most values.
+/// Predicate on strings. For most values, the first eight bytes decide the result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BytesTest<'a> {
-    /// No value passes. A predicate on numbers becomes this one.
+    /// No value passes. Also stands for predicates on numbers and nulls.
     Nothing,
     /// Values equal to this one.
     Equal(&'a [u8]),

@@ -9,8 +9,8 @@
 //! any, null    the last one                     one more
 //! ```
 //!
-//! Rows with the same code have the same value. Two codes may stand for one value, as those of two runs may. If a chunk
-//! has no codes, groups are better found by the numbers.
+//! Rows with the same code have the same value. Two codes may stand for one value, for example those of two runs. If a
+//! chunk has no codes, it is better to group by the numbers.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ const CODES_MAX: usize = 1 << 16;
 /// Numbers and their validity. The number of a null row is arbitrary.
 pub type NullableNumbers = (Vec<i64>, Option<NullBuffer>);
 
-/// Source of the codes of a chunk, nulls aside.
+/// Source of the codes of a chunk, except the code of null.
 enum Source<'a> {
     /// All rows have one code.
     Constant,
@@ -67,14 +67,14 @@ impl Chunk {
         }
     }
 
-    /// Number of codes, that of null included. Returns `None` if the rows have no codes.
+    /// Number of codes, including the code of null. Returns `None` if the rows have no codes.
     pub fn code_count(&self) -> Option<usize> {
         let count = self.code_source()?.count() + usize::from(self.nulls > 0);
         (count <= CODES_MAX).then_some(count)
     }
 
-    /// Sum of all rows, computed from the runs. Returns `None` if the encoding has no runs, a row is null, or the sum
-    /// overflows.
+    /// Sum of the stored numbers of all rows, computed from the runs. For floating point, these are keys. Returns
+    /// `None` if the encoding has no runs and is not constant, a row is null, or the sum overflows.
     pub fn sum_of_runs(&self) -> Option<i128> {
         let Values::Numbers(numbers) = &self.values else { return None };
         if self.nulls > 0 {
@@ -147,7 +147,7 @@ impl Chunk {
         Some(codes)
     }
 
-    /// Sets the code of null rows, and replaces codes that do not exist, which only damaged bytes have.
+    /// Sets the code of null rows. Replaces codes out of range, which occur only in damaged bytes.
     fn finish_codes(&self, count: usize, codes: &mut [u16], position: impl Fn(usize) -> usize) {
         // At most 65,536 codes, at least one.
         let last = (count - 1) as u16;
@@ -166,7 +166,7 @@ impl Chunk {
     }
 
     /// Runs of a range of rows: the code of each run, and the row after its last. Returns `None` if the rows are not in
-    /// runs, or if some rows of the chunk are null and others are not.
+    /// runs, if the range is empty, or if some rows of the chunk are null and others are not.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.

@@ -1,7 +1,7 @@
-//! Operations of AVX2 on one register, with one name per lane width.
+//! AVX2 operations on one register, with one function per lane width.
 //!
-//! Comparisons fill lanes with ones, and one bit of each lane is needed. Lanes are therefore narrowed to bytes first,
-//! as one instruction reads the bits of 32 bytes.
+//! Comparisons fill lanes with ones, but only one bit of each lane is needed. Lanes are therefore narrowed to bytes
+//! first, because one instruction reads a bit from each of 32 bytes.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -103,9 +103,9 @@ with_avx2! {
         [_mm_movemask_epi8(_mm_shuffle_epi8(halves, order)) as u16]
     }
 
-    /// Operands of [`in_range_8`] and its siblings. A range of unsigned lanes is given as one of signed lanes, which
-    /// AVX2 can compare. The range begins at the least signed lane: all lanes are moved down by `low` and by half of
-    /// the lane's numbers. The lanes that pass are less than `span + 1`, moved likewise. The span must not be the
+    /// Operands of [`in_range_8`] and its siblings. AVX2 compares only signed lanes, so the unsigned range becomes a
+    /// signed one. The range begins at the least signed lane: `low` and half of the lane's range are subtracted from
+    /// all lanes. Lanes pass if they are less than `span + 1`, shifted by the same half. `span` must not be the
     /// greatest lane.
     fn range_8(low: u8, span: u8) -> [Register; 2] {
         [_mm256_set1_epi8(low.wrapping_sub(1 << 7) as i8), _mm256_set1_epi8((span + 1).wrapping_sub(1 << 7) as i8)]
@@ -186,7 +186,7 @@ with_avx2! {
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
         let place = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
         let (low, high) = (_mm256_shuffle_epi8(table[0], place), _mm256_shuffle_epi8(table[1], place));
-        // The fifth bit of the place, which selects the half, moves to the top.
+        // The fifth bit of the index selects the half. It moves to the top bit.
         let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(place));
         let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
@@ -198,7 +198,7 @@ with_avx2! {
         [load(&bits[..4]), load(&bits[4..8]), load(&bits[8..12]), load(&bits[12..])]
     }
     fn in_table_16(table: [Register; 4], lanes: Register) -> Mask {
-        // In the order in which packing restores them.
+        // Widens lanes in the order that the packing instruction restores.
         let zero = _mm256_setzero_si256();
         let (low, high) = (_mm256_unpacklo_epi16(lanes, zero), _mm256_unpackhi_epi16(lanes, zero));
         _mm256_packs_epi32(in_table_32(table, low), in_table_32(table, high))
@@ -206,7 +206,8 @@ with_avx2! {
     fn in_table_32(table: [Register; 4], lanes: Register) -> Mask {
         let word = _mm256_srli_epi32::<5>(lanes);
         let found = |place: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[place], word));
-        // The bits above those of a place in a register select the register. Each moves to the top in turn.
+        // The low three bits of `word` are an index in a register; the next two select the register. Each of the two
+        // moves to the top bit.
         let is_odd = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(word));
         let is_late = _mm256_castsi256_ps(_mm256_slli_epi32::<27>(word));
         let (early, late) = (_mm256_blendv_ps(found(0), found(1), is_odd), _mm256_blendv_ps(found(2), found(3), is_odd));

@@ -1,4 +1,4 @@
-//! Operations of AVX-512 on one register, with one name per lane width. Comparisons give one bit per lane.
+//! AVX-512 operations on one register, with one function per lane width. Comparisons give one bit per lane.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -107,7 +107,7 @@ with_avx512! {
         u64::from(_mm512_cmple_epu64_mask(_mm512_sub_epi64(lanes, range[0]), range[1]))
     }
 
-    /// Whether each lane equals that of the other register.
+    /// Whether each lane equals the same lane of the other register.
     fn equal_8(left: Register, right: Register) -> Mask {
         _mm512_cmpeq_epi8_mask(left, right)
     }

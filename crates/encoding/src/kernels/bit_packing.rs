@@ -9,9 +9,9 @@
 //! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
 //! ```
 //!
-//! The bytes are those of crate `fastlanes`, with which the tests compare these loops. The loops are written here
-//! because the width is an ordinary variable. One loop therefore serves all widths, can be fused with what follows
-//! (adding a base, widening, comparing), and is compiled for wider vectors.
+//! The format is that of crate `fastlanes`; tests compare these loops with it. The loops are written here because the
+//! width is an ordinary variable. One loop therefore serves all widths, can be fused with what follows (adding a base,
+//! widening, comparing), and is compiled for wider vectors.
 
 use std::mem::MaybeUninit;
 
@@ -347,7 +347,7 @@ mod tests {
     use crate::kernels::Instructions;
     use fastlanes::BitPacking;
 
-    /// Compares pack, unpack, append and extract with crate `fastlanes`, for every width of a lane type.
+    /// Compares packing, unpacking, appending and extracting with crate `fastlanes`, for every width of a lane type.
     fn check<L: Lane>(reference: unsafe fn(usize, &[L], &mut [L])) {
         let mut state = 7_u64;
         let mut next = || {

@@ -1,4 +1,4 @@
-//! Compaction of the values whose bits are set to the front of a slice.
+//! Moves the values whose bits are set to the front of a slice.
 //!
 //! ```text
 //! bits     1 0 0 1 1 0
@@ -69,9 +69,8 @@ mod x86 {
                 let mut kept = 0;
                 let mut step = |word: u64, first: usize, place: usize| {
                     let $bits = word >> place & (u64::MAX >> (64 - LANES));
-                    // SAFETY: the place is before `whole`, so that the register's values end at the end of the slice or
-                    // before. At most as many values were kept as came before the place, so that the store ends no
-                    // later.
+                    // SAFETY: `first + place` is before `whole`, so the register's values end within the slice. At most
+                    // `first + place` values were kept so far, so the store ends no later than the load.
                     unsafe {
                         let values = values.as_mut_ptr();
                         let $values = values.add(first + place).cast::<$register>().read_unaligned();
@@ -108,7 +107,7 @@ mod x86 {
         _mm_cvtsi128_si64(_mm_shuffle_epi8(_mm_cvtsi64_si128(values as i64), places)) as u64
     });
     compress!(compress_16_avx2, i16, __m128i, "avx2,popcnt", |bits, values| {
-        // The bytes of a value are at twice its place, and the one after.
+        // Value `i` has the bytes `2 * i` and `2 * i + 1`.
         let places = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(places(bits) as i64));
         let bytes = _mm_add_epi16(_mm_mullo_epi16(places, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
         _mm_shuffle_epi8(values, bytes)

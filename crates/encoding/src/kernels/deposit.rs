@@ -8,8 +8,8 @@ use crate::kernels::Instructions;
 pub(crate) fn deposit(bits: u64, places: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if Instructions::current() == Instructions::Avx512 {
-        // SAFETY: the machine has the instructions of the current set, and BMI2 belongs to that set. Machines that have
-        // BMI2 without that set may be slow at this.
+        // SAFETY: the machine has the instructions of the current set, and BMI2 belongs to that set. Machines with BMI2
+        // but without that set may execute it slowly.
         return unsafe { deposit_with_bmi2(bits, places) };
     }
     deposit_one_by_one(bits, places)

@@ -1,4 +1,4 @@
-//! Instruction set that the loops use: the one detected on this machine, or a lesser one on request.
+//! Instruction set that the loops use: the one detected on this machine, or a lower one on request.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -59,8 +59,8 @@ impl Instructions {
         }
     }
 
-    /// Makes all threads use this set from now on, or the best of the machine if that is lesser, and returns the set in
-    /// use. For tests and benchmarks that compare sets.
+    /// Makes all threads use this set from now on, or the machine's best set if it is lower. Returns the set in use.
+    /// For tests and benchmarks that compare sets.
     #[cold]
     pub fn at_most(self) -> Self {
         let chosen = self.min(Self::best());

@@ -53,11 +53,11 @@ pub(crate) const FEW: usize = 6;
 /// Bits of the rows of one vector.
 pub(crate) type VectorBits = [u64; MASK_WORDS];
 
-/// Operations of a lane type that use the instructions of this machine.
+/// Operations of a lane type that use the vector instructions of this machine.
 pub(crate) trait Keep: Sized {
-    /// Clears the bits of lanes that fail the predicate, or with `negated` of those that pass. There is one array of
-    /// bits per vector. Bits past the last lane are undefined. Returns false, and changes nothing, if there is no loop
-    /// for the predicate.
+    /// Clears the bits of lanes that fail the predicate, or of lanes that pass if `negated`. There is one array of bits
+    /// per vector. Bits past the last lane are undefined. Returns false, and changes nothing, if there is no loop for
+    /// the predicate.
     ///
     /// # Panics
     /// If the source has fewer vectors than there are arrays of bits.
@@ -83,7 +83,7 @@ pub(crate) trait Keep: Sized {
     /// that. Otherwise writes all cells.
     ///
     /// # Panics
-    /// If a row is past the vectors, or the number of cells is not that of the rows.
+    /// If a row is past the vectors, or the numbers of cells and rows differ.
     fn gather_lanes(_width: usize, _packed: &[Self], _rows: &[u32], _: &mut [MaybeUninit<Self>]) -> bool {
         false
     }

@@ -3,14 +3,14 @@
 //! on a register.
 //!
 //! A row of a packed vector is 128 bytes. Rows are read in the order of their bytes, which is not the order of their
-//! numbers (see `bit_packing.rs`). In another order, memory delivers them at half the speed, because the machine does
-//! not predict the next read. Each row has fixed positions for its bits among the sixteen words of the vector.
+//! numbers (see `bit_packing.rs`). Another order halves the speed of reads from memory, because the hardware prefetcher
+//! does not predict it. Each row has fixed positions for its bits among the sixteen words of the vector.
 //!
 //! Predicates on numbers of up to three bits need no unpacking if the machine has GFNI (`narrow.rs`).
 //!
 //! Unpacking and the range predicate, which is the most frequent, are compiled once for each width up to 63 bits:
-//! shifts and masks are then constants. Other predicates compute them in the loop. Prefetching ahead of the rows halves
-//! the speed, as the machine predicts the reads better.
+//! shifts and masks are then constants. Other predicates compute them in the loop. Explicit prefetching halves the
+//! speed: the hardware prefetcher does better.
 //!
 //! A predicate gives, for each register of a row, the lanes that pass, as a register or as a mask. The results of a row
 //! become bits together and are written as cells. A cell has the bits of a row, or of half a row if a row has more bits
@@ -86,8 +86,8 @@ macro_rules! loops {
                 lanes
             }
 
-            /// Clears the bits of a row's lanes that fail a predicate, or with `flip` set of those that pass. Bits are
-            /// written directly to the selection: collected first, those of all rows would not fit the machine's
+            /// Clears the bits of a row's lanes that fail a predicate, or of lanes that pass if `flip` is set. Bits are
+            /// written directly to the selection, because the bits of all rows together would not fit the machine's
             /// registers.
             #[inline]
             #[target_feature(enable = $features)]
@@ -107,7 +107,7 @@ macro_rules! loops {
                 }
             }
 
-            /// Bits of a vector as cells: those of rows, or of the parts of rows that fill a word.
+            /// Bits of a vector as cells. A cell holds the bits of a row, or of a part of a row that fills a word.
             #[inline]
             fn cells(bits: &mut VectorBits) -> &mut [$cell; VECTOR_ROWS / CELL_LANES] {
                 // SAFETY: both arrays have as many bits and hold any bits, and the second requires no more alignment.
@@ -115,8 +115,8 @@ macro_rules! loops {
                 unsafe { &mut *bits.as_mut_ptr().cast() }
             }
 
-            /// Like [`keep_lanes`], for the range predicate on a row of packed numbers. Width and row are constants
-            /// whether or not this is inlined.
+            /// Like [`keep_lanes`], for the range predicate on a row of packed numbers. Width and row are compile-time
+            /// constants even if this is not inlined.
             #[inline]
             #[target_feature(enable = $features)]
             fn keep_row_in_range<const WIDTH: usize, const ROW: usize>(
@@ -151,7 +151,7 @@ macro_rules! loops {
                 base: $lane,
                 out: &mut [MaybeUninit<$lane>; VECTOR_ROWS],
             ) {
-                // An instruction to subtract exists for each lane type already.
+                // Each lane type already has a function that subtracts.
                 let below = splat(base.wrapping_neg());
                 let mut unpack = |row: usize| {
                     let first = first_index::<$lane>(row);

@@ -1,7 +1,8 @@
 //! Predicates on packed numbers of up to three bits, which are not unpacked.
 //!
-//! A predicate on so few bits is a table of up to eight entries. The numbers of a lane are in one, two or three bytes,
-//! and a byte holds which of its eight rows pass. An instruction on bytes therefore works on several hundred numbers.
+//! A predicate on so few bits is a table of up to eight entries. Eight numbers of a lane take one, two or three bytes,
+//! and one byte of the result shows which of these eight rows pass. An instruction on bytes therefore works on several
+//! hundred numbers.
 //!
 //! ```text
 //! bytes of 64 lanes    bits r * width .. (r + 1) * width of a lane's bytes are row r
@@ -10,7 +11,7 @@
 //!   bytes in order     the bits of 64 lanes of a row are a word of the mask
 //! ```
 //!
-//! The transposing instruction is one of GFNI that multiplies matrices of 8 x 8 bits: eight bytes are one.
+//! The transposing instruction belongs to GFNI and multiplies matrices of 8 x 8 bits. Eight bytes form a matrix.
 
 use std::arch::x86_64::*;
 
@@ -47,26 +48,25 @@ macro_rules! bytes {
     }};
 }
 
-/// Reverses each eight bytes, as a product has the first byte of its matrix in its highest bits.
+/// Reverses each eight bytes, because a product has the first byte of its matrix in its highest bits.
 static REVERSE: [u8; BYTES] = bytes!(place => (place % 16) ^ 7);
 
 /// Positions of the bytes of the mask's words in two registers of transposed bits, for eight words each. Word `w` has
-/// row `w / 2`, and of that the lanes of register `w % 2`. Each eight of these lanes have eight bytes, one for each
-/// row.
+/// the lanes of register `w % 2` in row `w / 2`. Every eight of these lanes have eight bytes, one for each row.
 static PLACES: [[u8; BYTES]; 2] = [
     bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16),
     bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16 + 4),
 ];
 
-/// Second of two rows of three bits, by their six bits.
+/// Second of two rows of three bits, looked up by their six bits.
 static SECONDS: [u8; BYTES] = bytes!(place => place / 8);
 
-/// Two rows of three bits. The low four bits of the position are of the byte in which the rows end, the next two of the
-/// byte before it.
+/// Two rows of three bits. The low four bits of the index come from the byte in which the rows end, the next two from
+/// the byte before it.
 static TWO_AND_FOUR: [u8; BYTES] = bytes!(place => place % 16 * 4 + place / 16);
 
-/// Two rows of three bits. The low two bits of the position are of the byte in which the rows end, the next four of the
-/// byte before it.
+/// Two rows of three bits. The low two bits of the index come from the byte in which the rows end, the next four from
+/// the byte before it.
 static FOUR_AND_TWO: [u8; BYTES] = bytes!(place => place % 4 * 16 + place / 4);
 
 #[inline]

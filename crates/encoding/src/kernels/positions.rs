@@ -29,7 +29,7 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
 /// Words whose bytes are read together.
 #[cfg(target_arch = "x86_64")]
 const LINE_WORDS: usize = 8;
-/// Maximum nonzero bytes of a line that are searched for. With more, writing all bytes takes less time.
+/// Maximum nonzero bytes of a line that are found one by one. With more, converting all bytes takes less time.
 #[cfg(target_arch = "x86_64")]
 const DENSE: u32 = 44;
 
@@ -110,8 +110,8 @@ pub(super) static PLACES: [u64; 256] = {
     places
 };
 
-/// Moves the positions of the set bits of a word together in a register of bytes, and widens them. Writes more cells
-/// than there are positions, up to 64; the next ones overwrite those.
+/// Compacts the positions of the set bits of a word in a register of bytes, and widens them. Writes more cells than
+/// there are positions, up to 64; the next ones overwrite those.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
 fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {

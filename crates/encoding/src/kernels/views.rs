@@ -22,7 +22,7 @@ use crate::SelectedRuns;
 
 const INLINE_MAX: usize = 12;
 
-/// Views of values in one heap, each of them checked.
+/// Checked views of values in one heap.
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
     views: Vec<u128>,

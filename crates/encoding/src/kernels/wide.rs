@@ -9,8 +9,8 @@ use crate::kernels::Instructions;
 
 /// Runs `work`, compiled for the vectors of this machine.
 ///
-/// What `work` calls must be inlined to gain from it. What its loops only read must be moved into it: the compiler does
-/// not use vectors if a value behind a reference could change with every write.
+/// Functions that `work` calls gain from it only if they are inlined. Values that its loops only read must be moved
+/// into it: the compiler does not use vectors if a value behind a reference could change with every write.
 #[inline]
 pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

@@ -35,8 +35,8 @@ const INVERSES: [f64; 19] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
     1e-18,
 ];
-/// 1.5 * 2^52. The doubles between 2^52 and 2^53 are the integers. Adding this number therefore rounds, and the bits of
-/// the sum are the bits of this number plus the integer.
+/// 1.5 * 2^52. The doubles between 2^52 and 2^53 are exactly the integers. Adding this number therefore rounds a value,
+/// and the bits of the sum are the bits of this number plus the rounded integer.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
 /// Bound of the absolute value of integers that are written: half the bound of those that are read, as a window may
 /// reach past its values.
@@ -91,7 +91,7 @@ pub(crate) struct Decimals {
 }
 
 impl Decimals {
-    /// Integers of at least one key, with the exponent and factor that are best for a sample. Returns `None` if the
+    /// Integers of one or more keys, with the exponent and factor that are best for a sample. Returns `None` if the
     /// sample takes more than `bits_max` bits per row.
     pub(crate) fn of<N: Native>(keys: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
         // Keys have 64 bits at most.

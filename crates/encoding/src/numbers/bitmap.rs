@@ -8,8 +8,8 @@
 //!
 //! `base`, the first number, is in the head. Row `r` is the r-th set bit, found in two steps: `starts` and `ranks` give
 //! its block, and the bits of the block are counted. The row of a number is the rank of its bit, which needs the bits
-//! of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is for tight
-//! numbers only: every number that is left out costs a bit too.
+//! of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is only for
+//! numbers with few gaps: every number that is skipped costs a bit too.
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ pub(crate) struct SetBits {
     starts: ScalarBuffer<u32>,
 }
 
-/// Bits of `rows` numbers that ascend strictly; `spread` is the distance of the last from the first. Returns `None` if
-/// they are not tight enough.
+/// Number of bits for `rows` strictly ascending numbers; `spread` is the difference of the last and the first. Returns
+/// `None` if the numbers are too far apart.
 pub(crate) fn bits_of(rows: usize, spread: Option<i128>) -> Option<usize> {
     let bits = usize::try_from(spread?).ok()?.checked_add(1)?;
     (bits <= rows.saturating_mul(BITS_PER_ROW_MAX).max(BLOCK_BITS)).then_some(bits)
@@ -187,7 +187,7 @@ impl SetBits {
                 return;
             }
         }
-        // Words with too few set bits leave rows over.
+        // In damaged bytes, words with too few set bits leave rows without a number.
         out.resize(end, base);
     }
 

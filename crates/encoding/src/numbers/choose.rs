@@ -24,7 +24,7 @@ const SAMPLE_ROWS: usize = 1024;
 pub(crate) struct Found<N> {
     pub(crate) distinct: Option<Distinct<N>>,
     pub(crate) window: Option<Window<N>>,
-    /// If present, used instead of the window.
+    /// If present, used instead of `window`.
     pub(crate) marked: Option<marked::Plan<N>>,
     pub(crate) decimals: Option<Decimals>,
     pub(crate) delta: Option<delta::Plan>,
@@ -79,7 +79,7 @@ impl<N: Native> Profile<N> {
         let width = width_of(base, self.max);
         let bytes = match (encoding, found.marked) {
             (Encoding::Patched, Some(plan)) => plan.bits / 8,
-            // Values with outliers, and decimals, are in no order that would pay.
+            // Values with outliers, and decimals, rarely have an order that pays off.
             (Encoding::Constant | Encoding::Patched | Encoding::Alp, _) => return encoding,
             (Encoding::BitPacked | Encoding::FrameOfReference, _) => packed::bytes(rows, width.unwrap_or(64)),
             (Encoding::Dictionary, _) => {
@@ -100,8 +100,8 @@ impl<N: Native> Profile<N> {
     /// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One
     ///   exception in a hundred rows costs less than the narrower lanes gain. Decimals cost two products, which leaves
     ///   them three quarters of the speed of packed numbers.
-    /// - Marked exceptions decode at half the speed. With what their time is worth, they must save half of packed
-    ///   numbers, and a fifth of others.
+    /// - Marked exceptions decode at half the speed. With their decoding time counted as bits, they must save half of
+    ///   packed numbers, and a fifth of others.
     ///
     /// Leaves in `found` what it had to compute.
     fn choose_by_values(&self, values: &[N], plain_bytes: usize, nesting: Nesting, found: &mut Found<N>) -> Encoding {
@@ -137,8 +137,8 @@ impl<N: Native> Profile<N> {
         }
     }
 
-    /// Finds the windows of `patched` from a sample, that of marked exceptions only if it is to be used. Returns the
-    /// bits of `patched` if they are at most `bits_max`. For marked exceptions, returns their cost.
+    /// Finds the windows of `patched` from a sample. Sets the window of marked exceptions only if it is to be used, and
+    /// returns their cost then. Otherwise returns the bits of `patched` if they are at most `bits_max`.
     pub(crate) fn find_windows(
         &self,
         values: &[N],
@@ -200,7 +200,7 @@ impl<N: Native> Profile<N> {
             bits * 2 <= rows * best_bits && bits <= bits_max
         };
         let sample = sample_of(values);
-        // If half the values of a sample are distinct, the column has far more distinct values than pay.
+        // If half the values of a sample are distinct, the column has too many distinct values for a dictionary.
         match distinct::of_numbers(&sample, sample.len() / 2) {
             Some(sample) if pays(sample.entries.len()) => {}
             _ => return false,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `base` is in the head: the least packed step, which may be negative. Evenly spaced numbers therefore need no bits,
-//! and falling numbers need as few as rising ones. A number is the sum of the steps before it in its vector. Reading
-//! one number unpacks that vector, so the encoding is not for columns that are looked up by position.
+//! and falling numbers need as few as rising ones. A number is the first number of its vector plus the steps up to it.
+//! Reading one number unpacks that vector, so the encoding is not for columns that are looked up by position.
 //!
 //! Rare steps that are far from the others are exceptions. They occur in a column that ascends within each value of the
 //! column before it in a sort order, and starts again with the next value. Exceptions are signed integers of the type's
@@ -32,7 +32,7 @@ use crate::{Bitmap, VECTOR_ROWS};
 /// Maximum rows of a vector whose numbers are computed by summing the packed steps up to each. For more rows, all
 /// numbers are decoded.
 const FEW_ROWS: usize = 16;
-/// Vectors that are prefetched while one is summed up, which takes less time than memory needs to answer.
+/// Number of vectors to prefetch ahead: summing up one vector takes less time than a load from memory.
 const VECTORS_AHEAD: usize = 3;
 
 /// Numbers as differences of neighbours.
@@ -51,7 +51,7 @@ pub(crate) struct Steps {
     pub(crate) max: i128,
 }
 
-/// Low bits of a step.
+/// Step from one number to the next, truncated to 64 bits.
 #[inline(always)]
 pub(crate) fn step<N: Native>(left: N, right: N) -> i64 {
     right.to_number().wrapping_sub(left.to_number()) as i64
@@ -98,7 +98,8 @@ pub(crate) fn bytes(rows: usize, width: usize, plain_bytes: usize) -> usize {
 pub(crate) struct Plan {
     least: i128,
     width: usize,
-    /// Rows whose step is not packed, those that begin a vector included: they show whether all numbers ascend.
+    /// Rows whose step is not packed. Includes rows that begin a vector, because their steps show whether all numbers
+    /// ascend.
     exceptions: Vec<u16>,
 }
 
@@ -153,7 +154,8 @@ pub(crate) fn write<N: Native>(values: &[N], plan: &Plan, head: &mut Head, write
     (head.base, head.width) = (plan.least, plan.width);
     let firsts: Vec<N> = values.iter().step_by(VECTOR_ROWS).copied().collect();
     plain::write(&firsts, head.plain_bytes, false, writer);
-    // Steps of more than 64 bits are cut, and so is the least one. Their distance fits, and so is right.
+    // Steps of more than 64 bits are truncated, and so is the least one. Their difference fits 64 bits, so it is still
+    // right.
     let least = plan.least as i64;
     let mut steps = Vec::with_capacity(values.len());
     steps.push(least);
@@ -310,8 +312,8 @@ impl Delta {
         }
     }
 
-    /// Clears the rows of a range that fail a predicate. Decodes only vectors whose bounds do not decide: if numbers
-    /// ascend, those at the ends of the range of the predicate.
+    /// Clears the rows of a range that fail a predicate. Decodes only vectors whose bounds do not decide. If numbers
+    /// ascend, these are the vectors at the ends of the predicate's range.
     pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         if self.firsts.bytes() < 16 {
             self.filter_lanes::<i64, u64>(test, negated, rows, selection);

@@ -99,7 +99,7 @@ impl Dictionary {
                     (place < self.entries.len() && self.entries.value(place) == number).then_some(place as i128)
                 };
                 let mut codes: Vec<i128> = numbers.iter().filter_map(|number| is_entry(*number)).collect();
-                // Ascending already, unless the entries are not.
+                // Already sorted, unless damaged entries are out of order.
                 codes.sort_unstable();
                 codes.dedup();
                 Test::OneOf(codes.into())

@@ -5,8 +5,8 @@
 //! part: entries * plain_bytes   their numbers; floating point as keys
 //! ```
 //!
-//! The packed numbers of their rows have distance zero, which is never used. Exceptions are found by binary search.
-//! Rows that do not ascend give wrong numbers, but never any outside the requested rows.
+//! The packed numbers of their rows have distance zero, which is never used. Exceptions are found by binary search. If
+//! the rows of damaged bytes do not ascend, numbers are wrong, but no rows outside the requested ones are written.
 
 use std::ops::Range;
 
@@ -97,8 +97,8 @@ impl Exceptions {
         }
     }
 
-    /// Evaluates a predicate on the exceptions of a range. Returns a function that sets their bits in the masks of
-    /// vectors, which it must be given in order. Vectors may be left out.
+    /// Evaluates a predicate on the exceptions of a range. Returns a function that sets their bits in the mask of one
+    /// vector. It must be called with vectors in order, but may skip some.
     pub(crate) fn correct_masks(
         &self,
         test: &Test,
@@ -140,7 +140,7 @@ impl<N: Native> Window<N> {
     pub(crate) fn of_sample(sample: &mut [N], (min, max): (N, N), plain_bytes: usize) -> Self {
         sample.sort_unstable();
         let rows = sample.len();
-        // Any of these shares of exceptions may be the best. At an eighth, exceptions save nothing any more.
+        // Any of these shares of exceptions may be the best. At an eighth, exceptions no longer save anything.
         let shares = (3..=9).map(|shift| rows >> shift).chain([0]);
         let cost = |(width, left_out): (usize, usize)| rows * width + left_out * bits(plain_bytes);
         let narrowest = |left_out: usize| {
@@ -168,7 +168,7 @@ impl<N: Native> Window<N> {
     /// Count of the numbers outside the window.
     pub(crate) fn outside(self, values: &[N]) -> usize {
         wide(move || {
-            // Counted in parts, so that each count fits the lanes of a vector.
+            // Counted in parts of 128 numbers, so that each count fits a byte.
             let outside = |part: &[N]| part.iter().map(|value| u8::from(!self.holds(*value))).sum::<u8>();
             values.chunks(128).map(|part| usize::from(outside(part))).sum()
         })

@@ -10,13 +10,13 @@
 //!
 //! A key is the highest 16 bits of a number's distance from the base. If numbers are in no order, zones of thousands of
 //! rows all reach nearly from the least to the greatest number. Of groups of 32 neighbours, only 3 % have one of the
-//! greatest thousandth. A predicate that few numbers pass, at one end of all, therefore reads only the first keys,
-//! which are a fiftieth of the bytes. If the first number of a group passes and the second does not, the first is the
-//! only one: its index is the answer, and no number is read. For the greatest thousandth, that is so in 97 of 100
-//! groups. In the other groups, all numbers are read.
+//! greatest thousandth. A predicate that only few numbers at one end pass therefore reads mostly the first keys, which
+//! are a fiftieth of the bytes. If the first number of a group passes and the second does not, the first is the only
+//! one: its index is the answer, and no number is read. For the greatest thousandth, this holds in 97 of 100 groups. In
+//! the other groups, all numbers are read.
 //!
-//! These are small materialized aggregates (Moerkotte, 1998), of groups so small that memory delivers each in one
-//! piece. They are built when a scan would have gained from them, like column imprints (Sidirourgos and Kersten, 2013).
+//! These are small materialized aggregates (Moerkotte, 1998), of groups so small that each is read from memory as a
+//! whole. They are built once a scan would have gained from them, like column imprints (Sidirourgos and Kersten, 2013).
 
 use std::ops::Range;
 
@@ -33,10 +33,11 @@ use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 const KEY_BITS: usize = 16;
 /// Bytes of the extremes of one row of a vector.
 const KEPT_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
-/// If the first number of more than one in this many rows of vectors may pass, a scan of all numbers is as fast.
+/// If more than one in this many rows of vectors is a candidate (its most extreme number may pass), a scan of all
+/// numbers is as fast.
 const CANDIDATES_MIN: usize = 5;
-/// If the numbers of more than one in this many rows of vectors must be read, a scan of all numbers is as fast.
-/// Measured, like [`CANDIDATES_MIN`]: `cargo run --release -p taut-encoding --example few_rows`.
+/// If more than one in this many rows of vectors must be read whole, a scan of all numbers is as fast. Measured, like
+/// [`CANDIDATES_MIN`]: `cargo run --release -p taut-encoding --example few_rows`.
 const UNSURE_MIN: usize = 14;
 /// Maximum keys of a chunk: the number of rows of vectors whose numbers have 64 bits.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;
@@ -68,7 +69,7 @@ struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// Splits the extremes of `rows` rows of vectors. Returns `None` if their length is another.
+    /// Splits the extremes of `rows` rows of vectors. Returns `None` if the length does not match.
     fn new(extremes: &'a Buffer, rows: usize) -> Option<Self> {
         if extremes.len() != rows * KEPT_BYTES {
             return None;
@@ -123,8 +124,8 @@ impl Packed {
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
-    /// only the numbers that the extremes leave open. Returns `None` if these are too many, the predicate is not a
-    /// range, or the extremes are not of these numbers.
+    /// only the numbers that the extremes leave open. Returns `None` if there are too many, the predicate is not a
+    /// range, or `extremes` does not have the length for these numbers.
     pub(crate) fn find_by_extremes(
         &self,
         test: &Test,
@@ -143,7 +144,7 @@ impl Packed {
     }
 
     /// Rows of vectors that may have a number between the bounds, and how many of them must be read. Prefetches the
-    /// words of the latter.
+    /// words of those that must be read.
     fn candidates<L: Lane>(
         &self,
         (low, high): (L, L),
@@ -174,7 +175,7 @@ impl Packed {
         if count * CANDIDATES_MIN > keys.len() {
             return None;
         }
-        // A key that equals that of a bound proves nothing, unless the bound is the end of all numbers.
+        // A key equal to the key of a bound proves nothing, unless the bound is the end of the domain.
         let end = L::MAX.down(L::BITS - width);
         let is_in = |key: u16| (key > low_key || low == L::default()) && (key < high_key || high >= end);
         let is_out = |key: u16| match extreme {

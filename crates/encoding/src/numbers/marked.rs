@@ -6,11 +6,10 @@
 //! part: heap_bytes     the exceptions in order, a chunk of `entries` rows without nulls, whose encoding is `inner`
 //! ```
 //!
-//! An exception stores no row. Its number takes what the inner chunk makes of it, and that chunk may have marked
-//! exceptions itself. The encoding is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold
-//! eleven in twelve numbers. They take 3.7 bits on average, against 5.8 with exceptions by row, and 2.4 of entropy.
-//! Narrower packed numbers would come closer to the entropy, but decode at a third of the speed (see
-//! [`EXCEPTION_BITS`]).
+//! An exception stores no row. The inner chunk encodes its number, and may have marked exceptions itself. The encoding
+//! is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold eleven in twelve numbers. They take
+//! 3.7 bits on average, against 5.8 with exceptions by row, and 2.4 of entropy. Narrower packed numbers would come
+//! closer to the entropy, but decode at a third of the speed (see [`EXCEPTION_BITS`]).
 
 use std::ops::Range;
 
@@ -26,7 +25,7 @@ use crate::numbers::packed::{self, Packed, width_of};
 use crate::numbers::{self, Nesting, Numbers};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Maximum depth of chunks of exceptions within each other.
+/// Maximum number of nested chunks of exceptions.
 pub(crate) const DEPTH_MAX: usize = 3;
 /// Widths of packed numbers that are tried. Wider ones leave exceptions that `exceptions.rs` stores just as well.
 const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
@@ -39,7 +38,7 @@ const FRAME_BYTES: usize = 4 * 64;
 /// Window of the packed numbers, and the cost of all numbers estimated from a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<N> {
-    /// Numbers that are packed: one less than the width could hold.
+    /// Range of the numbers that are packed. It has one number less than the width could hold, for the mark.
     pub(crate) window: Window<N>,
     /// Bits of all numbers.
     pub(crate) bits: usize,
@@ -62,7 +61,7 @@ impl<N: Native> Plan<N> {
 struct Least<N> {
     bits: usize,
     cost: usize,
-    /// Depth of the chunks of exceptions within each other.
+    /// Number of nested chunks of exceptions.
     chunks: usize,
     /// `None` if all numbers are packed.
     window: Option<Window<N>>,
@@ -238,8 +237,7 @@ impl Marked {
         let out = &mut out[start..];
         let mark = O::from_number(self.packed.domain().1);
         let mut marks = (usize::MAX, [0; MASK_WORDS]);
-        // Indexes into the positions, and ordinals of their exceptions. The ordinals ascend, as counts within vectors
-        // do.
+        // Indexes into the positions, and ordinals of their exceptions. The ordinals ascend, because the positions do.
         let (mut places, mut wanted) = (vec![], vec![]);
         for (place, position) in positions.iter().enumerate() {
             if out[place] != mark {
@@ -315,7 +313,7 @@ mod tests {
 
     const NESTING: Nesting = Nesting { is_float: false, depth: DEPTH_MAX };
 
-    /// Skewed distribution: each number is about as frequent as all greater numbers together.
+    /// Skewed distribution: `n` has a probability of about `1 / (n * (n + 1))`.
     fn skewed(row: u64) -> i64 {
         let hash = row.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -49,12 +49,12 @@ use two_byte_delta::TwoByteDelta;
 
 pub use extremes::Extreme;
 
-/// Rows that are decoded together to select some of them. Their numbers fit the nearest cache.
+/// Rows that are decoded together to select some of them. Their numbers fit the L1 cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
-/// If at least one in this many rows, divided by the bytes of a value, is selected, decoding all rows and moving the
-/// selected numbers together is faster than reading them one by one. This holds for AVX-512, which moves a register of
-/// values at a time. AVX2 moves at most eight values, which gives two thirds of the gain, and too few values of 8
-/// bytes. Measured: `cargo run --release -p taut-encoding --example predicate_speed`.
+/// If at least one in this many rows, divided by the bytes of a value, is selected, decoding all rows and compacting
+/// the selected numbers is faster than reading them one by one. This holds for AVX-512, which compacts a register of
+/// values at a time. AVX2 compacts at most eight values, which gives two thirds of the gain. It compacts too few values
+/// of 8 bytes to gain at all. Measured: `cargo run --release -p taut-encoding --example predicate_speed`.
 const SELECTED_MIN: usize = 24;
 
 /// Numbers of a chunk, by their encoding.
@@ -314,7 +314,8 @@ impl Numbers {
         let is_decoded_fast = match self {
             Self::Constant(_) | Self::Plain(_) | Self::Packed(_) | Self::Dictionary(_) => true,
             Self::RunLength(_) | Self::Patched(_) | Self::Alp(_) => true,
-            // These decode from the first row on, or look up exceptions.
+            // These decode slowly, because they sum up steps or search set bits. Or single rows are cheap to read
+            // (`two_byte_delta`).
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => false,
             Self::Marked(_) => false,
         };

@@ -18,8 +18,8 @@
 //!
 //! Steps that are exceptions cost less than the bits that they save.
 //!
-//! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. An encoding that
-//! sums up must save more the faster the other one decodes: see [`Before::share`].
+//! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. The other
+//! encodings must save more, the faster the encoding that they replace decodes: see [`Before::share`].
 
 use taut_types::Encoding;
 
@@ -43,7 +43,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Maximum size of an encoding that sums up, in twelfths of this one.
+    /// Maximum size of `delta`, `run_length_delta` or a bitmap with gaps, in twelfths of the size of this encoding.
     fn share(&self) -> usize {
         match self.encoding {
             Encoding::BitPacked | Encoding::FrameOfReference => match self.width {
@@ -55,7 +55,8 @@ impl Before {
         }
     }
 
-    /// Whether an encoding of `bytes` bytes that sums up is small enough to replace this one.
+    /// Whether `delta`, `run_length_delta` or a bitmap with gaps is small enough, with `bytes` bytes, to replace this
+    /// encoding.
     fn yields_to(&self, bytes: usize) -> bool {
         bytes * 12 <= self.bytes * self.share()
     }
@@ -89,8 +90,7 @@ fn sampled_delta_bytes(sample: &[i64], rows: usize, spread: i128, plain_bytes: u
     whole.into_iter().chain(patched).min()
 }
 
-/// Encoding that replaces the one before. Returns `None` if there is none. The encoding is never larger than the one
-/// before.
+/// Encoding that replaces `before`, if one is worthwhile. It is never larger than `before`.
 pub(crate) fn choose<N: Native>(
     values: &[N],
     profile: &Profile<N>,
@@ -119,7 +119,7 @@ pub(crate) fn smallest<N: Native>(
     }
     let width = packed::width_of(profile.min, profile.max);
     let mut best = (run_length::bytes_least(runs, width, plain_bytes), Encoding::RunLength);
-    // A word per row is as wide as one of delta, and has the length of a run besides.
+    // If all runs have one row, words are wider than the steps of `delta`, because they also hold the length of a run.
     let runs_plan = if runs == rows { None } else { run_length_delta::Plan::of(values, spread) };
     found.delta = delta::Plan::of(values, spread, plain_bytes);
     let others = [

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `base` is in the head: the least number for `frame_of_reference`, zero for `bit_packed`, which therefore cannot hold
-//! negative numbers. `width` is the width of the greatest distance. One outlier widens every number, so that the choice
-//! of an encoding prefers another. A distance of more than 64 bits cannot be packed.
+//! negative numbers. `width` is the width of the greatest distance. One outlier widens every number, so that another
+//! encoding is chosen for columns with outliers. A distance of more than 64 bits cannot be packed.
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ use crate::{Bitmap, VECTOR_ROWS};
 
 /// Vectors whose rows are counted together to choose how to read them.
 const DENSITY_VECTORS: usize = 16;
-/// Maximum rows of a range in one vector that are read without unpacking it. Its other cache lines need not be loaded
-/// then.
+/// Maximum rows of a range in one vector that are read without unpacking it. The vector's other cache lines then need
+/// not be loaded.
 const EXTRACTED_ROWS_MAX: usize = 16;
 /// If at least one row per this many bytes is read, loading all bytes in order is faster than loading the cache line of
 /// each row.
@@ -37,7 +37,7 @@ const BATCH_ROWS: usize = 48;
 const AHEAD_BYTES: usize = 2048;
 
 /// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, the bits are few
-/// beside the bytes that are read.
+/// compared with the bytes that are read.
 const PARTS_WIDTH_MAX: usize = 16;
 
 /// Maximum rows per vector that are read one by one. More rows cost as much as unpacking the vector. The limit is lower
@@ -198,7 +198,7 @@ impl Packed {
         });
     }
 
-    /// Distances of a vector's numbers from the base, in lanes that their width fits. Those past the last row are
+    /// Distances of a vector's numbers from the base, in lanes that are wide enough. Those past the last row are
     /// undefined.
     pub(crate) fn lanes_of<L: Lane>(&self, vector: usize, lanes: &mut [L; VECTOR_ROWS]) {
         unpack_lanes(self.width, self.vector(vector), lanes);
@@ -358,7 +358,7 @@ impl Packed {
         });
     }
 
-    /// Clears the rows of a range whose number, as an index into the flags, has no flag, or one that is false.
+    /// Clears the rows of a range whose number is the index of a false flag, or of no flag.
     pub(crate) fn filter_flags(
         &self,
         flags: impl ExactSizeIterator<Item = bool>,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `base` is a low number, not the least: numbers below it are exceptions, like those too far above it. The encoding is
-//! for columns with a few outliers, which would widen every number of `frame_of_reference`. If every tenth number is an
-//! exception, it must take less than its row and the plain number. Exceptions are then marked, see `marked.rs`.
+//! for columns with a few outliers, which would widen every number of `frame_of_reference`. If a tenth of the numbers
+//! are exceptions, a row and a plain number for each take too much space. Exceptions are then marked, see `marked.rs`.
 
 use std::ops::Range;
 

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The head holds `width`, the run_bits in `entries`, the number of words in `runs`, and the least step in `base`. A
-//! run too long for its bits is continued by a word with the same number. The encoding is for tight sequences with
-//! duplicates, which take less than a byte per run. It also holds numbers that do not ascend, but predicates then read
-//! every run. A row is found by summing up the runs before it in its vector of words.
+//! run too long for its bits is continued by a word with the same number. The encoding is for ascending sequences with
+//! small steps and duplicates, which take less than a byte per run. It also holds numbers that do not ascend, but
+//! predicates then read every run. A row is found by summing up the runs before it in its vector of words.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ use crate::numbers::plain::{self, Plain};
 use crate::run_ends::run_starts;
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// A chunk has at most 2^16 rows.
+/// Maximum bits of the length of a run. A chunk has at most 2^16 rows.
 const RUN_BITS_MAX: usize = 16;
 /// Numbers written at once. Those past the end of a run are overwritten by the next run.
 const STRIDE: usize = 8;
@@ -230,7 +230,7 @@ impl RunLengthDelta {
             }
             (at, last) = wide(move || fill_runs(runs, cells, at, last));
         }
-        // Words whose runs end too early leave rows over.
+        // In damaged bytes, runs that end too early leave rows without a number.
         out[begin + at..].fill(last);
     }
 

@@ -24,7 +24,7 @@ use crate::run_ends::RunEnds;
 /// Bits of the shorter words.
 const SHORT_BITS: usize = 32;
 const LONG_BITS: usize = 64;
-/// A chunk has at most 2^16 rows.
+/// Maximum bits of the length of a run. A chunk has at most 2^16 rows.
 const RUN_BITS_MAX: usize = 16;
 
 /// Numbers of runs, in the low bits of words.

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! `base`, the least number, is in the head; `width` is 16. Row `r` is at byte `2 * r`. No other encoding between plain
-//! and packed has such fixed offsets, so that this one suits columns that are looked up by position. Numbers more than
-//! 65,535 apart cannot be held, and those less than 16,384 apart are smaller packed.
+//! and packed has such fixed offsets, so that this one suits columns that are looked up by position. It cannot hold
+//! numbers more than 65,535 apart. Numbers less than 16,384 apart are smaller if packed.
 
 use std::ops::Range;
 

@@ -32,7 +32,7 @@ impl Checks {
         Ok(Self { table: table.name.clone(), conditions: conditions.collect::<Result<_>>()? })
     }
 
-    /// Checks that no condition is false for any of some rows.
+    /// Checks that no condition is false for a row of the batch.
     ///
     /// # Errors
     /// If a condition is false for a row, or cannot be evaluated.

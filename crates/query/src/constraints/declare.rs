@@ -9,7 +9,7 @@ use super::expressions::{condition, default_expression};
 use crate::error::{QueryError, Result};
 use crate::statement::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 
-/// A table whose constraints are declared.
+/// A table whose constraints are being declared.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     id: TableId,
@@ -17,7 +17,7 @@ struct Subject<'a> {
     schema: &'a Schema,
 }
 
-/// Constraints of a new table.
+/// Returns the constraints of a new table.
 ///
 /// # Errors
 /// If a constraint names something that does not exist, or does not fit the table.
@@ -46,7 +46,7 @@ pub struct Altered {
     pub notices: Vec<String>,
 }
 
-/// Constraints of a table after some changes.
+/// Returns the constraints and columns of a table after some changes.
 ///
 /// # Errors
 /// If a change names something that does not exist, or does not fit the table.
@@ -156,7 +156,8 @@ fn add(
     Ok(())
 }
 
-/// Name of a constraint. Generates one if none is given, and refuses one that another constraint of the table has.
+/// Name of a constraint. Generates one if none is given, and refuses a name that the table already uses for another
+/// constraint.
 fn named(
     constraints: &Constraints,
     constraint: &DeclaredConstraint,

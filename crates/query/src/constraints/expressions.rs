@@ -24,7 +24,7 @@ use crate::settings::Engine;
 use crate::spill::SpillDirectory;
 use crate::statement::Grammar;
 
-/// State for planning only: nothing runs in it.
+/// Session state for planning only. No query runs in it.
 static STATE: LazyLock<datafusion::common::Result<SessionState>> =
     LazyLock::new(|| Ok(Engine::new(1, 1 << 20, SpillDirectory::new(None))?.context().state()));
 

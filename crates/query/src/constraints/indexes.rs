@@ -10,7 +10,7 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 /// are sorted by its first column.
 ///
 /// # Errors
-/// If something else already has the name of a key, which its index would get.
+/// If a table, a view or an index already has the name of a key, which its new index would get.
 pub fn index_keys(
     design: &mut TableDesign,
     constraints: &Constraints,

@@ -51,14 +51,15 @@ pub struct KeptChange {
     pub relies_on_keys: bool,
 }
 
+/// Type of a parameter of a cached mutation, and which values it accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     data_type: DataType,
     /// Whether the parameter is only compared with columns. A value of another type is then accepted if its meaning
     /// stays the same in this type.
     is_compared: bool,
-    /// Whether a null of any type can stand for a null of this type, because the parameter is compared, or cast as it
-    /// is.
+    /// Whether an untyped null is accepted. True if each use of the parameter is a comparison, or the direct argument
+    /// of a cast or an assignment.
     admits_null: bool,
 }
 
@@ -164,14 +165,14 @@ impl KeptChange {
         Some(Self { basis, parameters, lookup, update, returning, assigned, relies_on_keys })
     }
 
-    /// Compiles an insert of listed values with a `RETURNING`, with `parameters` parameters.
+    /// Compiles an `INSERT ... VALUES ... RETURNING` that has `parameters` parameters.
     pub fn inserting(returning: Returning, parameters: usize, basis: Basis) -> Self {
         let (parameters, returning) = (vec![None; parameters], Some(returning));
         Self { basis, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
-    /// Result of the `RETURNING` for written or deleted rows, given in columns of the table. `None` without a
-    /// `RETURNING`.
+    /// Evaluates the `RETURNING` for written or deleted rows, given with the columns of the table. Returns `None` if
+    /// there is no `RETURNING`.
     ///
     /// # Errors
     /// If an expression cannot be evaluated.
@@ -184,8 +185,8 @@ impl KeptChange {
         self.assigned.as_ref()
     }
 
-    /// Looks up the rows in a snapshot and computes their new values. `None` if there are too many rows, or the values
-    /// have other types.
+    /// Looks up the rows in a snapshot and computes their new values. Returns `None` if there are too many rows, or a
+    /// parameter does not accept its value.
     ///
     /// # Errors
     /// If a block cannot be read, or a new value cannot be computed or does not fit its column.
@@ -204,14 +205,14 @@ impl KeptChange {
         Ok(Some(FoundRows { rows, new }))
     }
 
-    /// Adds the rows to look up to the read set of a transaction. Adds none for a mutation that only inserts.
+    /// Adds the predicates of the lookup to the read set of a transaction. Adds none for a mutation that only inserts.
     pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[Value]) {
         if let (Some((lookup, _)), Some(values)) = (&self.lookup, self.values(values)) {
             lookup.tell_reads(transaction, snapshot, &values);
         }
     }
 
-    /// Whether the mutation accepts values of these types.
+    /// Whether the parameters accept these values.
     pub fn is_for(&self, values: &[Value]) -> bool {
         self.values(values).is_some() && self.returning.as_ref().is_none_or(|returning| returning.is_for(values))
     }
@@ -221,7 +222,8 @@ impl KeptChange {
     }
 }
 
-/// Converts values to the types of parameters, and those of unused parameters to nulls. `None` if a value does not fit.
+/// Converts values to the types of their parameters, and values of unused parameters to nulls. Returns `None` if a
+/// parameter does not accept its value.
 pub(super) fn values_of(parameters: &[Option<Parameter>], values: &[Value]) -> Option<Vec<ScalarValue>> {
     if values.len() != parameters.len() {
         return None;
@@ -260,7 +262,7 @@ impl Computed {
     /// Compiles expressions. `place_of_column` maps the columns in the expressions to ordinals in `columns`.
     ///
     /// # Errors
-    /// If an expression has a part that is neither known nor computed.
+    /// If an expression refers to an unknown column, or DataFusion cannot compile it.
     pub fn of(
         values: &[Expr],
         (columns, place_of_column): (&[DataType], impl Fn(&Column) -> Result<usize>),
@@ -291,7 +293,7 @@ impl Computed {
         Ok(Self { input, values })
     }
 
-    /// Fields of the results, named by number.
+    /// Fields of the results, named by ordinal.
     ///
     /// # Errors
     /// If an expression has no type.
@@ -417,8 +419,8 @@ fn uses_in_comparison(part: &Expr, uses: &mut BTreeMap<usize, Vec<Parameter>>) -
     Ok(())
 }
 
-/// Whether no function has a parameter as an argument that may have to be one value for all rows, or may determine the
-/// function's type.
+/// Whether no scalar function has a parameter in its arguments, except functions that are known to accept an array
+/// there. Other functions may need one value for all rows, or may derive their type from it.
 pub(super) fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
     let is_parameter = |part: &Expr| Ok(matches!(part, Expr::Placeholder(_)));
     let mut computes = true;

@@ -6,8 +6,8 @@ use datafusion::common::ScalarValue;
 use crate::parameters::scalar_of;
 use crate::statement::Value;
 
-/// Converts a value to a type if its meaning stays the same. Otherwise the planner would compare in another type, so
-/// the cached plan does not apply to the value.
+/// Converts a value to a type if its meaning stays the same. Returns `None` otherwise: the planner would then compare
+/// in another type, so the cached plan does not apply to the value.
 pub fn exact(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     if *value == Value::Null {
         return ScalarValue::try_from(wanted).ok();

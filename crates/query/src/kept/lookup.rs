@@ -1,8 +1,9 @@
-//! Lookups: queries that select rows of one table by comparisons with values. They run at once, on the calling thread.
+//! Lookups: queries that select rows of one table by comparisons with values. They run on the calling thread, without
+//! a planner.
 //!
-//! Such a query is often for a handful of rows. A sorted column or an index finds them in less time than planning and
-//! starting a query takes. The number of rows is known only when the query runs, so a lookup is simply tried. If it
-//! turns out to be for too many rows, it is given up and the query is planned.
+//! Such a query often returns a handful of rows. A sorted column or an index finds them in less time than planning and
+//! starting a query takes. The number of rows is known only when the query runs, so the lookup is tried first. If it
+//! finds too many rows, it gives up and the query is planned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use crate::statement::place_of;
 /// Maximum number of values that a lookup may compare.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
 /// Maximum number of values in the result, rows times columns. Values that are far apart in memory take 0.1 us each.
-/// From about this number on, the threads of a planned query make up for the planning.
+/// Above about this number, the threads of a planned query make up for the cost of planning.
 const VALUES_MAX: u64 = 8_192;
 /// Maximum number of delta rows that a lookup may read.
 const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
 /// Maximum number of segments that a lookup may search. Each takes some microseconds.
 const SEARCHED_MAX: u64 = 64;
-/// Maximum number of segments that a lookup may check, most of which zone maps or indexes rule out, and of blocks that
-/// it may open.
+/// Maximum number of segments that a lookup may check against zone maps and indexes. Also the maximum number of blocks
+/// that it may open.
 const ASKED_MAX: u64 = 1_024;
 /// Maximum bytes that a lookup may read from disk, on one thread.
 const READ_MAX: u64 = 32 << 20;
@@ -73,7 +74,8 @@ enum Operand {
 }
 
 impl Lookup {
-    /// Converts a cached plan to a lookup; `None` if it is not simple enough.
+    /// Converts a cached plan to a lookup. Returns `None` if the plan does anything but compare columns with values,
+    /// select columns and limit the rows.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut limit = usize::MAX;
         let (scan, columns) = picked(plan, &mut limit)?;
@@ -101,7 +103,7 @@ impl Lookup {
         Some((places, self.output.schema()))
     }
 
-    /// Runs the lookup in a snapshot, with values for the parameters. `None` if it is given up.
+    /// Runs the lookup in a snapshot, with values for the parameters. Returns `None` if it gives up.
     ///
     /// # Errors
     /// If a block cannot be read.
@@ -121,7 +123,7 @@ impl Lookup {
         Ok(found)
     }
 
-    /// Adds the rows to look up to the read set of a transaction.
+    /// Adds the predicates of the lookup to the read set of a serializable transaction.
     pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
         if transaction.is_serializable() {
             let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
@@ -212,8 +214,8 @@ impl Lookup {
         Ok(Some(given.batches))
     }
 
-    /// Delta rows found through a key index in memory, by page. `None` if the conditions are not for a key that the
-    /// table has such an index of.
+    /// Delta rows found through a key index in memory, by page. Returns `None` if the conditions are not equalities on
+    /// the columns of such an index.
     fn rows_by_key<'a>(&self, table: &'a Table, values: &[ScalarValue]) -> Result<Option<Vec<RowsOfPage<'a>>>> {
         let Some(columns) = self.equal.as_ref().filter(|_| !table.delta.has_no_pages()) else { return Ok(None) };
         let mut keys = Vec::with_capacity(columns.len());
@@ -234,7 +236,7 @@ impl Lookup {
         Ok(Some(pages.into_iter().filter_map(|(unit, rows)| Some((table.delta.page(unit)?, rows))).collect()))
     }
 
-    /// Adds the rows of one segment or page. Returns false if the lookup must be given up.
+    /// Adds the matching rows of one segment or page. Returns false if the lookup must give up.
     fn read(
         &self,
         mut reader: Reader<'_>,
@@ -265,7 +267,8 @@ struct Given {
 }
 
 impl Given {
-    /// Number of selected rows to read. `None` if the result would be too large.
+    /// Counts the selected rows as read and returns their number, at most the number still wanted. Returns `None` if
+    /// the result would be too large.
     fn take(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
         let rows = selection.len().min(self.wanted);
         self.values += (rows * columns) as u64;
@@ -417,7 +420,7 @@ mod tests {
             let values = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
             batches.iter().flat_map(values).collect::<Vec<_>>()
         };
-        // Zeros of both signs, and of what is left neither multiples of 5 nor the second block.
+        // Zero matches zeros of both signs. Multiples of 5 and the second block are deleted.
         assert_eq!(found(&lookup, 69_983, 0.0), [69_984, 69_993, 69_994]);
         assert_eq!(found(&lookup, 69_994, 0.0), [69_994, 73_008, 73_009]);
         assert_eq!(found(&lookup, 75_270, -0.0), [75_276, 75_277, 75_286]);
@@ -449,7 +452,7 @@ mod tests {
             lookup.run(&store.snapshot(), &[]).unwrap().map(|batches| batches.iter().map(RecordBatch::num_rows).sum())
         };
         assert_eq!(found(1), Some(1));
-        // All segments are too many to search.
+        // Without a limit, the lookup gives up.
         assert_eq!(found(usize::MAX), None::<usize>);
     }
 }

@@ -1,9 +1,9 @@
 //! Plan cache: plans that later executions of the same statement reuse.
 //!
 //! A statement that runs again is neither parsed nor optimized again. Its optimized plan is cached, with its parameters
-//! as placeholders. The plan holds no rows of any table, so no block outlives its table in the cache. Each execution
-//! binds the parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without
-//! a planner and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
+//! as placeholders. The plan holds no rows of any table, so the cache keeps no blocks alive. Each execution binds the
+//! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
+//! and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
 
 mod change;
 mod exact;
@@ -67,7 +67,7 @@ impl TableShape {
 pub struct Basis {
     /// Number of the session.
     pub session: u64,
-    /// Number of changes of the session's settings so far.
+    /// Number of changes to the session's settings so far.
     pub settings: u64,
     /// See [`Catalog::definitions`].
     pub definitions: u64,
@@ -125,8 +125,8 @@ impl<P: Kept> Slot<P> {
         }
     }
 
-    /// As [`Slot::get`], for a statement that runs now. Asks for a plan to cache only from the second execution on,
-    /// because most statements run once.
+    /// Looks up the plan of a statement that is about to run. Returns [`Found::Wanted`] only from the second execution
+    /// on, because most statements run once.
     pub fn find(&self, basis: Basis, snapshot: &Catalog) -> Found<P> {
         let mut state = self.0.lock();
         match &*state {
@@ -163,9 +163,11 @@ pub struct KeptPlan {
 impl KeptPlan {
     /// Optimizes a query for the plan cache. Returns `None` if the plan cannot be cached, for one of these reasons:
     ///
+    /// - It is not a query.
     /// - It reads row ids, or anything other than stored tables.
     /// - A function may return another result in a later execution.
-    /// - The order of its joins depends on parameter values.
+    /// - The best order of its joins may depend on parameter values.
+    /// - The type of a parameter is unknown.
     /// - A parameter is used for anything but a comparison with a column. Its value may then determine types, and what
     ///   the optimizer does.
     pub fn of(plan: &LogicalPlan, state: &SessionState, basis: Basis) -> Option<Self> {
@@ -191,7 +193,8 @@ impl KeptPlan {
         self.tables.iter().map(|(table, _)| *table)
     }
 
-    /// Converts values to the types of the parameters. `None` if a value would change its meaning.
+    /// Converts values to the types of the parameters. Returns `None` if a value would change its meaning, or if the
+    /// number of values is wrong.
     pub fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
         if values.len() != self.parameters.len() {
             return None;
@@ -220,8 +223,8 @@ impl KeptPlan {
         plan.data.replace_params_with_values(&ParamValues::List(values))
     }
 
-    /// Physical plan for a bound plan that is a single scan, where there is nothing to optimize. It equals the one that
-    /// the planner would make. `None` for other plans.
+    /// Returns the physical plan for a bound plan that is a single scan, which needs no optimization. It equals the
+    /// planner's own. Returns `None` for other plans.
     ///
     /// # Errors
     /// If DataFusion refuses the plan, which is a bug.
@@ -289,7 +292,7 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
                 | LogicalPlan::Limit(_)
         )
     };
-    // A subquery in an expression is a node too, of another kind than these.
+    // This also visits subqueries in expressions. Their nodes are of other kinds.
     let reads = plan.apply_with_subqueries(|node| match is_of_rows(node) {
         true => Ok(TreeNodeRecursion::Continue),
         false => Ok(TreeNodeRecursion::Stop),
@@ -347,8 +350,8 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     Ok(immutable)
 }
 
-/// Whether all tables of a plan are stored tables, including those that the optimizer removes, and none returns row
-/// ids. A row id is valid in one snapshot only.
+/// Whether all tables of a plan are stored tables, and none returns row ids, which are valid in one snapshot only. Must
+/// see the plan before optimization, because the optimizer removes some tables.
 fn is_stored(plan: &LogicalPlan) -> Result<bool> {
     let mut stored = true;
     plan.apply_with_subqueries(|node| {

@@ -23,7 +23,8 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Compiles the query of a `RETURNING` over the rows of the table alone. `None` if it is more than expressions.
+    /// Compiles the query of a `RETURNING`. Returns `None` if it does anything but compute expressions over the rows of
+    /// the table.
     pub fn of(query: Typed, table: &Table, state: &SessionState) -> Option<Self> {
         let Typed { plan, parameters } = query;
         if !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
@@ -59,12 +60,12 @@ impl Returning {
         self.parameters.get(parameter).is_some_and(Option::is_some)
     }
 
-    /// Whether the parameters accept values of these types.
+    /// Whether the parameters accept these values.
     pub fn is_for(&self, values: &[Value]) -> bool {
         values_of(&self.parameters, values).is_some()
     }
 
-    /// Evaluates the expressions for some rows. Returns an empty batch without rows.
+    /// Evaluates the expressions for some rows. Returns an empty batch if `rows` is `None`.
     ///
     /// # Errors
     /// If an expression cannot be evaluated.

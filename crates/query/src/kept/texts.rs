@@ -11,7 +11,7 @@ const TEXTS_MAX: usize = 64;
 /// Maximum length of a cached text in bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Texts that a session was given last and that are likely to be repeated.
+/// Recent statement texts of a session that are likely to be repeated.
 #[derive(Debug, Default)]
 pub struct Texts(Mutex<Known>);
 

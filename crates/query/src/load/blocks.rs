@@ -22,7 +22,7 @@ use crate::changes::Changes;
 /// parallel. A larger block is encoded segment by segment as its rows arrive.
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
 
-/// Writes the rows of each stream to blocks of its own. For a partitioned table, all streams share the blocks.
+/// Writes each stream to separate blocks. For a partitioned table, all streams share the blocks.
 pub(super) async fn parts_of(
     writer: BlockWriter,
     target: &Target,
@@ -96,7 +96,7 @@ pub(super) type Conformed = BoxStream<'static, Result<RecordBatch>>;
 /// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
 /// same streams always lead to the same blocks.
 async fn divided_blocks(mut divider: Divider, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
-    /// Batches that a stream is read ahead.
+    /// Maximum number of batches that are read ahead from each stream.
     const AHEAD: usize = 4;
     let mut inputs = Vec::with_capacity(streams.len());
     for mut stream in streams {
@@ -135,7 +135,7 @@ async fn partition_blocks(writer: BlockWriter, conformed: Conformed) -> Result<V
     }
 }
 
-/// Writes blocks whose batches are collected first, so that several are encoded at once.
+/// Collects the batches of a block before it is encoded, so that several blocks are encoded at once.
 async fn gathered_blocks(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
@@ -170,7 +170,7 @@ async fn gathered_blocks(
     Ok(blocks)
 }
 
-/// Writes blocks that are encoded as their rows arrive.
+/// Encodes and writes one block at a time, as its rows arrive.
 async fn streamed_blocks(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,

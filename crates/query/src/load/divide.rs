@@ -38,17 +38,17 @@ const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { held: 256 << 20, divided: 32 
 /// Maximum number of values in the sample from which boundaries are chosen.
 pub(crate) const SAMPLE_ROWS: u64 = 65_536;
 
-/// Rows per partition from which on the boundaries of a range are final, even if there are fewer than the design asks
+/// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the design asks
 /// for.
 const SETTLING_ROWS: u64 = 64;
 
-/// Whether boundaries chosen from some rows are final. They are if there are as many as the design asks for, or so many
-/// rows that more would hardly change the boundaries.
+/// Whether boundaries chosen from `rows` rows are final. They are if there are as many boundaries as the design asks
+/// for, or if more rows would hardly change the boundaries.
 pub(crate) fn settles(partitioning: &Partitioning, rows: u64) -> bool {
     partitioning.is_complete() || (partitioning.is_divided() && rows >= settling_rows(partitioning.design()))
 }
 
-/// Number of rows from which on boundaries are final.
+/// Number of rows at which boundaries become final.
 pub(crate) fn settling_rows(design: PartitionDesign) -> u64 {
     SETTLING_ROWS * u64::from(design.count)
 }
@@ -79,7 +79,8 @@ struct Slot {
 }
 
 impl Divider {
-    /// Divides rows by the given partitions, or by ones to be chosen. Without a design, rows stay unpartitioned.
+    /// Divides rows by `partitioning`, or by boundaries chosen from the rows. Without a design, rows stay
+    /// unpartitioned.
     pub fn new(writer: BlockWriter, design: Option<PartitionDesign>, partitioning: Option<Arc<Partitioning>>) -> Self {
         let partitioning = partitioning.or_else(|| design.and_then(Partitioning::without_boundaries).map(Arc::new));
         let count = design.map_or(0, |design| design.count as usize + 1);
@@ -148,7 +149,7 @@ impl Divider {
         Ok(blocks)
     }
 
-    /// Chooses boundaries from the waiting rows, if these settle them.
+    /// Chooses boundaries from the waiting rows. Drops them unless they are final: see [`settles`].
     fn choose(&mut self) {
         let Some(design) = self.design else { return };
         let logical = self.logical_type(design);
@@ -266,7 +267,7 @@ async fn pushed(mut builder: Building, batches: Vec<RecordBatch>) -> Result<Buil
     task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
 }
 
-/// Rows by partition, in order within each.
+/// Splits batches by partition. Keeps the order of the rows in each partition.
 fn pieces_of(
     batches: &[RecordBatch],
     partitioning: &Partitioning,
@@ -284,7 +285,7 @@ fn pieces_of(
     pieces.map(|(partition, rows)| Ok((partition, owned(interleave_record_batch(&batches, &rows)?)?))).collect()
 }
 
-/// Copies the text of a batch. String views would otherwise keep the text of all batches that they come from.
+/// Copies the text of a batch. String views would otherwise keep the text of all their source batches in memory.
 fn owned(batch: RecordBatch) -> Result<RecordBatch> {
     let copied = |array: &ArrayRef| -> ArrayRef {
         match array.data_type() {

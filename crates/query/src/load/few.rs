@@ -25,7 +25,7 @@ use crate::conform::Conform;
 /// Maximum rows of a small insert, and maximum bytes of its text.
 const ROWS_MAX: usize = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
-/// Batches of a partition that are read ahead.
+/// Maximum number of batches that are read ahead from each partition.
 const BUFFERED_BATCHES: usize = 1;
 
 /// Rows of a plan, after some or all have been read.
@@ -41,8 +41,8 @@ pub fn is_few(rows: &RecordBatch) -> bool {
     rows.num_rows() <= ROWS_MAX && rows.columns().iter().map(string_bytes).sum::<u64>() <= BYTES_MAX
 }
 
-/// Whether a plan may return few enough rows for the delta, according to its statistics. Never for a table whose design
-/// demands encodings: its rows go to blocks at once, which check whether they fit the encodings.
+/// Whether a plan may return few enough rows for the delta, according to its statistics. False for a table whose design
+/// prescribes encodings: its rows go straight to blocks, which check whether the rows fit the encodings.
 pub(super) fn may_be_few(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
     let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
@@ -109,7 +109,8 @@ impl Parts {
         Ok(Self((0..count).map(part).collect::<Result<_>>()?))
     }
 
-    /// Returns the next batch of any partition, with the number of the partition. `None` after the last batch of all.
+    /// Returns the next batch of any partition, with the number of the partition. Returns `None` after the last batch
+    /// of the last partition.
     async fn next(&mut self) -> Option<(usize, Result<RecordBatch>)> {
         poll_fn(|context| {
             let mut is_done = true;

@@ -61,7 +61,7 @@ const BATCH_BYTES_MAX: usize = 2 << 20;
 pub(super) enum InputOrder {
     /// The table has no sort order.
     Any,
-    /// The planner makes the input return its rows in order, by an order that it has or by a sort. The input has one
+    /// The planner ensures that the input returns its rows in order, with a sort if necessary. The input has one
     /// partition, or several that follow one another.
     Required(SortKey),
     /// Rows are written as they arrive. If they turn out not to be in order, they are sorted instead.
@@ -292,9 +292,9 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     passes && plan.children().into_iter().all(can_rerun)
 }
 
-/// Plan with the same rows in the sort order of a table, in one partition or in several that follow one another. The
-/// columns of the table are preceded by `others` other columns. `None` if a scan of the whole table cannot provide the
-/// order.
+/// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one
+/// another. `others` other columns precede the columns of the table. Returns `None` if a scan of the whole table cannot
+/// provide the order.
 ///
 /// # Errors
 /// If DataFusion cannot compute the plan.
@@ -312,9 +312,9 @@ pub(crate) fn in_order(
     Ok(Some(if is_one_run { inner } else { Arc::new(SortPreservingMergeExec::new(ordering, inner)) }))
 }
 
-/// Table of which a plan reads all rows, partition by partition. `None` if an operator redistributes rows, which would
-/// break up the order. Also `None` for a scan with conditions, which may leave few rows: threads then share the work
-/// better without an order.
+/// Returns the table if a plan reads all its rows, partition by partition. Returns `None` if an operator redistributes
+/// rows, which would break up the order. Also returns `None` for a scan with conditions, which may leave few rows:
+/// threads then share the work better without an order.
 fn scanned_whole(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
     match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
         (Some(scan), _) => {
@@ -346,7 +346,7 @@ pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>)
     let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
     let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
     let mut config = context.session_config().clone();
-    // A batch size that the user set is kept.
+    // Keeps a batch size that the user has set.
     if config.batch_size() == SessionConfig::new().batch_size() {
         let pool = context.memory_pool().memory_limit();
         config = config.clone().with_batch_size(batch_rows(rows, &pool).max(config.batch_size()));

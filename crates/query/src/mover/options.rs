@@ -7,27 +7,28 @@ use std::time::Duration;
 pub struct MoverOptions {
     /// Whether the mover works in the background from the start. `SET mover` changes this.
     pub is_on: bool,
-    /// Delta rows of a table from which on they are written to blocks.
+    /// Number of delta rows of a table above which they are written to blocks.
     pub delta_rows: u64,
-    /// Delta bytes of a table from which on they are written to blocks.
+    /// Size of the delta of a table, in bytes, above which its rows are written to blocks.
     pub delta_bytes: usize,
-    /// Factor for backpressure: at this many times `delta_rows`, `delta_bytes` or `log_bytes`, a commit waits for
+    /// Factor for backpressure: above this many times `delta_rows`, `delta_bytes` or `log_bytes`, a commit waits for
     /// compaction or runs it.
     pub hard_factor: u32,
     /// Share of deleted rows, in percent, above which a block is rewritten.
     pub deleted_percent: u64,
-    /// Deleted rows of a table from which on such blocks are rewritten even while the table is in use.
+    /// Number of deleted rows of a table at which blocks above `deleted_percent` are rewritten even while the table is
+    /// in use.
     pub deleted_rows: u64,
-    /// Minimum number of sort runs, or of small neighbouring blocks of an unsorted table, that are merged. Each of them
-    /// must be at most as large as all together, divided by half this number.
+    /// Minimum number of sort runs, or of small neighbouring blocks of an unsorted table, that are merged. None of them
+    /// may be larger than the sum of their sizes, divided by half this number.
     pub merged_parts: usize,
     /// Maximum plain bytes that one compaction rewrites, if it can be divided.
     pub piece_bytes: u64,
     /// Maximum rows that one compaction rewrites, if it can be divided.
     pub piece_rows: u64,
-    /// Time for which a table must be unchanged before compactions run that are not urgent.
+    /// Time for which a table must be unchanged before it gets compactions that are not urgent.
     pub idle: Duration,
-    /// Bytes of log from which on a checkpoint is taken.
+    /// Size of the log, in bytes, above which a checkpoint is taken.
     pub log_bytes: u64,
 }
 
@@ -39,7 +40,7 @@ impl MoverOptions {
         Self { delta_bytes, ..self }
     }
 
-    /// Limits for a full compaction: everything that can be done is worth doing.
+    /// Limits for a full compaction: blocks with any deleted row are rewritten, and two parts are enough for a merge.
     pub(crate) fn full(&self) -> Self {
         Self { deleted_percent: 0, merged_parts: 2, ..self.clone() }
     }

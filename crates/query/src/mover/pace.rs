@@ -11,10 +11,11 @@ use super::{MoverOptions, Shared};
 
 /// Minimum working time before a rest. Shorter working times are added up.
 const STRETCH_MIN: Duration = Duration::from_millis(10);
-/// Interval in which a rest checks whether somebody has begun to wait.
+/// Interval at which a rest checks whether a task has begun to wait.
 const REST_STEP: Duration = Duration::from_millis(5);
 
-/// Rests for as long as the mover has worked. Skips the rest if somebody waits for the mover, or commits are about to.
+/// Rests for as long as the mover has worked. Skips the rest if a task waits for a maintenance lock, or if commits are
+/// about to wait.
 #[derive(Debug)]
 pub struct Pace {
     store: Weak<Store>,
@@ -50,7 +51,8 @@ impl Pace {
         *since = Instant::now();
     }
 
-    /// Whether somebody waits, or the delta of a table has reached half of the size at which commits wait.
+    /// Whether a task waits for a maintenance lock, or the delta of a table exceeds half of the size at which commits
+    /// wait.
     fn is_urgent(&self) -> bool {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return true;

@@ -14,7 +14,7 @@ use taut_types::{BLOCK_BYTES_DEFAULT, BlockSize};
 
 use super::MoverOptions;
 
-/// Minimum delta rows that are worth a block of their own: an insert of more rows writes blocks at once.
+/// Minimum number of delta rows that are worth a separate block. An insert of more rows writes blocks directly.
 const SEALED_ROWS_MIN: u64 = 4_096;
 
 /// Kind of compaction.
@@ -59,7 +59,7 @@ pub(crate) enum Thoroughness {
     Urgent,
     /// Compactions for a table that has not changed for a while.
     Idle,
-    /// All compactions that would run at some time, and all delta rows to blocks: `VACUUM`.
+    /// All compactions that would run eventually. Also writes all delta rows to blocks. Used by `VACUUM`.
     All,
 }
 
@@ -72,8 +72,8 @@ pub(crate) fn next(table: &Table, work: Work, options: &MoverOptions, wanted: Th
     }
 }
 
-/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. `None` if they are so
-/// already.
+/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if the
+/// blocks are like that already, or if the table is unsorted.
 pub(crate) fn renewal(table: &Table) -> Option<Piece> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|place| table.partition_of(place)).collect();
     // In each partition, a load ends with a block that may not be full.
@@ -164,8 +164,8 @@ impl Part {
 }
 
 /// Number of parts, from the first on, that are worth merging: the largest number within the limits of a compaction.
-/// There must be enough parts, and none may be large, so that each merge multiplies the size of the part that a row is
-/// in.
+/// There must be enough parts, and none may be large, so that each merge multiplies the size of the part that holds a
+/// given row.
 fn worth_merging(parts: &[Part], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merged_parts as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
@@ -277,7 +277,7 @@ mod tests {
         }
         let all: u64 = runs.iter().map(|run| run.bytes).sum();
         assert!(most <= 40, "{most} runs");
-        // The logarithm of the number of loads to base 4 is 7.1.
+        // The base-4 logarithm of the number of loads is 7.1.
         assert!(written <= 8 * all, "each row was written {} times", written as f64 / all as f64);
     }
 }

@@ -105,7 +105,7 @@ impl Status {
         }
     }
 
-    /// Records that a job was given up.
+    /// Records that a job was cancelled.
     pub fn end_cancelled(&mut self, job: Job) {
         self.0.entry(job).or_default().doing = None;
     }

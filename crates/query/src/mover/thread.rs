@@ -19,9 +19,9 @@ const LOOK_APART: Duration = Duration::from_millis(50);
 /// Stack size in bytes. Plans are made on this stack.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Starts the thread. It ends when the store is dropped.
+/// Starts the thread. It ends when the mover or the store is dropped.
 pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionContext) -> io::Result<JoinHandle<()>> {
-    // Blocks are encoded in parallel to reading the rows of the next block.
+    // The blocking threads encode blocks while this thread reads the rows of the next ones.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let thread = std::thread::Builder::new().name("taut mover".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(move || {
@@ -110,7 +110,7 @@ fn take(
     Some((table, piece, turn))
 }
 
-/// Times since which tables are unchanged.
+/// For each table, the time since which it has been unchanged.
 #[derive(Default)]
 struct Quiet {
     tables: BTreeMap<TableId, (Stamp, Instant)>,

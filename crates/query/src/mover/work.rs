@@ -25,7 +25,7 @@ use crate::table::TautTable;
 /// Maximum rows of a compaction that records row relocations, at 8 bytes per row. In a larger compaction, a concurrent
 /// change of one of the rows is a conflict, and the compaction is tried again.
 const FOLLOWED_ROWS_MAX: u64 = 64 << 20;
-/// Number of failures from which on conflicts are reported as errors.
+/// Number of successive failures at which conflicts begin to be reported as errors.
 const CONFLICTS_TOLD: u32 = 10;
 
 /// Resources with which a compaction runs.
@@ -37,7 +37,7 @@ pub(crate) struct Worker<'a> {
     pub progress: Option<ProgressCounter>,
 }
 
-/// Drop guard of a running job: records that it was given up, unless it has ended before.
+/// Drop guard of a running job: records that the job was cancelled, unless it has ended.
 struct Running<'a> {
     shared: &'a Shared,
     job: Job,

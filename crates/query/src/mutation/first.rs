@@ -1,4 +1,5 @@
-//! Of rows to insert that have a key in common the first alone: the others conflict with it.
+//! `ON CONFLICT DO NOTHING` among the rows of one statement: keeps only the first of the rows to insert that share a
+//! key. The others conflict with it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
-/// The keys that were seen.
+/// Key values of the rows kept so far.
 #[derive(Debug)]
 pub struct FirstRows {
     keys: Vec<SeenKeys>,
@@ -25,10 +26,10 @@ struct SeenKeys {
 }
 
 impl FirstRows {
-    /// None yet, of keys over some columns of the batches.
+    /// Creates an empty set of values for each key. Keys are ordinals of columns in the batches.
     ///
     /// # Errors
-    /// When a column has a type that cannot be compared.
+    /// If a column has a type that cannot be compared.
     pub fn of(
         keys: &[Vec<usize>],
         schema: &datafusion::arrow::datatypes::Schema,
@@ -43,10 +44,11 @@ impl FirstRows {
         Ok(Self { keys: keys.iter().map(seen).collect::<Result<_>>()?, reservation })
     }
 
-    /// Which rows of a batch have no key in common with one before that was first. A key with a null is like no other.
+    /// Returns true for each row of a batch that shares no key with a row kept before it. These rows are kept. A key
+    /// with a null never equals another key.
     ///
     /// # Errors
-    /// When the keys take more memory than there is.
+    /// If the keys exceed the memory limit.
     pub fn of_batch(&mut self, batch: &RecordBatch) -> Result<BooleanArray> {
         let mut keys = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
@@ -62,7 +64,7 @@ impl FirstRows {
             let mut known = self.keys.iter().zip(&of_row);
             let is_new = !known.any(|(key, row)| row.as_ref().is_some_and(|row| key.seen.contains(row)));
             is_first.push(is_new);
-            // A row that is left out conflicts with nothing.
+            // Later rows do not conflict with a row that is left out.
             for (key, row) in self.keys.iter_mut().zip(of_row).filter(|_| is_new) {
                 if let Some(row) = row {
                     bytes += row.as_ref().len() + size_of::<OwnedRow>() * 2;

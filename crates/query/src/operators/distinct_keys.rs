@@ -1,4 +1,4 @@
-//! Drops duplicate keys from the side of a semi, anti or mark join that the join does not return.
+//! Drops duplicate keys from the inner side of a semi, anti or mark join: the side that the join does not return.
 //!
 //! Such a join only needs to know whether a key occurs, but the engine's hash join visits every pair of rows with equal
 //! keys. With ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side
@@ -30,9 +30,9 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use futures::{Stream, StreamExt};
 
-/// Keys in the set before it is emptied.
+/// Number of keys in the set at which it is emptied.
 const KEYS_MAX: usize = 1 << 17;
-/// Bytes of the set before it is emptied.
+/// Size of the set in bytes at which it is emptied.
 const SET_BYTES_MAX: usize = 8 << 20;
 /// Rows of a sample.
 const SAMPLE_ROWS: usize = 1 << 16;
@@ -90,7 +90,7 @@ impl DistinctKeys {
         (!keys.is_empty()).then(|| Arc::new(Self { expressions: keys, schema }))
     }
 
-    /// Rows of one partition of the inner side without most duplicates.
+    /// Drops most duplicates from the rows of one partition of the inner side.
     pub fn without_duplicates(
         self: &Arc<Self>,
         rows: SendableRecordBatchStream,
@@ -153,7 +153,7 @@ struct Sample {
     duplicates: usize,
 }
 
-/// Filter of the rows of a partition whose key was not seen before.
+/// Drops the rows of a partition whose key is already in the set.
 struct Filter {
     keys: Arc<DistinctKeys>,
     seen: Option<Box<dyn GroupValues>>,

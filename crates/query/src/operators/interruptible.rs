@@ -55,7 +55,7 @@ impl Interrupt {
         Self { token, is_settled, ..Self::default() }
     }
 
-    /// Commits by `commit`. While `commit` runs and after it succeeded, the statement can no longer be cancelled: its
+    /// Runs `commit`. While `commit` runs and after it has succeeded, the statement can no longer be cancelled: its
     /// user must learn that the changes are committed.
     ///
     /// # Errors

@@ -37,10 +37,10 @@ use crate::settings::JOIN_VALUES_MAX;
 
 /// Maximum bits of a bitmap: 128 MiB.
 const BITS_MAX: u64 = 1 << 30;
-/// Maximum bits of a bitmap for each key. With more, it takes more memory than the join's hash table.
+/// Maximum bits of a bitmap for each key. With more, the bitmap takes more memory than the join's hash table.
 const BITS_PER_KEY: u64 = 256;
 
-/// Set of integers as a bitmap that starts at the least.
+/// Set of integers as a bitmap whose first bit is the smallest of them.
 #[derive(Debug, Default)]
 pub struct KeySet {
     /// The integer of the first bit.
@@ -231,7 +231,7 @@ impl Collector {
         }
         let columns = std::mem::take(&mut collected.keys);
         let set = |keys: Option<Vec<Vec<i64>>>| {
-            // The filter of a join with fewer keys is a list of them.
+            // With fewer keys, the dynamic filter of the join is a list of them.
             let keys = keys.filter(|keys| keys.iter().map(Vec::len).sum::<usize>() > JOIN_VALUES_MAX)?;
             KeySet::of(&keys, pool).map(Arc::new)
         };

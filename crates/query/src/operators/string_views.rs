@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The buffers of a batch would multiply with each join by the number of batches. So would the time to gather, to
-//! concatenate and to count memory. Therefore a batch that refers to far more bytes than its strings have gets a buffer
-//! of its own.
+//! concatenate and to count memory. Therefore, if a batch refers to too many buffers or bytes, its strings are copied
+//! into new ones.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes in buffers for each byte that the array needs.
 const BYTES_PER_BYTE: usize = 4;
 
-/// Copies the strings of columns that refer to too many buffers or bytes into buffers of their own.
+/// Copies the strings of columns that refer to too many buffers or bytes into new buffers.
 ///
 /// # Errors
 /// If the batch with the new columns is invalid, which does not happen.

@@ -40,7 +40,7 @@ pub fn physical_rules(
     rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
 }
 
-/// Gives the rules that run with a session state access to the cancellation of the statement.
+/// Lets the planning rules of a session state check whether the statement was cancelled.
 pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
     state.config_mut().options_mut().extensions.insert(PlanningInterrupt(interrupt));
 }

@@ -1,8 +1,8 @@
 //! Cardinality estimates of plans from the catalog's statistics.
 //!
-//! They use the textbook assumptions (Selinger et al., 1979): values are uniform between the bounds, columns are
-//! independent, and the smaller set of join keys is contained in the larger. An estimate affects only the plan, never
-//! the result.
+//! The assumptions are the textbook ones (Selinger et al., 1979). Values are uniform between the bounds, and columns
+//! are independent. The larger set of join keys contains the smaller. An estimate affects only the plan, never the
+//! result.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::table::TautTable;
 
 /// Share of rows that pass a condition without statistics.
 const UNKNOWN: f64 = 0.25;
-/// Share of rows that pass a pattern with a leading wildcard.
+/// Share of rows that pass a `LIKE` pattern.
 const PATTERN: f64 = 0.05;
 /// Share of rows that pass an inequality of two columns.
 const INEQUALITY: f64 = 1.0 / 3.0;
@@ -48,7 +48,8 @@ impl Relation {
         Size { rows: self.rows, base_rows: self.base_rows }
     }
 
-    /// Distinct values of a join key among the rows that are left. A key without statistics counts as unique.
+    /// Distinct values of a join key, before conditions. A key without statistics counts as unique among the rows that
+    /// pass the conditions.
     pub fn distinct_of(&self, key: &Expr) -> f64 {
         let known = match key {
             Expr::Column(column) => self.distinct.get(column).copied(),

@@ -20,7 +20,7 @@ use super::lineage::{Origin, foreign_key_of, origin, rows_of};
 /// # Errors
 /// If the engine cannot copy the plan.
 pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
-    // A relation that is read twice, such as a view, may be one shared node of the plan. The copy has two.
+    // A relation that is read twice, such as a view, may be one shared node of the plan. The copy has two nodes.
     let plan = &plan.clone().transform_up(|node| Ok(Transformed::yes(node)))?.data;
     let output: Vec<Option<Origin<'_>>> = plan.schema().columns().iter().map(|column| origin(plan, column)).collect();
     let mut sides = one_sides(plan);

@@ -17,7 +17,7 @@ use taut_types::ColumnIndex;
 
 use super::lineage::{column_of, foreign_key_of, origin};
 
-/// Rule that eliminates joins, as the module describes. It must run when scans read only the columns that are used.
+/// Rule that eliminates joins, as the module describes. It must run after scans are reduced to the columns in use.
 #[derive(Debug, Default)]
 pub struct JoinElimination;
 
@@ -50,7 +50,7 @@ impl OptimizerRule for JoinElimination {
     }
 }
 
-/// A node with the schema that its inputs imply.
+/// Returns a node with the schema that its inputs imply.
 fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(union) = &node else { return node.recompute_schema() };
     // The engine does not recompute the schema of a union. A column is nullable if it is nullable in any input.
@@ -113,7 +113,7 @@ enum Ends {
     Nulls,
 }
 
-/// A side of a join from which only the key is read that the other side references.
+/// A side of a join that the other side references. Only the referenced key of this side is read.
 struct Referenced {
     /// Pairs of a column of this side and the equal column of the other side.
     columns: Vec<(Column, Column)>,
@@ -165,7 +165,7 @@ impl Referenced {
         self.columns.iter().map(|(_, own)| own).filter(move |own| is_nullable(own))
     }
 
-    /// Builds the rows of the side that is kept, with the columns of the join.
+    /// Builds a plan with the rows of the kept side and the columns of the join.
     fn replacing(&self, join: &Join, kept: &Arc<LogicalPlan>, ends: Ends) -> Result<LogicalPlan> {
         let mut conditions = self.conditions.clone();
         if ends == Ends::Rows {

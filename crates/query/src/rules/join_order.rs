@@ -2,10 +2,10 @@
 //!
 //! DataFusion joins tables in the order in which they are written. This rule takes every maximal region of inner joins
 //! as a graph of relations and conditions. It finds the cheapest tree, bushy trees included, by dynamic programming
-//! over connected sets of at most [`RELATIONS_MAX`] relations. Larger regions are not changed. Expressions that equal a
-//! common one are also joined directly if that is cheaper. A semi-join above a region first moves down to one relation,
-//! if its keys come from that relation and it keeps few of its rows. A region with a relation without statistics is not
-//! changed.
+//! over connected sets of at most [`RELATIONS_MAX`] relations. Larger regions are not changed, nor are regions with a
+//! relation without statistics. Two expressions that both equal a third are also joined directly if that is cheaper. A
+//! semi-join above a region first moves down to one relation, if its keys come from that relation and it keeps few of
+//! its rows.
 
 use std::sync::Arc;
 
@@ -93,9 +93,9 @@ struct Region {
 type Class = Vec<Expr>;
 
 impl Region {
-    /// Separates equalities of two relations from other conditions. A join that was written with commas below a
-    /// subquery has such equalities among its conditions. An equality with an expression over several relations is an
-    /// ordinary condition: it is applied once all of them are joined, whatever the order.
+    /// Separates equalities of two relations from other conditions. A comma join below a subquery has such equalities
+    /// among its conditions. An equality with an expression over several relations is an ordinary condition: it is
+    /// applied once all of them are joined, whatever the order.
     fn find_equalities(&mut self) {
         let Self { leaves, equalities, conditions } = self;
         let one_of = |expression: &Expr| relations_of(expression, leaves).filter(|set| set.count_ones() == 1);
@@ -129,7 +129,7 @@ fn collect(plan: &LogicalPlan, region: &mut Region) {
 /// Groups equalities into classes. Expressions of a class on the same side of a join are already equal. A join of two
 /// sets of relations therefore needs only one equality of each class that has expressions on both sides. This requires
 /// that no relation has two expressions of the class and that each expression returns the same value each time. Every
-/// other equality is a class of its own.
+/// other equality is a separate class.
 fn classes(region: &Region) -> Vec<Class> {
     let is_volatile = |(left, right): &&(Expr, Expr)| left.is_volatile() || right.is_volatile();
     let (alone, stable): (Vec<_>, Vec<_>) = region.equalities.iter().partition(is_volatile);
@@ -169,7 +169,7 @@ fn classes(region: &Region) -> Vec<Class> {
 /// A set of relations, one bit each.
 type Set = u32;
 
-/// Relations that an expression reads. `None` if it reads a column of none of them, or no column at all.
+/// Relations that an expression reads. Returns `None` if it reads no column, or a column that no relation has.
 fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<Set> {
     let mut set = 0;
     for column in expression.column_refs() {
@@ -200,7 +200,7 @@ fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let classes = classes(&region);
     let Some(graph) = Graph::new(&region, &classes) else { return Ok(None) };
     let Some(trees) = search(&graph) else { return Ok(None) };
-    // Joins below a leaf, such as in a derived table, are regions of their own.
+    // Joins below a leaf, such as in a derived table, are separate regions.
     let leaves = region.leaves.iter().cloned().map(order_below).collect::<Result<Vec<_>>>()?;
     let mut used = vec![false; region.conditions.len()];
     let ordered = build((1 << count) - 1, &trees, &leaves, &region, &graph, &mut used)?;
@@ -239,8 +239,8 @@ impl<'a> Graph<'a> {
         Some(Self { relations, classes, conditions })
     }
 
-    /// Equalities that join two disjoint sets: one of each class that has expressions of both, those with the fewest
-    /// distinct values.
+    /// Equalities that join two disjoint sets of relations. Each class that has expressions over both gives one,
+    /// between the expressions with the fewest distinct values.
     fn between(&self, left: Set, right: Set) -> impl Iterator<Item = (&Side<'a>, &Side<'a>)> {
         let fewest = |class: &'_ [Side<'a>], whole: Set| {
             let inside = class.iter().enumerate().filter(|(_, side)| side.relations & !whole == 0);

@@ -25,7 +25,7 @@ impl Origin<'_> {
     }
 }
 
-/// Stored column whose unchanged values an output column of a plan has, possibly with nulls that an outer join adds.
+/// Stored column that an output column of a plan returns unchanged, apart from nulls that an outer join adds. Returns
 /// `None` for columns that are computed or not stored.
 pub fn origin<'a>(plan: &'a LogicalPlan, column: &Column) -> Option<Origin<'a>> {
     let place = plan.schema().maybe_index_of_column(column)?;

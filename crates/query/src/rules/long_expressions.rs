@@ -53,8 +53,8 @@ impl AnalyzerRule for LongExpressions {
     }
 }
 
-/// Whether at least [`STEP`] operators follow each other below an expression, each the first or the last operand of the
-/// one before.
+/// Whether an expression is a chain of at least [`STEP`] operators in which each is the first operand of the one
+/// before, or each is the last.
 fn is_long_chain(expression: &Expr) -> bool {
     has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
 }

@@ -55,10 +55,10 @@ impl PhysicalOptimizerRule for NotIn {
     }
 }
 
-/// Whether an expression is null for no row of a plan. Returns false if that is not known.
+/// Whether an expression is known to be null in no row of a plan.
 fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) -> bool {
     if let Some(cast) = expression.downcast_ref::<CastExpr>() {
-        // A failed cast is an error then, not null.
+        // Such a cast fails on a value that it cannot convert, instead of returning null.
         return !cast.cast_options().safe && is_full(plan, cast.expr());
     }
     let Some(column) = expression.downcast_ref::<Column>() else { return false };

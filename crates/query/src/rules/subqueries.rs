@@ -44,14 +44,14 @@ impl AnalyzerRule for Subqueries {
             mapped.map_data(LogicalPlan::recompute_schema)
         })?;
         match changed.transformed {
-            // Nodes above have nullability of their own, which must be recomputed.
+            // Nodes above store the nullability of their columns, which must be recomputed.
             true => Ok(changed.data.transform_up_with_subqueries(|node| recomputed(node).map(Transformed::yes))?.data),
             false => Ok(changed.data),
         }
     }
 }
 
-/// A node with the schema that its inputs imply. The engine does not recompute that of a union.
+/// Returns a node with the schema that its inputs imply. The engine does not recompute the schema of a union.
 fn recomputed(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
     let is_nullable = |place: usize| inputs.iter().any(|input| input.schema().field(place).is_nullable());

@@ -1,8 +1,8 @@
 //! Output batches of a scan: rows of several segments are combined if a segment has few.
 //!
-//! Passing a batch on, often to another thread and then to another library, costs more than decoding some thousand
+//! Handing over a batch, often to another thread and then to another library, costs more than decoding some thousand
 //! numbers. Numbers of columns that are stored alone are decoded to the end of the current batch, up to the maximum
-//! rows of a batch. Other rows are copied together as long as that is cheaper than passing them on.
+//! rows of a batch. Other rows are copied together as long as that is cheaper than handing them over separately.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub(super) struct Gathered {
     batch_rows: usize,
     /// Copies small batches together. `None` without columns, where rows are only counted.
     coalescer: Option<BatchCoalescer>,
-    /// Batches of more rows are not copied.
+    /// Maximum rows of a batch that is copied.
     copied_max: usize,
     ready: VecDeque<RecordBatch>,
 }
 
 impl Gathered {
     /// Builds batches from columns of these types, or only from whole batches if `types` is `None`. No batch has more
-    /// than `batch_rows` rows, unless one that is pushed has.
+    /// than `batch_rows` rows, unless a pushed batch is larger.
     pub fn new(schema: &SchemaRef, types: Option<Vec<LogicalType>>, batch_rows: usize) -> Self {
         let can_append = |types: &Vec<LogicalType>| {
             !types.is_empty() && types.iter().all(|logical| ArrayBuilder::new(*logical, 0).is_some())

@@ -85,7 +85,7 @@ impl ScanMetrics {
         }
     }
 
-    /// Report that blocks add to.
+    /// Report to which reads of blocks add their counts.
     pub fn report(&mut self) -> &mut ScanReport {
         &mut self.report
     }
@@ -121,8 +121,8 @@ impl ScanMetrics {
     }
 }
 
-/// Access paths of the blocks that were read: `0-11 csb, 12-14 zone_map+scan`. Blocks are numbered in the order of the
-/// table.
+/// Access paths of the blocks that were read, such as `0-11 csb; 12-14 zone_map+scan`. Blocks are numbered in the order
+/// of the table.
 #[derive(Debug, Default)]
 struct BlockPaths {
     blocks: Mutex<BTreeMap<usize, AccessPaths>>,

@@ -1,8 +1,8 @@
 //! Reads a delta page: the rows that pass a predicate, and their columns.
 //!
 //! A page is filtered by the same predicate as blocks, on comparable datums, so that a condition has the same meaning
-//! in both. First, deleted rows are removed. Then column predicates are evaluated, which fail on no row. Row predicates
-//! come last, one after the other on the rows that are left, because they may fail on other rows.
+//! in both. First, deleted rows are removed. Then column predicates are evaluated, which never return an error. Row
+//! predicates come last, each on the rows that remain: they may return errors for the other rows.
 
 mod passing;
 
@@ -20,7 +20,7 @@ use taut_types::{ColumnIndex, Predicate, RowTest};
 
 use self::passing::passing;
 
-/// Number of rows of a page that can be copied in the time of one lookup.
+/// Number of consecutive rows of a page that can be copied in the time of one lookup of a row.
 const COPIED_ROWS_PER_ROW: usize = 16;
 
 /// Reader of one delta page.
@@ -45,7 +45,7 @@ impl<'a> PageReader<'a> {
     /// Rows that are not deleted and pass a predicate.
     ///
     /// # Errors
-    /// If a row predicate fails on a row that is not deleted and passes all predicates before it.
+    /// If a row predicate returns an error for a row that is not deleted and passes all predicates before it.
     pub fn filter(&mut self, predicate: &Predicate) -> Result<Selection> {
         let mut left = self.live();
         if !predicate.column_tests.is_empty() && left.has_true() {
@@ -68,7 +68,7 @@ impl<'a> PageReader<'a> {
         Ok(selection)
     }
 
-    /// Some columns of the selected rows with ordinals in `rows`.
+    /// Returns `columns` of the rows at the ordinals `rows` of the selection.
     ///
     /// # Errors
     /// If the selection is not of this page, which is a bug.
@@ -147,7 +147,7 @@ fn selected(bits: &BooleanBuffer) -> Selection {
     Selection::Positions(bits.set_indices_u32().collect())
 }
 
-/// Position of the first of some selected rows if their positions are consecutive, else `None`.
+/// Position in the page of the first row of `rows`, if the positions of all of them are consecutive; else `None`.
 fn consecutive(selection: &Selection, rows: &Range<usize>) -> Option<usize> {
     if rows.is_empty() {
         return Some(0);

@@ -9,10 +9,10 @@
 //! The dynamic filter of a join is a hint: the join checks the rows again. If its keys are integers, scans check a
 //! bitmap of the keys instead of its hash table. The engine's filter compares floating point bit by bit, but in SQL the
 //! two zeros are one number. Therefore a hint on floating point is used only as far as it becomes column predicates.
-//! The filter of a sort is in the sort's own order, also of bits.
+//! The filter of a sort needs no such exception: the sort itself also compares bit by bit.
 //!
 //! A sort with nulls first pushes down `c IS NULL OR ...`. It becomes a row predicate, with a column predicate that
-//! stands for it in rows where `c` is not null.
+//! replaces it in rows where `c` is not null.
 
 mod implied;
 
@@ -64,7 +64,7 @@ pub fn translate(
 
 /// Source of a condition.
 enum Origin {
-    /// The statement, or an operator that compares with a row that it has.
+    /// The statement, or an operator that compares with a row that it holds.
     Statement,
     /// A join, which checks the rows again, with the keys of its build side if they are known.
     Join(Option<Arc<BuildKeys>>),
@@ -130,8 +130,8 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// Adds the bitmaps of a join's keys, if an expression looks columns up in the join's hash table or in one per
-    /// partition. Returns whether they are equivalent to the expression.
+    /// Adds the bitmaps of a join's keys, if an expression looks columns up in the join's hash table. There may be one
+    /// such table per partition. Returns whether the bitmaps are equivalent to the expression.
     fn add_keys(&mut self, expression: &Arc<dyn PhysicalExpr>, keys: &Arc<BuildKeys>) -> Result<bool> {
         let mut columns = None;
         expression.apply(|node| {
@@ -158,7 +158,7 @@ impl Translation<'_> {
     }
 }
 
-/// Minimum density of bitmaps that are not checked: they rule out few rows that the bounds do not.
+/// Density from which a bitmap is not checked: it rules out few rows that the bounds of the keys do not rule out.
 const FULL: f64 = 0.95;
 
 /// Row predicate: a column has one of the keys of a join's build side.
@@ -182,8 +182,8 @@ impl RowTest for KeyTest {
     }
 }
 
-/// Whether a dynamic filter comes from a join. Such a filter has a list of keys, a lookup in the table of all keys, or
-/// one of these per partition. The filters of sorts and aggregates compare with a row that these have.
+/// Whether a dynamic filter comes from a join. Such a filter has a list of keys, a lookup in the hash table of all
+/// keys, or one of these per partition. The filters of sorts and aggregates compare with a row that the operator holds.
 fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     filter.exists(|node| {
         Ok(node.downcast_ref::<InListExpr>().is_some()
@@ -261,7 +261,7 @@ fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
 }
 
 /// A column, and the type that it is compared as: its own, or a wider integer type with the same numbers. The planner
-/// keeps such a cast if a literal is beyond the numbers of the column, or in a join of both types.
+/// keeps such a cast if a literal is outside the range of the column's type, or in a join of both types.
 fn compared(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
     let Some(cast) = expression.downcast_ref::<CastExpr>() else {
         let column = column_of(expression)?;
@@ -309,8 +309,8 @@ fn as_keys(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
     }
 }
 
-/// Converts `column operator literal` to a column predicate. Returns `None` if the operator is no comparison, or if the
-/// literal does not have the column's type.
+/// Converts `column operator literal` to a column predicate. Returns `None` if the operator is not a comparison, or if
+/// the literal does not have the column's type.
 pub fn comparison(
     column: ColumnIndex,
     operator: Operator,
@@ -320,7 +320,7 @@ pub fn comparison(
     comparison_as((column, schema.column(column).logical_type), operator, literal)
 }
 
-/// Like [`comparison`], with a literal of this type.
+/// Like [`comparison`], with a literal of type `logical_type`.
 fn comparison_as(
     (column, logical_type): (ColumnIndex, LogicalType),
     operator: Operator,
@@ -376,7 +376,7 @@ pub fn list_test<'a>(
     list_test_as((column, schema.column(column).logical_type), literals, negated)
 }
 
-/// Like [`list_test`], with literals of this type.
+/// Like [`list_test`], with literals of type `logical_type`.
 fn list_test_as<'a>(
     (column, logical_type): (ColumnIndex, LogicalType),
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,

@@ -32,7 +32,7 @@ impl Output {
         Self::new(&source.columns, source.table().stored().schema.len(), Arc::clone(&source.output))
     }
 
-    /// Output columns by index in a table with `table_columns` columns. The index after the last one is that of the row
+    /// Output columns by index in a table with `table_columns` columns. The index after the last column stands for row
     /// ids.
     pub fn new(places: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
         let are_ids: Vec<bool> = places.iter().map(|place| *place == table_columns).collect();
@@ -71,7 +71,7 @@ impl Reader<'_> {
     /// Rows that pass the predicate and are not deleted.
     ///
     /// # Errors
-    /// If a section cannot be read, or a predicate fails on a row.
+    /// If a section cannot be read, or a row predicate returns an error for a row.
     pub fn filter(
         &mut self,
         predicate: &Predicate,
@@ -87,8 +87,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Appends the selected rows with ordinals in `rows` to one array per column. Returns false and appends nothing if
-    /// [`Reader::batch`] is at least as fast.
+    /// Appends the rows at the ordinals `rows` of the selection to one array per column. Returns false and appends
+    /// nothing if [`Reader::batch`] is at least as fast.
     ///
     /// # Errors
     /// If a section cannot be read.
@@ -105,10 +105,10 @@ impl Reader<'_> {
         appended.map_err(|error| block_error(block, error))
     }
 
-    /// Returns the selected rows with ordinals in `rows`.
+    /// Returns the rows at the ordinals `rows` of the selection.
     ///
     /// # Errors
-    /// If a section cannot be read, or a row cannot have the id that is requested.
+    /// If a section cannot be read, or row ids are requested and the rows of the block cannot have any.
     pub fn batch(
         &mut self,
         selection: &Selection,

@@ -18,13 +18,13 @@ pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     plan.children().into_iter().map(rows_of).sum::<u64>() + own
 }
 
-/// Approximate bytes of a batch of a plan that only returns what a scan reads.
+/// Approximate bytes of a batch of a plan that only returns the rows of a scan.
 const BATCH_BYTES: f64 = 16_777_216.0;
 /// Maximum rows of such a batch.
 const BATCH_ROWS_MAX: usize = 8 * SEGMENT_ROWS;
 
-/// Suitable rows per batch of a plan that only returns what a scan reads: several segments, unless rows are wide.
-/// `None` for other plans, whose operators need batches that fit the caches.
+/// Suitable number of rows per batch of a plan that only returns the rows of a scan: several segments, unless rows are
+/// wide. `None` for other plans, whose operators need batches that fit the caches.
 pub fn batch_rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(exec) = plan.downcast_ref::<DataSourceExec>() {
         let scan = exec.data_source().downcast_ref::<ScanSource>()?;

@@ -34,7 +34,7 @@ use crate::table::TautTable;
 pub struct ScanSource {
     pub(super) table: Arc<TautTable>,
     /// Indexes of the output columns in the table, in order. `output` has their names. The index after the last column
-    /// is that of the row ids.
+    /// stands for row ids.
     pub(super) columns: Arc<[usize]>,
     pub(super) output: SchemaRef,
     /// Conditions over the table's columns, dynamic filters included. The scan returns only rows that pass all of them.
@@ -60,7 +60,7 @@ pub(super) enum Work {
     Ordered(Arc<[Range<usize>]>),
 }
 
-/// Returns the table scan that an operator is. `None` for other operators.
+/// Returns the [`ScanSource`] of an operator that scans a stored table; `None` for other operators.
 pub fn scan_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&ScanSource> {
     plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<ScanSource>()
 }
@@ -287,8 +287,8 @@ impl DataSource for ScanSource {
             let mapped = map_columns(filter, |column| self.table_column(column))?;
             source.filters.push(mapped);
         }
-        // The selectivity of a dynamic filter is not known yet. It is accepted all the same: otherwise a sort above the
-        // scan would filter the rows itself, and would compare floating point bit by bit (see `predicate.rs`).
+        // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway: otherwise a sort above
+        // the scan would filter the rows itself, and would compare floating point bit by bit (see `predicate.rs`).
         let taken = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
         if taken.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
             const SHARE_OF_FILTER: f64 = 0.2;

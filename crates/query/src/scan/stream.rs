@@ -28,16 +28,16 @@ use crate::progress::ScanProgress;
 use crate::workers::Workers;
 
 /// Time slice: how long a partition reads before it yields to other tasks. Most segments take some microseconds, so a
-/// slice covers several. It is part of the context of a query.
+/// slice covers several. It is an extension in the config of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(Duration);
 
 impl Turn {
     /// Time slice if other operators wait to run, such as the other side of a join.
     pub const AMONG_OPERATORS: Self = Self(Duration::from_micros(200));
-    /// Time slice of a plan that only returns what a scan reads, whose partitions do not wait for each other. Yielding
-    /// has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a processor from
-    /// others and finds nothing to do.
+    /// Time slice of a plan that only returns the rows of a scan, so that its partitions do not wait for each other.
+    /// Yielding has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a
+    /// processor from others and finds nothing to do.
     pub const ALONE: Self = Self(Duration::from_millis(2));
 
     /// Time slice of a query.
@@ -108,7 +108,7 @@ pub(super) fn join_keys(config: &SessionConfig) -> Option<Arc<JoinKeys>> {
     config.get_extension::<Interrupt>().map(|statement| Arc::clone(statement.join_keys()))
 }
 
-/// Opens the stream of one partition. It reads nothing, dynamic filters included, before it is polled.
+/// Opens the stream of one partition. The stream reads nothing before it is polled, not even dynamic filters.
 pub fn open(
     source: &ScanSource,
     queue: Arc<WorkQueue>,
@@ -210,7 +210,7 @@ pub(super) fn open_block(
     metrics: &mut ScanMetrics,
 ) -> Result<Option<OpenBlock>> {
     let (table, predicate) = (conditions.source.table().stored(), &conditions.predicate);
-    // Partitions of the scan that share a block each open it; it is counted with its first segment.
+    // Each partition of the scan that shares a block opens it. The block is counted with its first segment.
     let is_first = place.segment == 0;
     if let Some(partition) = table.partition_of(place.block) {
         let admits = conditions.admits(partition);

@@ -13,7 +13,7 @@ use taut_types::ColumnTest;
 use super::stream::block_error;
 use crate::progress::ScanProgress;
 
-/// Unit of work of a partition.
+/// Morsel: the unit of work that a partition takes from a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Morsel {
     /// A segment of a block.
@@ -31,8 +31,8 @@ pub(super) struct SegmentPlace {
 }
 
 /// Remaining morsels, in order. Partitions that share a queue take from it until it is empty, so that none is idle
-/// while another has much work. A partition that holds several segments has already checked indexes for them, and they
-/// have few matching rows.
+/// while another has much work. A partition holds several segments only after it has checked their indexes together;
+/// few of their rows match.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,
@@ -102,7 +102,7 @@ pub(super) struct Morsels {
     progress: Option<Arc<ScanProgress>>,
     /// Segments that were taken together and not ruled out by indexes.
     left: VecDeque<SegmentPlace>,
-    /// Whether the segment that was taken last is one of them.
+    /// Whether the segment that was taken last comes from `left`, so that its indexes have been checked.
     is_asked: bool,
     /// Number of segments for which indexes are checked together. It is small at first, because other partitions cannot
     /// take these segments, and grows as long as most are ruled out.
@@ -125,14 +125,14 @@ impl Morsels {
         Some(morsel)
     }
 
-    /// Number of morsels for this partition if it takes all that remain.
+    /// Number of remaining morsels: those of the queue, and those that this partition has already taken from it.
     pub fn left(&self) -> usize {
         self.queue.left() + self.left.len()
     }
 
-    /// Whether the indexes of a block rule out the segment that was taken last for some predicates. The indexes are
-    /// checked for the following segments too, which are taken for this. Those that are not ruled out come before all
-    /// others.
+    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `tests`. The same
+    /// search covers the following segments, which this partition takes from the queue. [`Morsels::take`] then returns
+    /// those that are not ruled out before all others.
     ///
     /// # Errors
     /// If an index cannot be read.

@@ -22,7 +22,8 @@ use crate::operators::make_interruptible;
 use crate::statement::{ConstraintChange, Declared, DeclaredRule};
 use crate::table::TautTable;
 
-/// Names of relations in queries: rows to check, rows to compare them with, and the referenced table.
+/// Relation names in queries of checks. This one holds the rows to check, [`OTHERS`] the rows to compare them with, and
+/// [`PARENT`] the rows of the referenced table.
 const ROWS: &str = "taut rows";
 const OTHERS: &str = "taut others";
 const PARENT: &str = "taut parent";
@@ -115,7 +116,7 @@ impl QuerySession {
         }
     }
 
-    /// Checks that all rows of a table obey the constraints that it does not have yet.
+    /// Checks that all rows of a table obey those of `constraints` that the table does not have yet.
     async fn check_all(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, constraints: &Constraints) -> Result<()> {
         let rows = (ROWS, Arc::clone(table));
         for check in constraints.checks.iter().filter(|check| !table.constraints.checks.contains(check)) {
@@ -139,7 +140,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Checks that no other row has a key of the rows in new blocks.
+    /// Checks that the keys of the rows in new blocks are unique in the table.
     pub(super) async fn check_unique_blocks(
         &self,
         transaction: &Transaction,
@@ -271,7 +272,7 @@ fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constrai
             true => of_parent.referenced_by.insert(table),
             false => of_parent.referenced_by.remove(&table),
         };
-        // Set even if nothing changes: the rows of the referenced table must not change concurrently.
+        // Set even if its value is the same: the rows of the referenced table must not change concurrently.
         edit.set_constraints(parent, of_parent)
     };
     for parent in old.iter().filter(|parent| !new.contains(parent)) {

@@ -50,7 +50,7 @@ impl QuerySession {
         let design = Arc::new(design);
         let names_partitions = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
         let partitioning = match design.partition_by {
-            // A statement that sets `partition_by` has the boundaries of a range chosen again.
+            // A statement that sets `partition_by` chooses the boundaries of range partitions again.
             Some(by) if names_partitions => chosen_partitioning(&table, by).await?,
             _ => partitioning_of(&table).filter(|known| design.partition_by == Some(known.design())),
         };
@@ -144,7 +144,7 @@ impl QuerySession {
     }
 }
 
-/// Result of a statement: rows of text.
+/// Result of a statement whose columns are all text. Each column has a name and its values.
 pub(super) fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
     let fields: Vec<_> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
     let schema: SchemaRef = Arc::new(ArrowSchema::new(fields));

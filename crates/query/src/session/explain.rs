@@ -65,7 +65,7 @@ impl QuerySession {
                 Arc::new(InsertExec::of_planned(store, table, rows, planned.is_in_order))
             }
         };
-        // Runs in this future: a task of its own might go on after a cancellation.
+        // Runs in this future: a separate task might continue after a cancellation.
         let mut written = execute_stream(Arc::clone(&plan), planned.state.task_ctx())?;
         while written.try_next().await?.is_some() {}
         planned.delete_rows(table).await?;

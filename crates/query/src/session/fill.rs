@@ -34,7 +34,7 @@ impl QuerySession {
     /// Loads files into a table. Creates the table with the columns of the first file if it does not exist.
     ///
     /// # Errors
-    /// As [`QuerySession::run`].
+    /// If the load fails; see [`QuerySession::run`].
     pub async fn load_files(
         &self,
         name: &str,
@@ -47,7 +47,7 @@ impl QuerySession {
         self.end_load(loaded)
     }
 
-    /// Prepares for a load through the API, which follows the same rules as a statement.
+    /// Prepares for a load through the API. Loads follow the same transaction rules as statements.
     fn begin_load(&self, statement: &str) -> Result<()> {
         self.begin_statement()?;
         self.check_may_write(statement)
@@ -78,11 +78,11 @@ impl QuerySession {
 
     /// Loads batches into a table. Creates the table from their schema if it does not exist.
     ///
-    /// Each iterator runs on its own thread. The rows of one iterator follow those of the one before. Columns match
-    /// those of an existing table by name, as for Parquet files.
+    /// Each iterator runs on its own thread. The rows of one iterator follow those of the one before. Columns are
+    /// matched with those of an existing table by name, as for Parquet files.
     ///
     /// # Errors
-    /// As [`QuerySession::run`].
+    /// If the load fails; see [`QuerySession::run`].
     pub async fn load_batches(
         &self,
         name: &str,
@@ -175,8 +175,8 @@ impl QuerySession {
         Ok(rows)
     }
 
-    /// Completes the partitions and indexes of a table after a load in a transaction of its own. The rows are
-    /// committed, so errors here do not matter; see `InsertExec::execute`.
+    /// Completes the partitions and indexes of a table after a load in a transaction of its own. Errors here are
+    /// ignored, because the rows are already committed; see `InsertExec::execute`.
     pub(super) async fn complete(&self, table: &Table) {
         if self.is_in_transaction() {
             return;
@@ -266,8 +266,8 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
     Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
 }
 
-/// Maps the rows of a source to the columns of a table. CSV columns match by ordinal, others by name, if necessary
-/// without regard to case. A column that the source lacks gets its default.
+/// Maps the rows of a source to the columns of a table. CSV columns match by ordinal, others by name,
+/// case-insensitively if no name matches exactly. A column that the source lacks gets its default.
 fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: LogicalPlan) -> Result<LogicalPlan> {
     let found: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
     let place_of = |name: &str| {

@@ -114,7 +114,7 @@ impl QuerySession {
         })
     }
 
-    /// Generates a free name for an index without one, as PostgreSQL does.
+    /// Generates an unused name for an index that is created without a name, as PostgreSQL does.
     fn index_name(&self, new: &NewIndex) -> String {
         let name = format!("{}_{}_idx", new.table, new.columns.join("_"));
         let numbered = (1..).map(|number| format!("{name}{number}"));

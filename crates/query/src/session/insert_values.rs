@@ -27,7 +27,7 @@ use crate::kept::exact;
 use crate::load::{InsertExec, check_constraints};
 use crate::statement::{Listed, Parameters, Value, literal, local_name, normalize, parameter};
 
-/// Maximum number of rows that go to the delta. More rows may be worth blocks.
+/// Maximum number of rows that always go to the delta. More rows may be written as blocks.
 const ROWS_MAX: usize = 256;
 /// Maximum number of cached insert targets.
 const TARGETS_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl QuerySession {
             listed(statement).and_then(|(name, listed)| Some((snapshot.table(&local_name(name).ok()?)?, listed)));
         let Some((table, listed)) = found else { return Ok(None) };
         let target = self.insert_targets.of(table)?;
-        // More values than parameters are an error, which planning reports.
+        // More values than parameters are an error. Planning reports it.
         let given = listed.values(table, &target, values).filter(|given| given.parameters == values.len());
         let Some(given) = given else { return Ok(None) };
         self.check_may_write("INSERT")?;
@@ -65,7 +65,7 @@ impl QuerySession {
         Ok(Some(inserted.await?))
     }
 
-    /// Inserts rows that may be worth blocks.
+    /// Inserts more than [`ROWS_MAX`] rows, which may be written as blocks.
     async fn insert_many(&self, table: &Arc<Table>, rows: RecordBatch) -> Result<u64> {
         let batch_rows = self.planning.state(&self.context).config().batch_size();
         let starts = (0..rows.num_rows()).step_by(batch_rows);
@@ -236,8 +236,8 @@ impl Listed<'_> {
     }
 }
 
-/// Converts a value to the type of a column. `None` if that takes more than rounding to the nearest floating-point
-/// number.
+/// Converts a value to the type of a column. `None` if the conversion is neither exact nor a rounding to the nearest
+/// floating-point number.
 fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     exact(value, wanted).or_else(|| {
         let digits = match value {

@@ -3,12 +3,12 @@
 //! ```text
 //! rows written ── lock their keys until the transaction ends
 //!              ── look them up in the database as if the transaction committed now
-//!              ── rows that other transactions are about to delete: wait for the end of those, look up again
+//!              ── if another transaction is about to delete a row found: wait for its end, then look up again
 //! ```
 //!
-//! Every transaction locks a key before it looks it up. If two transactions write a key at once, one of them therefore
-//! sees the row of the other. Keys of a few rows are looked up through indexes. Keys of rows that were loaded as blocks
-//! are compared by queries, with all keys of the table locked.
+//! Every transaction locks a key before it looks it up. If two transactions write a key concurrently, one of them
+//! therefore finds the row of the other. Keys of a few rows are looked up through indexes. Keys of rows that were
+//! loaded as blocks are compared by queries, with all keys of the table locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl QuerySession {
         for keys in chunks(keys) {
             transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
             loop {
-                // A key that another row now has still exists.
+                // Skips keys that another row of the referenced table has now.
                 let mut found = numbers(find_now(transaction, table.id, &key.referenced, &keys)?);
                 let rows = find_now(transaction, child.id, &key.columns, &keys)?;
                 found = rows.iter().map(|(number, _)| *number).filter(|number| !found.contains(number)).collect();
@@ -135,7 +135,7 @@ impl QuerySession {
                     }
                     .into());
                 }
-                // The same rows as this transaction sees them.
+                // The same rows in the snapshot of this transaction.
                 let snapshot = transaction.snapshot();
                 let own = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
                 let known = find(own, &key.columns, &keys)?;
@@ -172,7 +172,7 @@ struct Released<'a> {
     is_replaced: bool,
 }
 
-/// Inserts new versions of referencing rows, with nulls in the columns of the foreign key.
+/// Inserts new versions of the referencing rows `rows`, with nulls in the columns of the foreign key.
 fn set_null(
     changes: &Changes,
     transaction: &Arc<Transaction>,
@@ -200,7 +200,7 @@ fn set_null(
     Ok(())
 }
 
-/// Checks that each key of some new rows belongs to only one row.
+/// Checks that no two rows share a key of the new rows.
 async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey, rows: &RecordBatch) -> Result<()> {
     for keys in chunks(&columns_of(rows, &key.columns)) {
         transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
@@ -230,7 +230,7 @@ async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey,
     Ok(())
 }
 
-/// Checks that the referenced table has the key of each of some new rows.
+/// Checks that the referenced table has the foreign key of each new row.
 async fn check_referenced(
     transaction: &Transaction,
     table: &Table,
@@ -263,7 +263,7 @@ pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey,
     .into()
 }
 
-/// Waits for a transaction that has locked one of some rows. Returns whether there was one.
+/// Waits for the end of a transaction that has locked one of `rows`. Returns whether there was one.
 async fn wait_for(transaction: &Transaction, table: TableId, rows: &[RowId]) -> Result<bool> {
     for row in rows {
         if transaction.wait_for_row(table, *row).await? {
@@ -277,8 +277,8 @@ fn columns_of(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
     columns.iter().map(|column| Arc::clone(rows.column(column.index()))).collect()
 }
 
-/// Finds the rows of a table that will have some keys if the transaction commits now. Returns them with the ordinals of
-/// their keys.
+/// Finds the rows of a table that would have one of `keys` if the transaction committed now. Returns them with the
+/// ordinals of their keys.
 fn find_now(
     transaction: &Transaction,
     table: TableId,
@@ -289,7 +289,7 @@ fn find_now(
     Ok(transaction.find(table, &columns, keys)?)
 }
 
-/// Finds the rows with some keys in one version of a table. Returns them with the ordinals of their keys.
+/// Finds the rows with one of `keys` in one version of a table. Returns them with the ordinals of their keys.
 fn find(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>> {
     let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     Ok(KeySearch::new(table, &columns).find(keys)?)

@@ -14,7 +14,7 @@ use futures::StreamExt;
 
 use crate::error::{QueryError, Result};
 
-/// Maximum wait for memory, in milliseconds.
+/// Maximum number of waits for memory, of one millisecond each.
 const WAITS_MAX: usize = 200;
 
 /// Returns the state with a preference for merge joins over hash joins.
@@ -43,7 +43,8 @@ pub(super) async fn memory_is_back(runtime: &RuntimeEnv) {
     }
 }
 
-/// Returns the rows of a plan, or of the one that `again` starts if memory runs out before the first row.
+/// Returns the rows of a plan. If memory runs out before the first batch, returns the rows of the plan that `again`
+/// starts.
 pub(super) fn or_again<F>(
     mut rows: SendableRecordBatchStream,
     again: impl FnOnce() -> F + Send + 'static,
@@ -55,7 +56,7 @@ where
     let stream = try_stream! {
         let mut first = rows.next().await;
         if matches!(&first, Some(Err(error)) if is_exhausted(error)) {
-            // Releases the memory of these operators before others ask for it.
+            // Releases the memory of these operators before those of the new plan reserve it.
             drop(rows);
             rows = again().await.map_err(|error| match error {
                 QueryError::Engine(error) => error,

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! There are as many partitions as processors. If tasks computed all of them, the reading thread would take a processor
-//! from one of them each time it is woken for a batch. For short queries that is most of their time.
+//! from one of them each time it is woken for a batch. For short queries, this would take most of the time.
 //!
 //! This is only for plans that pass on the rows of a scan, where all partitions take segments from one queue. Their
 //! partitions return a batch, or a chance to cancel, within a short time, and do not wait for each other. A partition
-//! of a join could compute for minutes without a check for cancellation. And if a partition is not polled because
-//! others have rows ready, the rows sent to it would pile up.
+//! of a join could compute for minutes without a check for cancellation. And the rows that are sent to a partition
+//! would pile up while it is not polled because others have rows ready.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-/// Maximum number of batches that wait to be read, per partition. No partition has to stop while the reader computes.
+/// Maximum number of batches that wait to be read, per partition. With room for these, no partition has to stop while
+/// the reader computes.
 const WAITING_MAX: usize = 2;
 
 /// Starts a plan that passes on the rows of a scan. Dropping the stream ends the plan.
@@ -99,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// A hundred numbers from `first` on, one by one; then it fails, or panics, or ends.
+    /// Partition that yields a hundred numbers from `first` on, one per batch. It then ends as `end` states.
     #[derive(Debug)]
     struct Numbers {
         schema: SchemaRef,

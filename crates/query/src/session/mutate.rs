@@ -45,7 +45,7 @@ pub(super) struct Mutate<'a> {
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
     pub plan: Slot<KeptChange>,
-    /// Options of `EXPLAIN ANALYZE`, which returns the plan in place of the result.
+    /// Options of `EXPLAIN ANALYZE`, which returns the plan instead of the result.
     pub analyze: Option<&'a ExplainStatementOptions>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct PlannedMutation {
 }
 
 impl PlannedMutation {
-    /// Deletes the removed rows. Returns how many of them are not replaced by new versions.
+    /// Deletes the rows that the mutation removes. Returns the number of those without a new version.
     pub async fn delete_rows(&self, table: &Arc<Table>) -> Result<u64> {
         let Changed { replaced, deleted } = std::mem::take(&mut *self.changed.lock());
         if let Some(transaction) = self.changes.transaction() {
@@ -77,7 +77,7 @@ impl PlannedMutation {
     }
 }
 
-/// Query of a mutation, with facts that are known before it is planned.
+/// Query of a mutation, with the keys and columns that are known before the query is planned.
 pub(super) struct Asked<'a> {
     pub query: MutationQuery,
     /// Keys that `ON CONFLICT` refers to.
@@ -316,7 +316,8 @@ impl QuerySession {
             }
             MutationKind::Merge => false,
         };
-        // Rows of a table whose design demands encodings go to blocks, which check whether they fit the encodings.
+        // If the design of a table prescribes encodings, new rows go to blocks, which check whether they fit the
+        // encodings.
         let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
             return Ok(None);
         };
@@ -373,10 +374,10 @@ impl QuerySession {
         }
         let Asked { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
-        // Other values may have types.
         let plan = state.statement_to_plan(engine_query(query.query)).await?;
         // This plan is not run.
         withdraw_reads(&state);
+        // Not recorded as uncacheable: with other values, all parameters may have types.
         let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
         let planned = Planned { query: typed, outputs, assigned, given, is_deletion, returning };
@@ -530,7 +531,7 @@ pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, par
     parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())
 }
 
-/// Plans a query of a mutation, or its `EXPLAIN`, and binds those parameters of the mutation that it uses.
+/// Plans a query of a mutation, or the `EXPLAIN` of one. Binds those parameters of the mutation that the query uses.
 pub(super) async fn bound_part(
     state: &SessionState,
     statement: EngineStatement,
@@ -542,8 +543,8 @@ pub(super) async fn bound_part(
     }
 }
 
-/// Mutation that an `INSERT ... ON CONFLICT` of one row runs if a row has its key, and the number of parameters in the
-/// row to insert. `None` for other statements.
+/// Mutation that an `INSERT ... ON CONFLICT` of one row runs if an existing row has its key, and the number of
+/// parameters in the row to insert. `None` for other statements.
 fn on_conflict(
     mutation: &Mutation,
     table: &Table,
@@ -557,7 +558,7 @@ fn on_conflict(
     Ok(update.map(|update| (update, given.parameters)))
 }
 
-/// Returns the query of a mutation, with facts that are known before it is planned.
+/// Returns the query of a mutation, with the keys and columns that are known before the query is planned.
 pub(super) fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
     let defaults = defaults_of(table)?;
     let columns = target_columns(table, &defaults);

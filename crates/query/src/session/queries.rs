@@ -41,7 +41,7 @@ const SPILL_SETTINGS: [&str; 3] = [
     "datafusion.runtime.max_spill_merge_fan_in",
 ];
 
-/// Batches that are computed ahead of the reader.
+/// Maximum number of batches that are computed ahead of the reader.
 const BATCHES_AHEAD: usize = 2;
 
 /// State of a session that its plans depend on.
@@ -111,7 +111,7 @@ impl QuerySession {
         }
     }
 
-    /// Looks up the rows of a statement from its cached plan, if they are few. `None` for all other statements, which
+    /// Returns the rows of a query whose cached plan is a lookup of few rows. `None` for all other statements, which
     /// [`QuerySession::run`] runs.
     ///
     /// # Errors
@@ -253,8 +253,8 @@ impl QuerySession {
         let planned = |snapshot| async {
             let (state, plan) = self.plan_on(snapshot, &prepared).await?;
             match plan {
-                // A statement that does not use all of its parameters is not cached, because it needs values for them
-                // too.
+                // A statement that does not use all of its parameters is not cached, because the unused ones need
+                // values too.
                 LogicalPlan::Statement(PlannedStatement::Prepare(prepare))
                     if prepare.input.get_parameter_names()?.len() == prepare.fields.len() =>
                 {
@@ -270,7 +270,7 @@ impl QuerySession {
         self.run_engine(&run, &Parameters::default()).await
     }
 
-    /// Runs a query from its cached plan. If a plan is to be cached, makes it from the result of `planned`. `None` if
+    /// Runs a query from its cached plan. If the cache wants a plan, creates it from the result of `planned`. `None` if
     /// the query has no cached plan, or the plan cannot take these values.
     async fn run_kept<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
         &self,
@@ -335,7 +335,7 @@ impl QuerySession {
         Ok(Some(Outcome::Rows(or_again(rows, again))))
     }
 
-    /// Plans a statement on the newest snapshot.
+    /// Plans a statement on the snapshot that it sees now.
     async fn plan(&self, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
         self.plan_on(self.snapshot(), run).await
     }
@@ -466,7 +466,7 @@ fn start_query(
     if handed_on.is_some() {
         config.set_extension(Arc::new(scan::Turn::ALONE));
     }
-    // Functions are looked up by name only in plans that come from elsewhere.
+    // Empty: this plan holds its functions. Only plans that come from elsewhere look them up by name.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let context = TaskContext::new(None, session, config, none.0, none.1, none.2, none.3, runtime);
@@ -477,8 +477,8 @@ fn start_query(
     }
 }
 
-/// Computes a stream in a task, so that the reader can do something else while a batch takes long. Dropping the stream
-/// ends the task at its next await.
+/// Computes a stream in a task, so that the reader is not blocked while a batch takes long. Dropping the stream ends
+/// the task at its next await.
 fn on_workers(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let mut computed = RecordBatchReceiverStream::builder(rows.schema(), BATCHES_AHEAD);
     let sender = computed.tx();

@@ -9,7 +9,8 @@
 //!   .taut-copy-4711-0/sales.csv     the new file
 //! ```
 //!
-//! A process that is killed leaves its hidden directory behind, unlocked. The next `COPY ... TO` beside it removes it.
+//! A process that is killed leaves its hidden directory behind, unlocked. The first `COPY ... TO` beside it by another
+//! process removes it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -65,7 +66,7 @@ impl StagedFile {
         let file_url = Url::parse(target).ok().filter(|url| url.scheme() == "file");
         let path = file_url.and_then(|url| url.to_file_path().ok());
         let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
-        // A name without an extension is a directory for the writer, and so is one that ends with a slash.
+        // The writer takes a name without an extension for a directory, and also one that ends with a slash.
         if target.contains("://") || target.ends_with('/') || Path::new(target).extension().is_none() {
             return Ok(None);
         }
@@ -155,7 +156,7 @@ impl StagingDirectory {
 
 impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        // A later statement removes what remains.
+        // A later process removes what remains.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -148,7 +148,7 @@ impl QuerySession {
         writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable
     }
 
-    /// Adds the tables of a violated constraint to the read set: the transaction may go on from a savepoint.
+    /// Adds the tables of a violated constraint to the read set, because the transaction may continue from a savepoint.
     pub(super) fn was_refused(&self, violation: &Violation) {
         let Some((transaction, _)) = self.transaction() else { return };
         let snapshot = transaction.snapshot();
@@ -183,8 +183,8 @@ impl QuerySession {
     /// Whether the rows that a statement sees obey keys and foreign keys.
     ///
     /// Changed rows are checked against the newest rows, not against those of an older snapshot. A transaction with an
-    /// older snapshot may therefore see a row that references a row it does not see. It may also see a row with the key
-    /// of another that has been deleted since.
+    /// older snapshot may therefore see a row that references a row it does not see. It may also see two rows with one
+    /// key, if one of them has been deleted since.
     pub(super) fn keys_hold(&self) -> bool {
         let state = self.transactions.lock();
         state.current.as_ref().is_none_or(|current| {
@@ -226,7 +226,8 @@ impl QuerySession {
         state.current.as_ref().is_some_and(|current| current.turns.iter().any(|(kept, _)| *kept == table))
     }
 
-    /// Holds a maintenance lock until the transaction in progress ends. Returns the lock if there is no transaction.
+    /// Holds a maintenance lock until the transaction in progress ends. Returns the lock to the caller if there is no
+    /// transaction.
     pub(super) fn keep_turn(&self, table: TableId, turn: Turn) -> Option<Turn> {
         match &mut self.transactions.lock().current {
             Some(current) => {
@@ -242,7 +243,7 @@ impl QuerySession {
         self.transactions.lock().current = None;
     }
 
-    /// Where a statement without a transaction of its own writes its changes: the transaction in progress, or immediate
+    /// Destination of the changes of a statement that begins no transaction: the transaction in progress, or immediate
     /// commits.
     pub(super) fn changes(&self) -> Changes {
         match self.transaction() {
@@ -271,7 +272,7 @@ impl QuerySession {
         }
     }
 
-    /// Whether the transaction in progress, or that of the next statement, is read-only.
+    /// Whether the transaction in progress is read-only, or else the one of the next statement.
     fn is_read_only(&self) -> bool {
         let state = self.transactions.lock();
         self.store.is_read_only() || state.current.as_ref().map_or(state.read_only, |current| current.read_only)

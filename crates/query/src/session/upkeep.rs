@@ -25,8 +25,8 @@ impl QuerySession {
         Ok(Outcome::Done(Done::of("CHECKPOINT")))
     }
 
-    /// Runs all compactions that are due on some tables, or on all tables if none is named. With `full`, goes on until
-    /// each table is as if it had just been loaded.
+    /// Runs all compactions that are due on some tables, or on all tables if none is named. With `full`, continues
+    /// until each table is as if it had just been loaded.
     pub(super) async fn vacuum(&self, full: bool, names: &[String]) -> Result<Outcome> {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
@@ -97,8 +97,9 @@ impl QuerySession {
 
     /// Wakes the mover after a commit, and applies backpressure to keep memory and log bounded.
     ///
-    /// If the mover has fallen far behind, the commit itself writes delta rows to blocks and takes a checkpoint. Or it
-    /// waits for the holder of the table's maintenance lock. Errors show in `taut.mover`.
+    /// If the mover has fallen far behind, the commit itself writes delta rows to blocks and takes a checkpoint. If
+    /// another statement or transaction holds the maintenance lock of the table, the commit waits for it, up to a time
+    /// limit. `taut.mover` shows the errors.
     pub(super) async fn tend(&self) {
         self.mover.wake();
         if self.is_in_transaction() || self.store.is_read_only() {
@@ -106,14 +107,14 @@ impl QuerySession {
         }
         let shared = self.mover.shared();
         let snapshot = self.store.snapshot();
-        // Avoids checking each of many tables after each statement.
+        // Skips the loop over all tables after most statements.
         let overfull = shared.may_be_overfull(&snapshot).then(|| snapshot.tables());
         for table in overfull.into_iter().flatten().filter(|table| shared.is_overfull(table)) {
             if shared.status.lock().must_wait(Some((table.id, Work::Seal))) {
                 continue;
             }
             let Some(_turn) = shared.turn_soon(table.id).await else {
-                // The commits that follow do not wait as long for the same lock.
+                // Postpones the next attempt, so that the next commits do not wait for the same lock.
                 let error = "a statement or transaction that replaces blocks of the table does not end".to_owned();
                 shared.status.lock().end_failed(Some((table.id, Work::Seal)), Duration::ZERO, Some(error));
                 continue;
@@ -130,8 +131,9 @@ impl QuerySession {
         }
     }
 
-    /// Acquires the maintenance lock of a table until the statement ends, or the transaction that it is part of. For
-    /// statements that replace blocks themselves.
+    /// Acquires the maintenance lock of a table, for a statement that replaces blocks itself. The transaction in
+    /// progress holds the lock until it ends. Without one, returns the lock, which the statement holds. Also returns
+    /// `None` if the lock is not free within a time limit.
     pub(super) async fn take_turn(&self, table: TableId) -> Option<Turn> {
         if self.has_turn(table) {
             return None;
@@ -159,8 +161,8 @@ impl QuerySession {
 
     /// Time limit of a statement; `None` for no limit.
     ///
-    /// Statements that set or show a setting of Taut have no limit, nor have those that begin a transaction or roll it
-    /// back. A limit that is too short can therefore still be changed.
+    /// There is no limit on statements that set or show a setting of Taut, or on those that control a transaction,
+    /// except `COMMIT`. A limit that is too short can therefore still be changed.
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
         let is_limited = !matches!(
             statement,

@@ -22,7 +22,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Converts the output of the operator over the mutation's query, which has this schema.
+    /// Converts the output of the operator above the mutation's query. `schema` is the schema of this output.
     ///
     /// # Errors
     /// If a row does not meet the constraints of the table.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Attachment(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 
 impl Attachment {
-    /// A clone of the attached value. The first call attaches the default value of its type.
+    /// Returns a clone of the attached value. The first call attaches the default value of type `T`.
     pub fn get_or_default<T: Any + Clone + Default + Send + Sync>(&self) -> T {
         let attached = self.0.get_or_init(|| Box::<T>::default());
         attached.downcast_ref().cloned().unwrap_or_default()

@@ -2,7 +2,7 @@
 //!
 //! `1 + 1 + 1 + ...` becomes a tree as deep as it is long. Planning, running and dropping it takes a stack frame for
 //! each level. The limits are therefore checked on the tokens, before there is a tree. The parser limits nesting too,
-//! but its error may then be about another expected token.
+//! but its error may then name an unrelated expected token.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
@@ -13,7 +13,7 @@ use crate::error::{QueryError, Result};
 /// Length in bytes from which a text counts as long.
 const LONG_BYTES: usize = 512;
 
-/// Whether a text may hold more operators than fit an ordinary thread stack. Short texts, which are most, do not need a
+/// Whether a text may hold more operators than fit an ordinary thread stack. Most texts are short and do not need a
 /// larger stack, whose pages would have to be mapped and cleared for each statement.
 pub fn is_long(sql: &str) -> bool {
     sql.len() >= LONG_BYTES
@@ -34,7 +34,7 @@ const LEVELS_MAX: usize = 1_000;
 /// # Errors
 /// If a limit is exceeded. The error has the position of the first excess token.
 pub(super) fn check(sql: &str) -> Result<()> {
-    // Each operator and its operand take two bytes at least, and so do both ends of a level.
+    // An operator and its operand take at least two bytes, and so do the two ends of a level.
     if sql.len() < 2 * LEVELS_MAX.min(OPERATORS_MAX) {
         return Ok(());
     }
@@ -100,7 +100,8 @@ fn parts(token: &Token) -> bool {
     *token == Token::Comma || is_word(token, &[Keyword::WHEN, Keyword::THEN, Keyword::ELSE])
 }
 
-/// Whether a token may be an operator between two operands. Brackets, commas and ends of statements are not.
+/// Whether a token may be an operator between two operands. [`check`] has already handled opening brackets, commas and
+/// semicolons.
 fn is_operator(token: &Token) -> bool {
     match token {
         Token::Word(word) => {

@@ -11,10 +11,10 @@ const TYPES_ALLOWED: &str = "allowed are boolean, smallint, integer, bigint, rea
                              decimal(precision 1 to 38, scale 0 to precision), date, timestamp, timestamptz, \
                              varchar, text and bytea";
 
-/// Type of a decimal that is declared without digits, as in DataFusion.
+/// Type of a decimal that is declared without precision and scale, as in DataFusion.
 const DECIMAL_DEFAULT: LogicalType = LogicalType::Decimal { precision: 38, scale: 10 };
 
-/// SQL name of the type of a result column, also if no table can store the type.
+/// SQL name of the type of a result column, even if no table can store the type.
 pub fn type_name(arrow: &ArrowType) -> String {
     match arrow {
         ArrowType::Null => "unknown".into(),
@@ -27,8 +27,8 @@ pub fn type_name(arrow: &ArrowType) -> String {
     }
 }
 
-/// Converts column definitions, with their constraints and defaults. Adds a notice for each declaration that is
-/// accepted but not enforced.
+/// Converts column definitions to columns, and to their constraints and defaults. Adds a notice for each declaration
+/// that is accepted but not enforced.
 ///
 /// # Errors
 /// If a type or a constraint is not supported.

@@ -65,7 +65,7 @@ pub enum ConstraintChange {
     Drop {
         /// Name of the constraint.
         name: String,
-        /// Whether a missing constraint is no error.
+        /// Whether a missing constraint is ignored.
         if_exists: bool,
     },
     /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
@@ -217,7 +217,8 @@ fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<Decla
     Ok(DeclaredRule::ForeignKey { columns, table: local_name(&key.foreign_table)?, referenced, on_delete })
 }
 
-/// Refuses constraints that are deferrable, deferred or not enforced: each must hold at the end of each statement.
+/// Refuses constraints that are deferrable, deferred or not enforced: every constraint holds at the end of each
+/// statement.
 fn plain(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
     match characteristics {
         Some(ConstraintCharacteristics { enforced: Some(false), .. }) => Err(not_enforced()),

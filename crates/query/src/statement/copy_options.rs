@@ -15,12 +15,12 @@ pub enum FileFormat {
     Parquet,
     /// Comma-separated values, or another delimiter.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl FileFormat {
-    /// Format of this name, such as `csv`.
+    /// Returns the format with a name such as `csv`, in any case.
     ///
     /// # Errors
     /// If no format has this name.
@@ -33,7 +33,7 @@ impl FileFormat {
         }
     }
 
-    /// Format of a file by the extension of its name, after an extension such as `.gz` is removed.
+    /// Returns the format of a file by the extension of its name. An extension such as `.gz` at the end is skipped.
     ///
     /// # Errors
     /// If no format has this extension.
@@ -62,7 +62,7 @@ fn compression_of(file: &str) -> Option<&'static str> {
     COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
 }
 
-/// Whether a text file has tab-separated values, by its name.
+/// Whether the path of a file contains `.tsv`, so that its values are separated by tabs.
 pub(crate) fn is_separated_by_tabs(file: &Path) -> bool {
     file.to_str().is_some_and(|file| file.contains(".tsv"))
 }

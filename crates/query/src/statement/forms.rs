@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::mutation::{is_default, item, select};
 use super::{long_unions, normalize, row_values};
 
-/// Rewrites all such syntax in a statement.
+/// Rewrites syntax that the planner does not support, everywhere in a statement.
 pub(super) fn replace(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(ast) => {
@@ -53,7 +53,7 @@ impl VisitorMut for Forms {
     }
 }
 
-/// Turns a number with an exponent, such as `1e300`, into double precision: as a decimal it may not fit 38 digits.
+/// Turns a number with an exponent, such as `1e300`, into double precision, because a decimal has only 38 digits.
 /// Numbers without an exponent stay exact.
 fn floating_literal(expression: &mut Expr) {
     if let Expr::Value(value) = expression
@@ -71,9 +71,10 @@ fn floating_literal(expression: &mut Expr) {
     }
 }
 
-/// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`: the parser takes the whole rest for the
-/// right operand. Inner expressions are visited first, so a `NOT` or `AND` before it must be regrouped as well. They
-/// have an `AND` or `OR` as a direct operand only in this case, since otherwise it would be in parentheses.
+/// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`. The parser reads all that follows `FROM` as
+/// the right operand. Inner expressions are visited first, so that a `NOT` or `AND` in front gets the regrouped
+/// expression as its operand, and must be regrouped too. Only this case leaves an `AND` or `OR` as a direct operand:
+/// elsewhere it would be in parentheses.
 fn distinct_from_first(expression: &mut Expr) {
     let joins_less: fn(&BinaryOperator) -> bool = match expression {
         Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),
@@ -99,13 +100,13 @@ fn distinct_from_first(expression: &mut Expr) {
     std::mem::swap(first, operand);
     std::mem::swap(first, expression);
     if matches!(first, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..)) {
-        // In parentheses, in case it is printed and parsed again.
+        // In parentheses, because the text may be printed and parsed again.
         *first = Expr::Nested(Box::new(first.clone()));
     }
     *expression = whole;
 }
 
-/// Maximum rows with subqueries that are rewritten. More are too many for the planner.
+/// Maximum rows with subqueries in a `VALUES` list that is rewritten. More rows are too many for the planner.
 const QUERY_ROWS_MAX: usize = 256;
 
 /// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. The rows between them stay in `VALUES`. A
@@ -161,7 +162,7 @@ fn has_query(expression: &Expr) -> bool {
     expression.visit(&mut Found).is_break()
 }
 
-/// Renames output columns whose name repeats that of an earlier one: `id, id` becomes `id, id AS id_1`.
+/// Renames output columns that repeat the name of an earlier one: `id, id` becomes `id, id AS id_1`.
 pub(super) fn distinct_names(items: &mut [SelectItem]) {
     let mut names: Vec<Name> = items.iter().filter_map(Name::of).collect();
     if !(1..names.len()).any(|place| names[place].is_among(&names[..place])) {

@@ -3,13 +3,13 @@
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
 
-/// Whether a statement inserts literals and parameters.
+/// Whether a statement is an `INSERT` of literals and parameters only.
 pub(crate) fn inserts_values(statement: &EngineStatement) -> bool {
     let EngineStatement::Statement(ast) = statement else { return false };
     matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
 }
 
-/// Whether a query is a list of literals and parameters, so that it reads no table.
+/// Whether a query is a `VALUES` list of literals and parameters only, so that it reads no table.
 pub(crate) fn lists_values(query: &Query) -> bool {
     let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
     let SetExpr::Values(values) = query.body.as_ref() else { return false };

@@ -11,7 +11,7 @@ use super::forms::united;
 /// Minimum queries in a chain that is balanced. Shorter chains stay as they are written.
 const LONG: usize = 64;
 
-/// Balances the tree of a long `UNION ALL`.
+/// Balances the tree of a chain of at least [`LONG`] queries with `UNION ALL`.
 pub(super) fn balance(body: &mut SetExpr) {
     let levels = std::iter::successors(Some(&*body), |body| match body {
         SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, .. } => {

@@ -23,7 +23,8 @@ pub struct Names(HashSet<String>);
 const ALL_COLUMNS: [&str; 5] = ["natural", "table", "information_schema", "pivot", "unpivot"];
 
 impl Names {
-    /// Words of a statement with these tokens. `None` if it may refer to columns that are not among them.
+    /// Words of a statement with these tokens. `None` if the statement may refer to columns whose names are not among
+    /// the words.
     pub fn of<'a>(statement: &EngineStatement, tokens: impl Iterator<Item = &'a Token>) -> Option<Self> {
         if !is_query(statement) {
             return None;
@@ -52,12 +53,13 @@ impl Names {
     }
 }
 
-/// Whether a statement is a query that names each column it uses.
+/// Whether a statement is a query or mutation that names each column that it reads.
 fn is_query(statement: &EngineStatement) -> bool {
     match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
             Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
-            // The columns that it writes need not be named: it is planned on all columns of its table.
+            // The columns that it writes need not be named, because the changed table keeps all its columns in
+            // planning.
             ast if Mutation::is(ast) => ast.visit(&mut NamesAll).is_continue(),
             Ast::Prepare { statement, .. } => match statement.as_ref() {
                 Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),

@@ -11,8 +11,8 @@ use crate::error::{QueryError, Result};
 /// to three for some. The parser grows its stack as needed.
 pub(super) const LEVELS_MAX: usize = 3_000;
 
-/// Maximum nested subqueries of expressions. The planner visits each of them twice with everything inside, so the time
-/// doubles with each level.
+/// Maximum nested subqueries of expressions. The planner visits each of them twice, with all that it contains, so the
+/// time doubles with each level.
 const SUBQUERIES_MAX: usize = 16;
 
 /// Checks that a statement does not nest more subqueries in expressions than can be planned.

@@ -1,4 +1,5 @@
-//! Values for the parameters of a statement: `$1`, `$2` and so on, or `?` for the next, by position; `$name` by name.
+//! Parameters of a statement and their values. Positional parameters are `$1`, `$2` and so on, or `?`, which takes the
+//! next number. Named parameters are `$name`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +21,7 @@ pub enum Value {
     Boolean(bool),
     /// `bigint`
     Integer(i64),
-    /// `decimal(precision, scale)`, in units of its last digit.
+    /// `decimal(precision, scale)`, as an unscaled integer.
     Decimal {
         /// The number times ten to the power of `scale`.
         unscaled: i128,
@@ -48,7 +49,7 @@ pub enum Value {
 pub enum Parameters {
     /// Values for `$1`, `$2` and so on.
     Positional(Vec<Value>),
-    /// Values for `$name`, without the sign.
+    /// Values by name. The value for `$name` has the key `name`.
     Named(HashMap<String, Value>),
 }
 
@@ -72,12 +73,12 @@ impl Parameters {
         self.len() == 0
     }
 
-    /// Converts named parameters of a statement to numbered ones, with their values by position. The planner does not
-    /// support names in the rows of an INSERT. Returns `None` if the values are not named, or if the planner supports
-    /// names in this statement.
+    /// Replaces the named parameters of a statement with numbered ones. Returns the new statement and the values by
+    /// position. The reason: the planner does not support names in the rows of an INSERT. Returns `None` if the values
+    /// are positional, or if the planner supports names in this statement.
     ///
     /// # Errors
-    /// If the statement has other parameters than these.
+    /// If a parameter has no value, or a value has no parameter of the statement.
     pub(crate) fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
         // The planner supports names in EXPLAIN and COPY.
         let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
@@ -85,7 +86,8 @@ impl Parameters {
         Ok(self.numbered_part(statement))
     }
 
-    /// Like [`Parameters::numbered`], for a part of a statement, which need not use all parameters.
+    /// Like [`Parameters::numbered`], but for a part of a statement. The part may leave out parameters, so nothing is
+    /// checked.
     pub(crate) fn numbered_part(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
         let Self::Named(named) = self else { return None };
         let EngineStatement::Statement(ast) = statement else { return None };
@@ -103,15 +105,15 @@ impl Parameters {
         Some((EngineStatement::Statement(ast), Self::Positional(values)))
     }
 
-    /// Checks that these are the parameters of a statement that runs in parts.
+    /// Checks that these are values for exactly the parameters of all parts of a statement.
     ///
     /// # Errors
-    /// If the parts have other parameters.
+    /// If a parameter of a part has no value, or a value has no parameter in any part.
     pub(crate) fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
         self.check(&parts.iter().flat_map(|part| names_in(part)).collect())
     }
 
-    /// Checks that these are values for exactly the parameters in `wanted`, whose names include the sign.
+    /// Checks that these are values for exactly the parameters in `wanted`, whose names include the `$`.
     ///
     /// # Errors
     /// If a parameter has no value, or a value has no parameter.
@@ -132,7 +134,7 @@ impl Parameters {
     }
 }
 
-/// Names of the parameters of a statement, with their signs.
+/// Names of the parameters of a statement, each with its `$`.
 fn names_in(statement: &EngineStatement) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     if let EngineStatement::Statement(ast) = statement {
@@ -154,12 +156,12 @@ fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
     });
 }
 
-/// Index of a parameter by its name in a statement or plan: 0 for `$1`.
+/// Index of a numbered parameter, given its name in a statement or plan: 0 for `$1`. Returns `None` for other names.
 pub(crate) fn place_of(name: &str) -> Option<usize> {
     name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Value of a plain literal. `None` for other expressions.
+/// Value of a literal or a negated number. Returns `None` for other expressions.
 pub(crate) fn literal(expression: &Expr) -> Option<Value> {
     match expression {
         Expr::Value(value) => match &value.value {
@@ -180,7 +182,7 @@ pub(crate) fn literal(expression: &Expr) -> Option<Value> {
     }
 }
 
-/// Parses a number without an exponent.
+/// Parses a number. Returns `None` if it has an exponent or too many digits.
 fn number_of(text: &str) -> Option<Value> {
     let Some((whole, fraction)) = text.split_once('.') else {
         return Some(Value::Integer(text.parse().ok()?));
@@ -192,7 +194,7 @@ fn number_of(text: &str) -> Option<Value> {
     Some(Value::Decimal { unscaled, precision, scale: i8::try_from(fraction.len()).ok()? })
 }
 
-/// Index of the numbered parameter that an expression is. `None` for other expressions.
+/// Index of the parameter that a placeholder such as `$1` refers to: 0 for `$1`. Returns `None` for other expressions.
 pub(crate) fn parameter(expression: &Expr) -> Option<usize> {
     let Expr::Value(value) = expression else { return None };
     let ast::Value::Placeholder(name) = &value.value else { return None };

@@ -11,11 +11,10 @@ pub(super) fn is_mutation(ast: &Ast) -> bool {
     matches!(ast, Ast::Prepare { statement, .. } if Mutation::is(statement))
 }
 
-/// Returns the name and the body of a `PREPARE` for which [`is_mutation`] holds. Parameters are cast to their declared
-/// types.
+/// Name and body of a `PREPARE` that passes [`is_mutation`]. In the body, each parameter is cast to its declared type.
 ///
 /// # Errors
-/// If the statement is not such a `PREPARE`, or if it declares more types than it has parameters.
+/// If the statement is not a `PREPARE`, or if it declares more types than its body has parameters.
 pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
     let Ast::Prepare { name, data_types, mut statement } = ast else {
         return Err(QueryError::unsupported("PREPARE of another statement", "queries, and what changes rows, are"));

@@ -49,7 +49,7 @@ pub(super) fn replace(expression: &mut Expr) {
     }
 }
 
-/// Rewrites `IN` with a row and a subquery in the condition of a query, where null counts as false.
+/// Rewrites `IN` with a row and a subquery in the `WHERE` of a query, where null counts as false.
 pub(super) fn replace_in_select(select: &mut Select) {
     select.selection.iter_mut().for_each(replace_where);
 }
@@ -125,7 +125,8 @@ fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
 }
 
 fn distinct(left: &Expr, right: &Expr) -> Option<Expr> {
-    // In parentheses: if it is parsed again, the parser would take what follows for a part of it.
+    // In parentheses, because the text may be parsed again. The parser would then read what follows as part of the
+    // operand.
     let distinct =
         |(left, right)| Expr::Nested(Box::new(Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)))));
     any_of(pairs(left, right)?.into_iter().map(distinct))
@@ -143,7 +144,7 @@ fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
 /// Builds `[NOT] EXISTS` of a row of the query that equals `row`. With `or_unknown`, rows whose comparison is null
 /// count too.
 fn exists(row: &[Expr], query: &Query, negated: bool, or_unknown: bool) -> Expr {
-    // A column of the row must not have such a name: it would be resolved as one of these.
+    // No column of `row` may have one of these names: it would be resolved as a column of the query.
     let names: Vec<String> = (1..=row.len()).map(|place| format!("taut value {place}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_equal = |(value, name): (&Expr, &&str)| {

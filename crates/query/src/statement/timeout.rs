@@ -10,7 +10,7 @@ use crate::error::{QueryError, Result};
 /// Units and their microseconds, from the largest to the smallest.
 const UNITS: [(&str, u64); 6] =
     [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)];
-/// Maximum limit in milliseconds, some 24 days.
+/// Maximum limit in milliseconds: about 24.9 days.
 const MILLISECONDS_MAX: u64 = i32::MAX as u64;
 
 /// Parses a value of `statement_timeout`: a number of milliseconds, a number with a unit in quotes, or `DEFAULT`.

@@ -1,4 +1,4 @@
-//! Maintenance and settings: statements that the parser does not support, or not in PostgreSQL's dialect.
+//! Maintenance and settings: statements that the parser does not support at all, or not in PostgreSQL's dialect.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -120,7 +120,7 @@ fn setting(name: &str, value: Token) -> Result<Statement> {
     })
 }
 
-/// Consumes the next token if it is this unquoted word, in any case. The parser need not have it as a keyword.
+/// Consumes the next token if it is this unquoted word, in any case. The word need not be a keyword of the parser.
 pub(super) fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
     let is_wanted = matches!(
         &parser.peek_token_ref().token,

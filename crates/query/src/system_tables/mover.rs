@@ -1,5 +1,5 @@
-//! `taut.mover`: finished, running and failed work of the tuple mover. It has one row for each table and kind of work,
-//! and one for checkpoints.
+//! `taut.mover`: finished, running and failed compactions of the tuple mover. It has one row for each table and kind of
+//! compaction, and one for checkpoints.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -53,7 +53,7 @@ pub(super) struct Contents {
     pub schema: SchemaRef,
 }
 
-/// One row of the table: a kind of work, the rows and bytes that wait for it, and its record so far.
+/// One row of the table: a kind of compaction, the rows and bytes that wait for it, and its record so far.
 struct Row {
     table: Option<String>,
     work: &'static str,

@@ -1,4 +1,4 @@
-//! Column statistics for the engine.
+//! Column statistics for the planner of DataFusion.
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics as EngineStatistics, ScalarValue};
@@ -7,10 +7,11 @@ use taut_types::{ColumnIndex, Key, LogicalType};
 use super::TautTable;
 
 impl TautTable {
-    /// Statistics of a column for the engine. Bounds are exact if they are values of the column and its order is SQL's.
+    /// Statistics of a column for the planner. Bounds are exact if the delta is empty and the bounds are values of the
+    /// column. Bounds of floating-point columns are never exact, because their stored order differs from that of SQL.
     ///
-    /// The catalog has statistics of all rows in blocks and of no other rows. Its minima and maxima are inexact once
-    /// rows are deleted, and are not used if there are rows in pages.
+    /// Statistics in the catalog cover exactly the rows in blocks. Once rows are deleted, minima and maxima are
+    /// inexact. While the delta has pages, minima and maxima are absent.
     pub(crate) fn column_statistics(&self, column: usize) -> EngineStatistics {
         let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
         let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
@@ -39,9 +40,9 @@ impl TautTable {
         }
     }
 
-    /// Approximate bytes of one value of a column in Arrow.
+    /// Approximate bytes of one value of a column in an Arrow array.
     pub(crate) fn row_bytes(&self, column: usize) -> f64 {
-        /// Bytes of a string's view.
+        /// Bytes of the view of one string.
         const VIEW_BYTES: f64 = 16.0;
         if self.is_row_id(column) {
             return size_of::<u64>() as f64;
@@ -64,7 +65,7 @@ fn is_floating(logical_type: LogicalType) -> bool {
     matches!(logical_type, LogicalType::Real | LogicalType::Double)
 }
 
-/// Converts a datum to a value of the engine. Returns `None` if the engine has no such value.
+/// Converts a datum to a scalar of DataFusion. Returns `None` if the datum is no value of the type.
 fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     Some(match (key, logical_type) {

@@ -1,4 +1,4 @@
-//! The file of the archived commits since the previous backup.
+//! The archived log of a backup: a file of the commits since the previous backup.
 //!
 //! ```text
 //!   offset   size   field

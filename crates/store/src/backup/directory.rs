@@ -1,7 +1,7 @@
 //! A backup directory: the names in it, and the removal of leftovers.
 //!
 //! ```text
-//!   lock                                     id of the process that last used it, which locks it and the directory
+//!   lock                                     id of the process that last used it; locked like the directory
 //!   backups/00000003.manifest                backup 3, complete: written last
 //!   backups/00000003.catalog                 its catalog
 //!   backups/00000003.delta                   its rows that are in no block, and deleted rows

@@ -1,4 +1,4 @@
-//! Small JSON files after a line with their length and checksum, in the form of the catalog file.
+//! Small JSON files behind a first line with the length and checksum of the rest, like the catalog file.
 //!
 //! ```text
 //!   taut-backup 1 bytes=1234 xxh3=0123456789abcdef\n        kind, format version, length and checksum of the rest

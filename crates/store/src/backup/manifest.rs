@@ -18,8 +18,8 @@ pub(crate) struct Manifest {
     pub database: u64,
     /// Version of the last commit in the backup.
     pub commit: u64,
-    /// Time at which the state was fixed, in microseconds since 1970 in UTC. It is not before the commits in the
-    /// backup, and before all other commits.
+    /// Time at which the state was fixed, in microseconds since 1970 in UTC. All commits in the backup are at or before
+    /// it, and all other commits are after it.
     pub time: i64,
     /// Bytes that were written for this backup, without its manifest.
     pub written_bytes: u64,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::BackupError;
 
-/// Refuses a backup directory that equals, contains or is inside the database directory.
+/// Returns an error if the backup directory equals, contains or is inside the database directory.
 pub(super) fn refuse_overlap(backups: &Path, database: &Path) -> Result<(), BackupError> {
     let (inner, outer) = (real_path(backups), real_path(database));
     if inner.starts_with(&outer) || outer.starts_with(&inner) {

@@ -1,4 +1,4 @@
-//! Restoring: a backup is opened in memory, commits are replayed on it, and the result is written as a new database.
+//! Restore: a backup is opened in memory, commits are replayed on it, and the result is written as a new database.
 //!
 //! ```text
 //!   blocks/*.block     copied, verified against the checksums in the manifests, synced
@@ -345,7 +345,8 @@ struct State {
     time: i64,
 }
 
-/// Refuses a directory with a database or with foreign files. The remains of an interrupted creation are allowed.
+/// Returns an error for a directory with a database or with foreign files. The remains of an interrupted creation are
+/// allowed.
 fn refuse_existing(disk: &dyn Disk) -> Result<(), BackupError> {
     let exists = || BackupError::Exists { path: disk.path(ROOT) };
     match check_root(disk, true) {

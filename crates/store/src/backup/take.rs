@@ -1,4 +1,4 @@
-//! Taking a backup: the state of one commit is fixed, and its files are copied while commits and checkpoints continue.
+//! Takes a backup: pins the state of one commit, and copies its files while commits and checkpoints continue.
 //!
 //! ```text
 //!   fix       all commits so far are synced; the catalog of the last one pins its blocks
@@ -37,9 +37,10 @@ type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 impl Store {
     /// Backs up the database to a directory, which is created if nothing exists at its path. Blocks that an earlier
-    /// backup there has are not copied again. Readers, commits and checkpoints continue meanwhile.
+    /// backup in the directory has are not copied again. Readers, commits and checkpoints continue during the backup.
     ///
-    /// `progress` is called repeatedly, and cancels the backup by breaking. It must not use the store.
+    /// The backup calls `progress` repeatedly, and is cancelled if `progress` breaks. `progress` must not use the
+    /// store.
     ///
     /// # Errors
     /// If the directory holds something else, overlaps the database or cannot be written, or if the database is
@@ -83,18 +84,19 @@ impl Store {
         let (mut report, continues) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                // Earlier retention continues. A backup that is not complete needs no retention of its own.
+                // Retention for an earlier backup continues. Retention that this backup began ends.
                 if retained.is_none() && fixed.token.is_some() {
                     let _ = self.retain(None);
                 }
-                // Leftovers take space, which may be what is missing. If this fails, the next backup removes them.
+                // Removes partial files, because the backup may have failed for lack of space. If this fails, the next
+                // backup removes them.
                 let _ = directory.read_again().and_then(|()| directory.tidy());
                 return Err(error);
             }
         };
         match fixed.token {
             Some(token) => self.release(&fixed, token)?,
-            // The log was retained for these backups, which continue without it.
+            // The log was retained for the backups in this directory, which continue without it. So the retention ends.
             None if continues => self.retain(None)?,
             None => {}
         }
@@ -104,11 +106,11 @@ impl Store {
         Ok(report)
     }
 
-    /// Ends the retention of log files and replaced blocks for the next backup. No point in time before that backup can
-    /// then be restored from it.
+    /// Ends the retention of log files and replaced blocks for the next backup. No point in time between the last
+    /// backup and the next one can then be restored.
     ///
     /// # Errors
-    /// If the file `log/retained` cannot be removed.
+    /// If the database is read-only, or the file `log/retained` cannot be removed.
     pub fn stop_log_retention(&self) -> Result<(), BackupError> {
         if self.inner.is_read_only() {
             return Err(BackupError::ReadOnly);
@@ -126,17 +128,17 @@ impl Store {
         self.inner.commits.lock().retention.as_ref().map(|retention| retention.file.clone())
     }
 
-    /// Fixes the state of a backup.
+    /// Pins the state that is backed up, and begins or extends retention if `with_log`.
     fn fix(&self, with_log: bool) -> Result<Fixed, BackupError> {
         let inner = &*self.inner;
         if inner.is_read_only() {
             if with_log {
                 return Err(BackupError::ReadOnly);
             }
-            // Later commits, which other processes may have made already, have a later time.
+            // A commit after this state has a later time, even if another process has made it already.
             let mut commits = inner.commits.lock();
             let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
-            // A refresh replaces the catalog and `last_time` under the lock.
+            // A refresh replaces `newest` and `last_time` together under this lock.
             let catalog = Arc::clone(&commits.newest);
             let next_numbers = inner.directory.next_numbers();
             return Ok(Fixed { catalog, next_numbers, time, token: None, log: 0, retained: None });
@@ -176,12 +178,12 @@ impl Store {
         Ok(Fixed { catalog, next_numbers: inner.directory.next_numbers(), time, token, log, retained })
     }
 
-    /// Restores the retention from before a backup that did not begin.
+    /// Restores the retention to what it was before a backup that could not begin.
     fn undo_retention(&self, before: Option<Retention>) {
         let mut commits = self.inner.commits.lock();
         let now = commits.retention.take();
         match before {
-            // Blocks that were replaced meanwhile stay retained.
+            // Blocks that were replaced since then stay retained.
             Some(before) => {
                 commits.retention = now.map(|now| Retention { file: before.file, ..now });
             }
@@ -194,13 +196,14 @@ impl Store {
         }
     }
 
-    /// Retains only what comes after a complete backup.
+    /// Releases what was retained for a backup that is now complete. Retains what comes after it.
     fn release(&self, fixed: &Fixed, token: u64) -> Result<(), BackupError> {
         let file = RetentionFile { from: fixed.log, version: fixed.catalog.version, tokens: vec![token] };
         self.retain(Some((file, Arc::new(block_ids(&fixed.catalog)))))
     }
 
-    /// Sets or ends the retention. The new retention file is written before blocks are released.
+    /// Replaces the retention, or ends it if `from` is `None`. The file `log/retained` changes before blocks are
+    /// released.
     fn retain(&self, from: Option<(RetentionFile, Arc<HashSet<BlockId>>)>) -> Result<(), BackupError> {
         let directory = &self.inner.directory;
         match &from {
@@ -219,7 +222,7 @@ impl Store {
             before.blocks.into_iter().partition(|(version, block)| stays(*version, block));
         commits.retention = from.map(|(file, archived)| Retention { file, archived, blocks: stay });
         drop(commits);
-        // Dropping the blocks may remove files: other commits can go on meanwhile.
+        // Removing files can take long, so the lock on commits is released first.
         go.iter().for_each(|(version, block)| block.remove_from(*version));
         Ok(())
     }
@@ -229,17 +232,17 @@ fn block_ids(catalog: &Catalog) -> HashSet<BlockId> {
     catalog.blocks().map(|block| block.id()).collect()
 }
 
-/// The fixed state of a backup. Its catalog keeps the block files alive.
+/// The pinned state that is backed up. Its catalog keeps the block files alive.
 #[derive(Debug)]
 struct Fixed {
     catalog: Arc<Catalog>,
     next_numbers: (u64, u64),
     time: i64,
-    /// Number drawn for this backup, if the log is retained from it on.
+    /// Random number of this backup, if the log is retained from this backup on.
     token: Option<u64>,
-    /// Number of the log file with the first commit after the state.
+    /// Number of the log file in which the first commit after this state is written.
     log: u64,
-    /// The retention before the backup.
+    /// Retention before the backup began.
     retained: Option<Retention>,
 }
 
@@ -252,7 +255,7 @@ struct Backup<'a> {
 }
 
 impl Backup<'_> {
-    /// Takes the backup. Also returns whether it continues the backup for which the log was retained.
+    /// Takes the backup. Also returns whether it continues an earlier backup, for which the log was retained.
     fn take(mut self, progress: Progress<'_>) -> Result<(BackupReport, bool), BackupError> {
         let (number, catalog) = (self.directory.next_number(), Arc::clone(&self.fixed.catalog));
         let continued = self.continued();
@@ -301,19 +304,19 @@ impl Backup<'_> {
         Ok((report, continued.is_some()))
     }
 
-    /// The backup that the retained log continues, if it is in this directory.
+    /// The earlier backup that the retained log continues. Returns `None` if this directory does not have it.
     fn continued(&self) -> Option<Manifest> {
         let retained = self.fixed.retained.as_ref()?;
         let is_same = |manifest: &&Manifest| manifest.token.is_some_and(|token| retained.file.tokens.contains(&token));
         let base = self.directory.manifests.values().rev().find(is_same)?;
         let commits = retained.file.version..=self.fixed.catalog.version;
-        // If a copy of the database has already continued the backup, that copy's commits are the history of this
-        // directory.
+        // A copy of the database may have continued the backup already. This directory then has the history of that
+        // copy.
         let is_free = self.directory.continuation(base.number).is_none();
         (is_free && commits.contains(&base.commit)).then(|| base.clone())
     }
 
-    /// Copies the blocks that no backup has.
+    /// Copies the blocks of a table that no backup in the directory has. Returns the checksums of all its blocks.
     fn copy_blocks(
         &mut self,
         table: &str,
@@ -355,7 +358,7 @@ impl Backup<'_> {
     ) -> Result<FileSum, BackupError> {
         let damaged = |source| BackupError::Source { table: table.to_owned(), source };
         let open = block.open_uncached().map_err(damaged)?;
-        // A read error, or a cancellation. Errors of writing are in `written`.
+        // A read error or a cancellation. Write errors are in `written`.
         let mut failure = None;
         let written = self.directory.write_block(BlockKey::of(block.entry()), |to| {
             let mut fail = |error| {
@@ -407,7 +410,7 @@ impl Backup<'_> {
         Ok(sum)
     }
 
-    /// Writes the catalog, and the rows that are in no block.
+    /// Writes the catalog, and a delta file if there are rows outside of blocks or deleted rows.
     fn write_catalog(&mut self, number: u64) -> Result<(FileSum, Option<FileSum>), BackupError> {
         let catalog = &*self.fixed.catalog;
         let changes = changes_of(catalog)?;
@@ -428,8 +431,8 @@ impl Backup<'_> {
         Ok((catalog, delta))
     }
 
-    /// Archives the commits since a backup. `None` if the log does not have all of them, or a block that they added is
-    /// missing or damaged. The backup then begins a new log archive.
+    /// Archives the commits since the backup `base`. Returns `None` if the log does not have all of them, or if a block
+    /// that they added is missing or damaged. The backup then begins a new log archive.
     fn archive(
         &mut self,
         number: u64,
@@ -444,7 +447,7 @@ impl Backup<'_> {
         let mut added = Added { names: named.collect(), blocks: Vec::new(), last: base.commit };
         let mut failure = None;
         let from = retained.file.from;
-        // A checkpoint would begin another log file, and change the one that is read here.
+        // A checkpoint would begin another log file, and change the log file that is read here.
         let no_checkpoint = self.store.inner.checkpoints.lock();
         let ((), file) = self.directory.write_part(number, Part::Log, |to| {
             write_head(to, catalog.database)?;
@@ -457,7 +460,7 @@ impl Backup<'_> {
                     write_commit(to, record.sequence, record.payload).map_err(Stop::Write)?;
                     counts.report(progress).map_err(Stop::Cancelled)?;
                 }
-                // The records after it may be incomplete.
+                // Later records may be incomplete.
                 if record.sequence == catalog.version { Err(Stop::AtEnd) } else { Ok(()) }
             });
             match replayed {
@@ -476,7 +479,7 @@ impl Backup<'_> {
             return Ok(None);
         }
         let present: HashMap<BlockId, &Arc<BlockFile>> = catalog.blocks().map(|block| (block.id(), block)).collect();
-        // Blocks that were replaced after the state was fixed are not among them, and not needed.
+        // Blocks that were replaced since the state was pinned are in `present`, so they are not needed here.
         let replaced: HashMap<BlockId, &Arc<BlockFile>> =
             retained.blocks.iter().map(|(_, block)| (block.id(), block)).collect();
         let mut of_tables = Vec::<(TableManifest, Vec<Arc<BlockFile>>)>::new();
@@ -496,7 +499,8 @@ impl Backup<'_> {
         let mut tables = Vec::with_capacity(of_tables.len());
         for (table, blocks) in of_tables {
             let blocks = match self.copy_blocks(&table.name, &blocks, sums, counts, progress) {
-                // No table has the block any more, so nobody can repair it. The backup must not fail forever.
+                // No table has the block any more, so it cannot be repaired. An error would recur in every later
+                // backup.
                 Err(BackupError::Source { source, .. }) if source.is_damage() => {
                     self.directory.remove_part(number, Part::Log)?;
                     return Ok(None);
@@ -510,9 +514,9 @@ impl Backup<'_> {
     }
 }
 
-/// The additions of the commits since a backup.
+/// Tables and blocks that the commits since a backup added.
 struct Added {
-    /// Names of tables by id.
+    /// Names of tables, by id.
     names: HashMap<TableId, String>,
     blocks: Vec<(TableId, BlockEntry)>,
     /// Sequence number of the last commit.

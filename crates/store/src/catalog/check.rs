@@ -1,7 +1,7 @@
 //! Checks of the content of a catalog file before anything is built from it.
 //!
-//! The checksum only proves that the file is as it was written. Another program may still have written it, and indexes
-//! from it must stay within bounds.
+//! The checksum only proves that the file has not changed since it was written. Another program may have written it, so
+//! indexes in it must be checked against their bounds.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! Constraints on the rows of a table, beyond the types and nulls of its columns.
 //!
-//! The store keeps the constraints, and key entries of the rows in no block for those that are looked up
+//! The store keeps the constraints. For those that are looked up, it also keeps key entries of the rows in no block
 //! (`delta/keys.rs`). The constraints are enforced where statements are executed, because only that layer can evaluate
 //! expressions.
 
@@ -28,7 +28,7 @@ pub struct Constraints {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
     /// The tables with a foreign key to this one, itself included. A change of rows here uses it to find those keys. It
-    /// also makes a change of either table conflict with one that does not know of the other table.
+    /// also makes a change of either table conflict with a concurrent one that does not know of the other table.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub referenced_by: BTreeSet<TableId>,
 }
@@ -193,7 +193,8 @@ impl ForeignKey {
         (self.columns, self.referenced) = pairs.into_iter().unzip();
     }
 
-    /// Whether it references a key of another table, with columns of the same types.
+    /// Whether the key that the foreign key references is in `constraints`, the constraints of table `parent`, and has
+    /// columns of the same types.
     pub fn references(&self, own: &Schema, parent: &Schema, constraints: &Constraints) -> bool {
         let same = |(own_column, referenced): (&ColumnIndex, &ColumnIndex)| {
             referenced.index() < parent.len()

@@ -129,7 +129,7 @@ impl CatalogEdit {
     }
 
     /// Adds the blocks of one load. Their rows are in the sort order of the table's design across the blocks, or across
-    /// the blocks of each partition. A range partitioning without boundaries takes those of the blocks.
+    /// the blocks of each partition. A range partitioning without boundaries takes its boundaries from the blocks.
     ///
     /// # Errors
     /// If the table does not exist, or a block does not have its columns.
@@ -161,7 +161,7 @@ impl CatalogEdit {
     /// # Errors
     /// If
     /// - the table or an old block does not exist,
-    /// - a page has got more rows,
+    /// - a page has another number of rows than `old` states,
     /// - other rows were deleted meanwhile and their relocations are not known, or
     /// - the new blocks do not have the columns of the table, or not as many rows as they replace.
     pub fn replace_rows(
@@ -193,8 +193,8 @@ impl CatalogEdit {
 
     /// Sets the constraints of a table. Its existing rows must satisfy them.
     ///
-    /// Both tables of a foreign key need an edit: first the one that references, then the one that is referenced, in
-    /// `referenced_by`.
+    /// A foreign key takes two calls: first for the referencing table, then for `referenced_by` of the referenced
+    /// table.
     ///
     /// # Errors
     /// If the table does not exist, or the constraints do not fit it and the tables that they reference.
@@ -245,7 +245,7 @@ impl CatalogEdit {
         self.apply(&change)?;
         self.changes.push(change);
         for (unit, segment, rows) in deleted.segments() {
-            // They were deleted before, so no row changes now.
+            // These rows were already deleted, so this does not count as a change of rows.
             self.change_rows(table, |delta| delta.delete(unit, segment, rows))?;
             self.changes.push(Change::DeleteRows { table, unit, segment, rows: rows.clone() });
         }

@@ -1,14 +1,14 @@
-//! Encoding of the changes of one commit: a record of the log, or a delta file.
+//! Encoding of changes: those of one commit in a record of the log, or all rows outside of blocks in a delta file.
 //!
 //! ```text
 //! offset   size   field
 //! 0        4      length of the JSON
 //! 4        ...    JSON: the changes, in order
-//!          ...    rows and sets of rows, one behind the other; the changes have their lengths
+//!          ...    rows and sets of rows, end to end; the JSON has their lengths
 //! ```
 //!
-//! The JSON of a commit begins with its time, `{"commit":{"time":...}}`. Commits of earlier programs have no time, and
-//! neither has a delta file.
+//! The JSON of a commit begins with its time, `{"commit":{"time":...}}`. Delta files, and commits of earlier versions
+//! of Taut, have no time.
 //!
 //! Rows are encoded by [`taut_block::rows`]. Sets of rows are serialized by `roaring` (RoaringFormatSpec).
 
@@ -27,7 +27,7 @@ use crate::directory::Directory;
 use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
 
-/// A change in its JSON form.
+/// JSON form of a change. The rows of a change follow the JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum ChangeFile<'a> {
@@ -103,7 +103,7 @@ enum ChangeFile<'a> {
     },
 }
 
-/// A new block in its JSON form, with its entry for the catalog.
+/// JSON form of a new block: its entry in the catalog, its statistics and its partition.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewBlockFile<'a> {
@@ -130,10 +130,10 @@ impl<'a> NewBlockFile<'a> {
     }
 }
 
-/// Encodes changes, and the time of their commit. `after` is the catalog after the changes.
+/// Encodes changes, and the time of their commit if given. `after` is the catalog after the changes.
 ///
 /// # Errors
-/// If a value cannot be encoded, which does not happen for values of a table.
+/// If the table of a change is not in `after`, a value does not fit its column, or the changes are too large.
 pub(crate) fn to_bytes(changes: &[Change], after: &Catalog, time: Option<i64>) -> Result<Vec<u8>, CommitError> {
     let (mut files, mut rest) = (Vec::with_capacity(changes.len() + 1), Vec::new());
     files.extend(time.map(|time| ChangeFile::Commit { time }));
@@ -195,13 +195,13 @@ fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Resul
     })
 }
 
-/// An encoded change, and the rows that belong to it.
+/// A change whose JSON is parsed, and the encoded rows that belong to it.
 pub(crate) struct Read<'a> {
     file: ChangeFile<'static>,
     bytes: &'a [u8],
 }
 
-/// The decoded content of a record or delta file.
+/// Parsed content of a record or delta file.
 pub(crate) struct Parsed<'a> {
     /// Time of the commit, in microseconds since 1970 in UTC, if known.
     pub time: Option<i64>,
@@ -209,10 +209,10 @@ pub(crate) struct Parsed<'a> {
     pub changes: Vec<Read<'a>>,
 }
 
-/// Decodes a record or a delta file.
+/// Parses a record or a delta file. Rows stay encoded.
 ///
 /// # Errors
-/// If the bytes are invalid: the offset, and what was expected there.
+/// If the bytes are invalid. The error is the offset, and what was expected there.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
     let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
     let length = length.ok_or_else(|| (0, "the length of JSON".to_owned()))?;
@@ -246,10 +246,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
 }
 
 impl Read<'_> {
-    /// Converts to a change. `catalog` is the catalog after the changes before it.
+    /// Converts to a change, and decodes its rows. `catalog` is the catalog before this change.
     ///
     /// # Errors
-    /// If the change is invalid: what was expected.
+    /// If the change is invalid. The error names what was expected.
     pub fn into_change(self, catalog: &Catalog, directory: &Arc<Directory>) -> Result<Change, String> {
         let blocks =
             |blocks: Vec<NewBlockFile<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
@@ -296,7 +296,7 @@ impl Read<'_> {
         })
     }
 
-    /// The blocks that the change adds, each with the id of its table.
+    /// Entries of the blocks that the change adds, each with the id of its table.
     pub fn new_blocks(&self) -> Vec<(TableId, BlockEntry)> {
         let of = |table: TableId, blocks: &[NewBlockFile<'_>]| {
             blocks.iter().map(|block| (table, block.entry.as_ref().clone())).collect()
@@ -318,7 +318,8 @@ impl Read<'_> {
         }
     }
 
-    /// One more than the greatest block or page id, and table id, that the change introduces.
+    /// One more than the greatest block or page id that the change introduces, and the same for table ids. A number is
+    /// zero if the change introduces none.
     pub fn next_numbers(&self) -> (u64, u64) {
         let of_blocks =
             |blocks: &[NewBlockFile<'_>]| blocks.iter().map(|block| block.entry.id.0 + 1).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Sparse index: the blocks of a sorted table that a value may be in, from the catalog alone.
+//! Sparse index: finds the blocks of a sorted table that may hold a value, from the catalog alone.
 //!
 //! The catalog has one entry per block, as the top of the row-wise index of Erling (2012) has one per page: the bounds
 //! of the first sort column. In a run they ascend or descend, so binary search finds the blocks, and no other block is
@@ -40,7 +40,7 @@ impl Lead {
 }
 
 impl BlockEntry {
-    /// Whether the block may have rows that pass all of `tests`, as far as the catalog knows.
+    /// Whether the block may have rows that pass all of `tests`, judged by the catalog alone.
     pub fn may_match(&self, tests: &[ColumnTest]) -> bool {
         self.lead.as_ref().is_none_or(|lead| tests.iter().all(|test| lead.may_admit(test)))
     }
@@ -55,7 +55,7 @@ pub(crate) struct SparseIndex {
 #[derive(Clone, Debug)]
 struct RunOrder {
     blocks: Range<usize>,
-    /// The column whose bounds ascend or descend from block to block. `None` if no column's do.
+    /// The column whose bounds ascend or descend from block to block. `None` if the bounds of no column do.
     sorted: Option<(ColumnIndex, Direction)>,
 }
 
@@ -95,7 +95,7 @@ fn direction(leads: &[&Lead]) -> Option<(ColumnIndex, Direction)> {
 }
 
 impl Table {
-    /// Indexes of the blocks that may have rows which pass all of `tests`, as far as the catalog knows.
+    /// Indexes of the blocks that may have rows that pass all of `tests`, judged by the catalog alone.
     pub fn blocks_that_may_match<'a>(&'a self, tests: &'a [ColumnTest]) -> impl Iterator<Item = usize> + 'a {
         let runs = &self.sparse_index.get_or_init(|| SparseIndex::of(self)).runs;
         let places = runs.iter().flat_map(move |run| {

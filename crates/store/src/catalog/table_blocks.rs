@@ -97,8 +97,8 @@ fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> 
     Ok(())
 }
 
-/// Removes old blocks and pages from the delta and the statistics. Their live rows must be as many as the rows of the
-/// new blocks.
+/// Removes old blocks and pages from the delta and the statistics. The new blocks must have as many rows as the old
+/// ones have live rows.
 fn leave_out(
     table: &mut Table,
     old: &OldRows,
@@ -204,7 +204,8 @@ struct Place {
     written_for: Option<u32>,
 }
 
-/// The partition of each block. A range partitioning without boundaries takes those of the first block that has some.
+/// The partition of each block. A range partitioning without boundaries takes the boundaries of the first block that
+/// has some.
 fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
     if table.partitions.is_none() {
         let mut known = blocks.iter().filter_map(|block| block.partition.as_ref());
@@ -236,8 +237,8 @@ fn continues(table: &Table, before: &Place, next: &Place) -> bool {
     }
 }
 
-/// Replaces `old` by `new`. Runs are numbered from 1 meanwhile. A run begins where the number changes, or where a
-/// partition begins that is not in the order of the run.
+/// Replaces `old` by `new`. While this runs, sort runs are numbered from 1. A run begins where the number changes, or
+/// where a partition begins that is not in the order of the run.
 fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Place)], order: RowOrder) {
     const OWN_RUN: usize = 0;
     let mut blocks: Vec<(usize, Place, Arc<BlockFile>)> = Vec::new();

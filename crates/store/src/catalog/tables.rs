@@ -11,7 +11,7 @@ use super::{Table, TableId};
 pub(crate) struct Tables {
     by_id: RedBlackTreeMapSync<TableId, Arc<Table>>,
     ids: RedBlackTreeMapSync<String, TableId>,
-    /// Rows in no block of all tables, deleted ones included, and their bytes.
+    /// Delta rows of all tables, deleted ones included, and their bytes.
     page_rows: u64,
     page_bytes: u64,
 }
@@ -37,7 +37,8 @@ impl Tables {
         self.ids.values().filter_map(|id| self.by_id.get(id))
     }
 
-    /// Rows in no block of all tables together, deleted ones included, and their bytes. No single table has more.
+    /// Delta rows of all tables together, deleted ones included, and their bytes. This is an upper bound for each
+    /// table.
     pub fn pages(&self) -> (u64, u64) {
         (self.page_rows, self.page_bytes)
     }

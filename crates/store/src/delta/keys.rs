@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs    |----------------|  |--------|  |---|  |-|      each at least twice as long as the next one
-//! added                                            |-|    merged with runs before it that are not
+//! added                                            |-|    merged with the runs before it that are shorter than that
 //! ```
 //!
 //! This is the logarithmic method (Bentley & Saxe 1980): each row costs O(log n) moved entries over time, and a lookup
@@ -27,7 +27,7 @@ pub(crate) struct KeyEntries {
 }
 
 impl KeyEntries {
-    /// A key of columns, by their indexes in the table, without entries.
+    /// A key without entries. Its columns are given by their indexes in the table.
     pub fn new(columns: &[usize]) -> Self {
         Self { columns: columns.into(), runs: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl KeyEntries {
         }
     }
 
-    /// The rows whose keys have a hash.
+    /// The rows whose keys have the given hash.
     pub fn rows(&self, hash: u64) -> impl Iterator<Item = RowId> {
         self.runs.iter().flat_map(move |run| {
             let first = run.partition_point(|(other, _)| *other < hash);

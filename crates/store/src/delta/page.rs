@@ -40,7 +40,7 @@ impl OpenPage {
         Self { columns: Mutex::new(Columns { schema, builders, rows: 0, bytes: 0 }) }
     }
 
-    /// Number of rows appended so far, by anybody.
+    /// Number of rows appended so far, by any transaction.
     pub fn rows(&self) -> usize {
         self.columns.lock().rows
     }
@@ -50,7 +50,7 @@ impl OpenPage {
         self.columns.lock().bytes
     }
 
-    /// Appends rows if the page has exactly `first` rows. Returns whether it has.
+    /// Appends rows if the page has exactly `first` rows. Returns whether it appended them.
     pub fn append_at(&self, first: usize, rows: &RecordBatch) -> bool {
         let mut columns = self.columns.lock();
         if columns.rows != first {

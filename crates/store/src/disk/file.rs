@@ -154,8 +154,8 @@ impl Disk for FileDisk {
         registered(&self.path(name))
     }
 
-    /// On Unix, this syncs what anybody wrote through any descriptor. Elsewhere the file must be open for writing, for
-    /// which a reader has no permission.
+    /// On Unix, this syncs what any process wrote through any descriptor. Elsewhere the file must be open for writing,
+    /// for which a reader has no permission.
     fn sync_file(&self, name: &str) -> io::Result<()> {
         if cfg!(unix) { File::open(self.path(name))?.sync_data() } else { Ok(()) }
     }

@@ -5,7 +5,7 @@
 //!
 //! A file is created before it is locked. A process that tries the lock in between assumes that the reader is gone, and
 //! may remove the file. So the reader checks afterwards whether the file that it locked still has its name. From then
-//! on nobody removes it.
+//! on no other process removes it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::Registration;
 use super::file::is_at;
 
-/// Maximum bytes read of a registration file: more than any has.
+/// Maximum bytes to read of a registration file. No such file is longer.
 const CONTENT_MAX: u64 = 1 << 10;
 
 /// The locked file of a reader.

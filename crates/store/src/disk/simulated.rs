@@ -101,7 +101,7 @@ impl SimulatedDisk {
         state.names.iter().filter_map(file).collect()
     }
 
-    /// Adds a durable file, as from outside.
+    /// Adds a durable file, as if another program had written it.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let node = Node::File(state.files.len());

@@ -1,8 +1,8 @@
 //! Locks of keys, by their hashes. They prevent two transactions from writing rows with the same key at once.
 //!
-//! A transaction that writes rows locks their keys exclusively until it ends. Only then does it look the keys up, in
-//! the newest version and in its own. As all transactions do so, two rows with the same key are never both committed.
-//! If another transaction has locked a row with the key, perhaps to delete it, the lookup waits for that transaction. A
+//! A transaction that writes rows first locks their keys exclusively, until it ends. Then it looks the keys up, in the
+//! newest version and in its own. As all transactions do so, two rows with the same key are never both committed. If
+//! another transaction has locked a row with the key, perhaps to delete it, the lookup waits for that transaction. A
 //! transaction that references a key locks it shared. Keys with the same hash share a lock. A transaction that writes
 //! many rows locks all keys of the table.
 
@@ -66,7 +66,7 @@ pub(super) struct TableKeys {
     all: Holders,
     /// Holders of locks on single keys, each with its strongest mode.
     some: Holders,
-    /// Hashes that each of them has locked.
+    /// Hashes that each transaction has locked.
     hashes: HashMap<TransactionId, Vec<u64>>,
 }
 
@@ -125,7 +125,7 @@ impl Locks {
 }
 
 impl State {
-    /// The key locks of a table in which a transaction gets a lock.
+    /// The key locks of a table. Records that the transaction has locks there.
     fn keys_of(&mut self, transaction: TransactionId, table: TableId) -> &mut TableKeys {
         let tables = &mut self.running.entry(transaction).or_default().keys;
         if !tables.contains(&table) {

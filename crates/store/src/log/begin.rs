@@ -41,7 +41,7 @@ pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> R
 ///
 /// # Errors
 /// If the file system returns an error. The file may then be valid or not. No record in it may be acknowledged before
-/// this succeeds: until then, nobody would notice that the file is missing.
+/// this succeeds: until then, a loss of the file would not be noticed.
 pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let name = new_log_name(number);
     disk.rename(&name, &log_name(number)).map_err(|source| file_error(disk, "rename", &name, source))?;

@@ -51,7 +51,7 @@ pub(crate) struct End {
     pub(super) settled_bytes: u64,
     /// Sequence number of the last record in `settled_bytes`.
     pub(super) settled_sequence: u64,
-    /// Payloads of the records after it.
+    /// Payloads of the records after `settled_bytes`.
     pub(super) unsettled: Vec<Vec<u8>>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn replay<E: From<OpenError>>(
     file.visit(disk, None, visit)
 }
 
-/// What is found in the log after its damage.
+/// Records found in the log after its first damage.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
     /// Greatest sequence number found, if it is greater than the last visited one.
@@ -323,7 +323,7 @@ impl<'a> Walk<'a> {
         Ok(Ok(record))
     }
 
-    /// Bytes from the position on, without the zeros at the end of the file.
+    /// Number of bytes from the position on, without the zeros at the end of the file.
     fn tail_bytes(&self) -> usize {
         self.bytes[self.at..].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
     }

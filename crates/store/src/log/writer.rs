@@ -80,7 +80,7 @@ struct State {
     last_sequence: u64,
     written_sequence: u64,
     synced_sequence: u64,
-    /// The last record that a thread waits to be synced.
+    /// Sequence number of the last record whose sync a thread waits for.
     wanted_sequence: u64,
     failure: Option<LogFailed>,
     /// For each restart, the last record before it that counts, and the failure.
@@ -158,7 +158,7 @@ impl Log {
         Ok(Position { epoch: state.restarts.len(), sequence })
     }
 
-    /// Waits until the record and all before it have the durability asked for.
+    /// Waits until the record and all before it have the requested durability.
     ///
     /// # Errors
     /// If the log fails before that. The records may still be found when the log is replayed.
@@ -225,7 +225,7 @@ impl Log {
                 return Err(LogFailed::new(error));
             }
         };
-        // From here on the new file may be valid, and then nothing more of the old one is.
+        // From here on the new file may be valid. Anything written to the old one after that would be ignored.
         drop(file);
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
@@ -246,7 +246,7 @@ impl Log {
     }
 
     /// Continues after a failure, in the next file, after the last durable record. Later records up to `seen` are
-    /// carried over, because somebody has seen them. All others never happened.
+    /// carried over, because readers have seen them. All others never happened.
     ///
     /// # Errors
     /// If the log cannot continue. The restart can be tried again.
@@ -276,7 +276,7 @@ impl Log {
     }
 
     /// Payloads of the records after the last synced one, up to the record `last`. Written records come from the file,
-    /// the others from memory. `None` if the file does not return them.
+    /// the others from memory. `None` if the file does not return all of them.
     fn unsynced(&self, state: &State, last: u64) -> Option<Vec<Vec<u8>>> {
         let mut payloads = Vec::new();
         let written = last.min(state.written_sequence);
@@ -322,7 +322,7 @@ impl Log {
         self.state.lock().synced_sequence
     }
 
-    /// Takes the current file once all records are synced. Nobody can write until it is put back.
+    /// Takes the current file once all records are synced. No thread can write until it is put back.
     fn take_synced(&self, state: &mut MutexGuard<'_, State>) -> Result<Box<dyn WriteFile>, LogFailed> {
         loop {
             if let Some(failure) = &state.failure {

@@ -1,5 +1,5 @@
-//! Removal of keys that the remaining rows violate. Plans rely on keys, for example to remove a join along a foreign
-//! key.
+//! Removal of unique keys and foreign keys that the rows violate after a repair. A violated key must not stay, because
+//! plans rely on keys, for example to remove a join along a foreign key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::{ForeignKey, KeySearch, ReadCounters, Table, TableId, UniqueKey};
 const NOT_UNIQUE: &str = "rows that were deleted may be back, and have the same key";
 const NOT_REFERENCED: &str = "rows that it references are lost";
 
-/// Drops the constraints that no longer hold. Keys are checked only if deleted rows may be back, foreign keys also if
-/// rows are lost.
+/// Drops the constraints that no longer hold. Unique keys are checked only if deleted rows may be back, foreign keys
+/// also if referenced rows are lost.
 pub(super) fn drop_violated(tables: &mut [Table], reports: &mut [RepairedTable], deletions_are_lost: bool) {
     let mut dropped: Vec<(usize, String)> = Vec::new();
     for (at, table) in tables.iter().enumerate() {
@@ -59,7 +59,7 @@ fn loses_rows(report: &RepairedTable) -> bool {
     report.losses.iter().any(|loss| matches!(loss, TableLoss::Rows { .. }))
 }
 
-/// Updates `referenced_by` of all tables.
+/// Computes `referenced_by` of all tables from their foreign keys.
 fn set_referenced_by(tables: &mut [Table]) {
     let references: Vec<(TableId, TableId)> = tables
         .iter()
@@ -72,17 +72,19 @@ fn set_referenced_by(tables: &mut [Table]) {
     }
 }
 
-/// Whether no two rows share a key. False if some rows cannot be read.
+/// Whether no two rows have the same key. Returns false if some rows cannot be read.
 fn is_unique(table: &Table, key: &UniqueKey) -> bool {
     let columns: Vec<usize> = key.columns.iter().map(|column| column.index()).collect();
     for_each_batch(table, &key.columns, |keys| {
         let found = KeySearch::new(table, &columns).find(keys)?;
-        // Each row finds itself. Equal keys of one batch find the same rows.
+        // Each row finds itself, so a key with two rows is a duplicate. This includes equal keys in one batch, which
+        // find the same rows.
         Ok(found.windows(2).all(|pair| pair[0].0 != pair[1].0))
     })
 }
 
-/// Whether each foreign key without nulls has a referenced row.
+/// Whether each row with a foreign key without nulls references an existing row. Returns false if some rows cannot be
+/// read.
 fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     let referenced: Vec<usize> = key.referenced.iter().map(|column| column.index()).collect();
     for_each_batch(table, &key.columns, |keys| {
@@ -93,7 +95,8 @@ fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     })
 }
 
-/// Calls `holds` with some columns of all live rows, in batches, while it returns true. Returns whether it always did.
+/// Calls `holds` with some columns of the live rows, batch by batch, until it returns false. Returns whether all rows
+/// were read and `holds` returned true for all.
 fn for_each_batch(
     table: &Table,
     columns: &[ColumnIndex],

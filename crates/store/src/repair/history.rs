@@ -89,7 +89,7 @@ fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<C
 /// The replay of commits.
 struct Replay {
     edit: CatalogEdit,
-    /// The blocks that have a file, with whatever content.
+    /// The blocks whose files exist, whatever their content.
     present: HashSet<BlockId>,
     /// Whether changes that cannot be made are skipped.
     is_lenient: bool,
@@ -161,7 +161,7 @@ impl Replay {
         }
     }
 
-    /// Replaces those of the old blocks and pages that exist by new blocks.
+    /// Replaces the old blocks and pages that still exist by new blocks.
     fn replace(&mut self, table: TableId, old: &OldRows, new: Vec<NewBlock>) {
         let Some(stored) = self.edit.catalog().table_of(table) else {
             self.lost_changes += 1;
@@ -179,8 +179,8 @@ impl Replay {
         }
     }
 
-    /// Applies the row relocations of a commit after the damage of the log, for blocks whose files are gone because of
-    /// them.
+    /// Applies the row relocations of a commit behind the damage of the log, if the files of the old blocks are gone
+    /// because of them.
     fn follow_moves(&mut self, payload: &[u8]) {
         let Ok(parsed) = record::parse(payload) else { return };
         let mut moved: HashSet<BlockId> = HashSet::new();

@@ -1,4 +1,4 @@
-//! The part of a transaction that checks keys: locks of keys and of rows. The protocol is in `locks/keys.rs`.
+//! Key checks of a transaction: locks of keys and of rows. The protocol is in `locks/keys.rs`.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::locks::{Busy, KeyMode};
 use crate::{KeySearch, TableId};
 
 impl Transaction {
-    /// Searches for the rows that have one of some keys, as [`KeySearch::find`] does. It searches the database as it
-    /// would be if the transaction committed now. Rows of other transactions have their row ids of the newest version.
+    /// Searches for the rows that have one of several keys, like [`KeySearch::find`], in the database as it would be if
+    /// the transaction committed now. Rows of other transactions have their row ids of the newest version.
     ///
     /// # Errors
     /// If the transaction could not commit now, or a block cannot be read.
@@ -79,7 +79,7 @@ impl Transaction {
         self.wait(|| self.store.locks().find_free(self.id, table, row)).await
     }
 
-    /// Requests a lock until there is nobody to wait for. Returns whether it had to wait.
+    /// Calls `lock` until it succeeds, and waits for the holder of the lock in between. Returns whether it had to wait.
     async fn wait(&self, lock: impl Fn() -> Result<(), Busy>) -> Result<bool, TransactionError> {
         let mut has_waited = false;
         loop {

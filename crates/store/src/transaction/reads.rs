@@ -1,7 +1,7 @@
 //! The read set of a serializable transaction, and whether others have changed any of it.
 //!
 //! ```text
-//! read      for each table: all rows, or those that pass some conjunctions of predicates, found or not
+//! read      for each table: all rows, or those that pass one of some conjunctions, whether such rows exist or not
 //! changed   rows that are in only one of two versions of the table: inserted or deleted since
 //! ```
 //!
@@ -37,7 +37,7 @@ pub(super) struct Reads(BTreeMap<TableId, TableReads>);
 struct TableReads {
     /// Count of reads of all rows.
     whole: usize,
-    /// Otherwise, the rows that pass all predicates of one of these conjunctions.
+    /// If `whole` is zero, only the rows that pass all predicates of one of these conjunctions are read.
     conjunctions: Vec<Vec<ColumnTest>>,
 }
 
@@ -57,7 +57,7 @@ impl Reads {
         }
     }
 
-    /// Takes back `times` reads of all rows of a table.
+    /// Undoes `times` calls of [`Reads::add_whole`] for a table.
     pub fn remove_whole(&mut self, table: TableId, times: usize) {
         if let Some(reads) = self.0.get_mut(&table) {
             reads.whole = reads.whole.saturating_sub(times);
@@ -72,7 +72,7 @@ impl Reads {
     /// Checks that nothing in the read set has changed between `base` and `newest`.
     ///
     /// # Errors
-    /// If another transaction has changed some of it.
+    /// If another transaction has changed part of the read set.
     pub fn check(&self, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
         for (table, reads) in &self.0 {
             let Some(before) = base.table_of(*table) else { continue };
@@ -132,7 +132,7 @@ impl<'a> ChangedRows<'a> {
             }
             deleted_of_pages.insert(page.id(), (page, known, Vec::new()));
         }
-        // A page that is gone was moved to blocks. It is not known which of their rows came from it.
+        // The rows of a page that is gone were moved to blocks. It is not known which rows of the blocks these are.
         if !pages.is_empty() {
             return Ok(true);
         }

@@ -16,9 +16,9 @@ pub enum Abstraction {
     /// Same as [`Abstraction::Auto`] for packed rows, else no levels.
     #[default]
     ByLayout,
-    /// As many as are worthwhile, by the data of each segment.
+    /// As many as pay off, decided from the data of each segment.
     Auto,
-    /// The given number, worthwhile or not.
+    /// The given number, regardless of the data.
     Levels(u16),
 }
 
@@ -27,7 +27,7 @@ pub enum Abstraction {
 pub struct LevelColumns {
     /// Positions of the columns in the group, in the order of the sort columns.
     pub places: Vec<usize>,
-    /// Whether all of the columns are levels, worthwhile or not.
+    /// Whether all of the columns are levels, regardless of the data.
     pub forced: bool,
 }
 

@@ -6,7 +6,7 @@
 //!   partition_by = 'hash(a, 16)'
 //! ```
 //!
-//! Each option is parsed and checked against the table's schema only here.
+//! All options are parsed here, except `abstraction`, which has a file of its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -81,7 +81,8 @@ impl TableDesign {
         Ok(design)
     }
 
-    /// Options that describe this design and parse back to it. Options at their default are omitted, except the layout.
+    /// Options that [`TableDesign::from_options`] parses back to this design. Options at their default are omitted,
+    /// except the layout.
     pub fn to_options(&self, schema: &Schema) -> Vec<(&'static str, String)> {
         let name = |column: ColumnIndex| quote_identifier(&schema.column(column).name);
         let mut options = vec![("layout", self.layout.name().to_owned())];
@@ -169,8 +170,8 @@ fn unexpected(option: &'static str, found: &str, allowed: &str) -> DesignError {
     DesignError::Value { option, found: found.to_owned(), allowed: allowed.to_owned() }
 }
 
-/// Finds the column of a name. An exact match wins. An unquoted name else matches the only column that differs in case
-/// alone.
+/// Finds a column by name. An exact match wins. Otherwise an unquoted name matches regardless of case, if exactly one
+/// column does.
 fn column_of(option: &'static str, text: &str, quoted: bool, schema: &Schema) -> Result<ColumnIndex, DesignError> {
     if let Some(index) = schema.index_of(text) {
         return Ok(index);
@@ -451,7 +452,8 @@ mod tests {
         assert!(error.contains("\"3\" is not allowed; allowed is 'auto' or 0 to 2"), "{error}");
         let error = sorted.with_options([("sort_by", "a")], &schema()).unwrap_err().to_string();
         assert!(error.contains("0 to 1, the number of columns of sort_by"), "{error}");
-        // A level of rows allows the encodings of columns. Other columns of rows allow only those of rows.
+        // In a row layout, an abstraction level allows the encodings of columns. The other columns allow only those of
+        // rows.
         let rows = sorted.with_options([("layout", "row"), ("encoding", "c=delta")], &schema()).unwrap();
         assert!(rows.with_options([("abstraction", "1")], &schema()).is_err());
         assert!(rows.with_options([("abstraction", "auto")], &schema()).is_err());

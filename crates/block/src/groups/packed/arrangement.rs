@@ -12,8 +12,8 @@ use super::plan::FieldPlan;
 use crate::groups::pages::{INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Tuples that a page should hold. Pages that hold fewer are longer, up to a maximum length. Otherwise, the bytes of
-/// each page besides its tuples would take a five-hundredth of a block.
+/// Minimum number of tuples that a page should hold. If it would hold fewer, pages are made longer, up to
+/// `LONG_PAGE_BYTES`. Otherwise, the bytes of each page besides its tuples would take a five-hundredth of a block.
 const PAGE_ROWS_WANTED: usize = 512;
 const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
 
@@ -21,7 +21,7 @@ const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
 pub(super) struct Heap {
     pub bytes: Vec<u8>,
     pub ends: Vec<usize>,
-    /// Rows whose bytes are a reference.
+    /// Rows whose bytes are a reference to an overflow section.
     pub referred: Vec<u32>,
     /// Bytes of the values, including those in overflow sections.
     pub stored_bytes: u64,
@@ -64,7 +64,7 @@ impl Heap {
         self.ends[row] - self.start(row)
     }
 
-    /// Range from the least to the greatest length of the first `rows` rows.
+    /// Least and greatest length of the first `rows` rows, as the start and end of a range.
     fn lengths(&self, rows: usize) -> Range<usize> {
         let lengths = (0..rows).map(|row| self.length(row));
         lengths.clone().min().unwrap_or(0)..lengths.max().unwrap_or(0)
@@ -139,7 +139,7 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
     }
 }
 
-/// Rows at which pages end. Each page takes as many rows as fit.
+/// Returns the rows at which pages end. Each page takes as many rows as fit.
 pub(super) fn cut(shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
     let room = shape.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Unsigned numbers of 0 to 128 bits at any bit of a slice of bytes, least significant bit first.
+//! Unsigned numbers of 0 to 128 bits at any bit offset of a byte slice, least significant bit first.
 //!
 //! ```text
 //! bit    0 1 2 3 4 5 6 7 | 8 9 ...
@@ -34,7 +34,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// 64 bits that begin at a bit. Only the first [`NARROW_BITS`] are valid.
+/// The 64 bits from a bit offset on. Only the first [`NARROW_BITS`] are valid.
 #[inline(always)]
 pub(crate) fn load_narrow(bytes: &[u8], bit: usize) -> u64 {
     word(bytes, bit / 8) >> (bit % 8)
@@ -47,7 +47,7 @@ pub(crate) fn load(bytes: &[u8], bit: usize) -> u64 {
     word(bytes, at) >> shift | u64::from(bytes[at + 8]) << 1 << (63 - shift)
 }
 
-/// Number of up to 128 bits that begins at a bit.
+/// The number of `width` bits, at most 128, at a bit offset.
 #[inline]
 pub(crate) fn load_wide(bytes: &[u8], bit: usize, width: u32) -> u128 {
     (u128::from(load(bytes, bit)) | u128::from(load(bytes, bit + 64)) << 64) & mask_wide(width)
@@ -59,17 +59,17 @@ pub(crate) fn is_set(bytes: &[u8], bit: usize) -> bool {
     bytes[bit / 8] >> (bit % 8) & 1 != 0
 }
 
-/// Sets the bits of a number, which must be zero before.
+/// Writes a number at a bit offset. Its bits must be zero before.
 #[inline(always)]
 pub(crate) fn put(bytes: &mut [u8], bit: usize, number: u64) {
     let (at, shift) = (bit / 8, bit % 8);
     let merged = word(bytes, at) | number << shift;
     bytes[at..at + 8].copy_from_slice(&merged.to_le_bytes());
-    // The bits that the shift has lost. It has lost none if it is zero.
+    // The bits that the shift dropped: none if the shift is zero.
     bytes[at + 8] |= (number >> 1 >> (63 - shift)) as u8;
 }
 
-/// Sets the bits of a wide number, which must be zero before.
+/// Writes a number of up to 128 bits at a bit offset. Its bits must be zero before.
 pub(crate) fn put_wide(bytes: &mut [u8], bit: usize, number: u128) {
     put(bytes, bit, number as u64);
     if number > u128::from(u64::MAX) {

@@ -60,7 +60,7 @@ pub(crate) fn build(
     Ok((sections, page_ends))
 }
 
-/// Bytes of one page, written field by field.
+/// Builds one page. Its tuples are written field by field.
 fn page(
     columns: &[(&ColumnValues, Choice, &str)],
     plans: &[FieldPlan],
@@ -76,7 +76,7 @@ fn page(
     let mut bytes = vec![0; tuples_at + tuples_bytes + PADDING];
     bytes.reserve(heap_bytes + shape.bytes_of(rows.len()) - tuples_bytes);
     bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
-    // Dictionaries are shorter than a page.
+    // Dictionaries are shorter than a page, so their length fits 32 bits.
     bytes[4..8].copy_from_slice(&(dictionaries.bytes.len() as u32).to_le_bytes());
     bytes[PAGE_HEAD_BYTES..tuples_at].copy_from_slice(&dictionaries.bytes);
     let tuples = &mut bytes[tuples_at..];
@@ -85,7 +85,7 @@ fn page(
         let (values, ..) = columns[place];
         let record = &plan.record;
         let value_bit = record.bit as usize + record.bits() - record.width as usize;
-        // Values under nulls stay zero.
+        // Values of null rows stay zero.
         let nulls = if record.flags & NULLABLE != 0 { values.nulls() } else { None };
         let mut fill = |value: &mut dyn FnMut(&mut [u8], usize, usize)| {
             for row in rows.clone() {
@@ -128,15 +128,14 @@ fn page(
                 }
             }
             (Source::Inline(_), _) => {
-                // Ends are also written under nulls, because the next value begins there. So are lengths, which are
-                // zero.
+                // Null rows have ends too, because the next value begins there. They also have lengths, which are zero.
                 for row in rows.clone() {
                     let tuple = (row - rows.start) * tuple_bits;
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                         put(tuples, tuple + record.bit as usize, 1);
                     }
                     let number = match &heaps[place] {
-                        // The base is the length of some row.
+                        // The base is the least length, so the difference is not negative.
                         Some(heap) if record.flags & LENGTHS != 0 => heap.length(row) - record.base as usize,
                         _ => ends[place].get(row - rows.start).copied().unwrap_or(0),
                     };

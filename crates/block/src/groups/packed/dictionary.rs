@@ -1,4 +1,4 @@
-//! Finds the distinct values of a column. Gives up early if they are many.
+//! Finds the distinct values of a column, for the dictionary of a packed field. Gives up early if they are many.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,24 +8,25 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::values::{ColumnValues, Keys};
 
-/// Rows of the sample that is read first.
+/// Number of rows in the sample that is read first.
 const SAMPLE_ROWS: usize = 1024;
 
-/// Distinct values of a column, and the ordinal of the value of each row.
+/// Distinct values of a column, and a code for each row.
 pub(crate) struct Distinct {
-    /// One row with each value, in the order of the values.
+    /// For each distinct value, ascending: one row that has it.
     pub rows: Vec<u32>,
-    /// Ordinal of the value of each row. A null row has any ordinal.
+    /// For each row, the ordinal of its value in `rows`. The code of a null row has no meaning.
     pub codes: Arc<Vec<u32>>,
 }
 
 /// Limits on a dictionary.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
+    /// Maximum number of entries.
     pub entries: usize,
-    /// Plain bytes of all entries.
+    /// Maximum bytes of all entries in plain form.
     pub bytes: usize,
-    /// Whether to give up if a sample has too many values.
+    /// Whether to read a sample first, and to give up if more than half of its rows are distinct.
     pub sample: bool,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn distinct(values: &ColumnValues, limits: Limits) -> Option<Distinct
     }
 }
 
-/// A value: its view if that contains all bytes, else its bytes.
+/// Hash key of a byte string: its Arrow view if the view contains all bytes, else the bytes.
 #[derive(PartialEq, Eq, Hash, Clone, Copy)]
 enum BytesKey<'a> {
     Short(u128),
@@ -118,7 +119,7 @@ fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl
 }
 
 impl Distinct {
-    /// Sorts the values, and changes the codes accordingly.
+    /// Sorts the values and renumbers the codes.
     fn sort<K: Ord>(&mut self, key: impl Fn(u32) -> K) {
         let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
         order.sort_unstable_by_key(|code| key(self.rows[*code as usize]));

@@ -1,9 +1,9 @@
 //! Inline values that are found by their lengths.
 //!
-//! The end of a value needs as many bits as an offset in the page. A short value itself takes fewer. Therefore the
-//! fields of a piece may store the lengths of their values instead. *Anchors*, one for each group of tuples, then store
-//! the offset in the heap at which the values of the group begin. The lengths that precede a value in its group are
-//! added to that.
+//! A field usually stores the end of its value, which needs as many bits as an offset in the page. The length of a
+//! short value needs fewer bits, so the fields of a piece may store lengths instead. *Anchors*, one for each group of
+//! tuples, then store the offset in the heap at which the values of the group begin. A value begins at its anchor plus
+//! the lengths that precede it in the group.
 //!
 //! ```text
 //! page     │ head │ dictionaries │ tuple 0 │ tuple 1 │ ... │ anchor 0 │ anchor 1 │ ... │ heap │ zeros │
@@ -20,13 +20,13 @@ use super::bits::{Tuples, load_narrow};
 use crate::groups::pages::u32_at;
 use crate::header::u16_at;
 
-/// Maximum number of lengths between two anchors.
+/// Maximum number of lengths from one anchor to the next.
 const GROUP_LENGTHS: usize = 16;
-/// Maximum number of inline fields in a piece that stores lengths. With more fields, pieces store ends, because each
-/// field would read the lengths of all.
+/// Maximum number of inline fields in a piece that stores lengths. With more fields, pieces store ends, because reading
+/// one field would read the lengths of all fields.
 pub(super) const FIELDS_MAX: usize = 4;
 
-/// Size and distance of the anchors of a piece.
+/// Width of the anchors of a piece, and number of tuples per anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchors {
     group_rows: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Anchors {
 }
 
 impl Anchors {
-    /// Anchors of a piece with `fields` inline fields. Returns `None` if such a piece cannot have lengths.
+    /// Anchors of a piece with `fields` inline fields. Returns `None` for no fields, or more than [`FIELDS_MAX`].
     pub fn of(fields: usize, page_bytes: usize) -> Option<Self> {
         let bytes = if page_bytes <= 1 << 16 { 2 } else { 4 };
         (1..=FIELDS_MAX)
@@ -62,32 +62,32 @@ impl Anchors {
     }
 }
 
-/// Lengths and anchors by which the values of one inline field of a piece are found.
+/// Lookup of the values of one inline field of a piece, by lengths and anchors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     pub anchors: Anchors,
-    /// Lengths of all inline fields of the piece. There are `count` of them.
+    /// Lengths of all inline fields of the piece. Only the first `count` are used.
     fields: [Length; FIELDS_MAX],
     count: usize,
     /// Ordinal of this field among them.
     own: usize,
 }
 
-/// Position and base of the length of one inline field in a tuple.
+/// Where and how each tuple stores the length of one inline field.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Length {
-    /// Bit of the tuple at which the length begins.
+    /// Offset in the tuple, in bits.
     pub bit: usize,
     /// Mask of the bits of the length.
     pub mask: u64,
-    /// The length that zero stands for.
+    /// Least length. The tuple stores the difference from it.
     pub base: usize,
 }
 
 impl Length {
     #[inline(always)]
     fn of(self, tuples: &[u8], tuple: usize) -> usize {
-        // Both numbers have fewer than 33 bits.
+        // Both numbers have at most 32 bits.
         self.base + (load_narrow(tuples, tuple + self.bit) & self.mask) as usize
     }
 }
@@ -98,8 +98,8 @@ fn sum(lengths: &[Length], tuples: &[u8], tuple: usize) -> usize {
     lengths.iter().map(|length| length.of(tuples, tuple)).sum()
 }
 
-/// Start of the values of a tuple in the heap. Each value that is found moves it to the next tuple, so that reading
-/// tuples in order reads each length once.
+/// A tuple, and the offset in the heap at which its values begin. Finding a value moves the cursor to the next tuple,
+/// so that reading tuples in order reads each length once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     row: usize,
@@ -113,7 +113,7 @@ impl Cursor {
 }
 
 impl Lengths {
-    /// Lengths of each inline field of a piece. Returns `None` if the piece cannot have lengths.
+    /// One [`Lengths`] for each inline field of a piece. Returns `None` for no fields, or more than [`FIELDS_MAX`].
     pub fn all(fields: &[Length], page_bytes: usize) -> Option<impl Iterator<Item = Self>> {
         let anchors = Anchors::of(fields.len(), page_bytes)?;
         let mut padded = [Length::default(); FIELDS_MAX];
@@ -122,7 +122,8 @@ impl Lengths {
         Some((0..count).map(move |own| Self { anchors, fields: padded, count, own }))
     }
 
-    /// Share of this field in the bytes of the anchors of pages that end at `page_ends`.
+    /// Bytes of anchors that are attributed to this field, in pages that end at the rows `page_ends`. The fields of a
+    /// piece share its anchors.
     pub fn anchor_bytes(&self, page_ends: &[u32]) -> u64 {
         let starts = std::iter::once(&0).chain(page_ends);
         let of_page = |(start, end): (&u32, &u32)| self.anchors.bytes_of((end - start) as usize);
@@ -130,7 +131,7 @@ impl Lengths {
         (bytes / self.count + if self.own == 0 { bytes % self.count } else { 0 }) as u64
     }
 
-    /// Range of the value of a tuple in the heap. In a damaged page the range may exceed the heap.
+    /// Range in the heap of the value of this field in tuple `row`. In a damaged page the range may exceed the heap.
     #[inline(always)]
     pub(super) fn find(&self, page: &Page, row: usize) -> Range<usize> {
         let mut cursor = page.cursor.get();
@@ -150,7 +151,8 @@ impl Lengths {
         start..start + own
     }
 
-    /// Position of the values of a tuple. Starts at the anchor of its group, or at an earlier tuple of the group.
+    /// Cursor at tuple `row`. Continues from `cursor` if that is at an earlier tuple of the same group, else starts at
+    /// the anchor of the group.
     fn seek(&self, page: &Page, row: usize, cursor: Cursor) -> Cursor {
         let first = row - row % self.anchors.group_rows;
         let is_behind = (first..row).contains(&cursor.row);
@@ -163,7 +165,7 @@ impl Lengths {
         cursor
     }
 
-    /// Offset in the heap of the values of the first tuple of a group.
+    /// Offset in the heap at which the values of the group of tuple `row` begin.
     fn anchor(&self, page: &Page, row: usize) -> usize {
         let at = page.anchors_at + row / self.anchors.group_rows * self.anchors.bytes;
         match self.anchors.bytes {

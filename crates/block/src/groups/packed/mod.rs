@@ -1,10 +1,10 @@
-//! Packed rows ("super tuples"): dense, bit-aligned whole rows, without slots and without a header per tuple.
+//! Packed rows ("super-tuples"): dense, bit-aligned whole rows, without slots and without a header per tuple.
 //!
-//! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size that is indexed directly, so a
-//! scan iterates inside the page. After Holloway and DeWitt (2008), section 4.2: pages have 32 KiB, and fields have as
-//! many bits as the data needs, without alignment. The head of a piece has the widths, bases and dictionaries of all
-//! its pages. Dictionaries of pages are in their page. Therefore **reading a whole row touches at most two sections:
-//! the head and one page** (and overflow sections if a value is longer than 8 KiB).
+//! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size, so a scan finds a tuple by
+//! multiplication. After Holloway and DeWitt (2008), section 4.2: pages are 32 KiB long, and fields have as many bits
+//! as the data needs, without alignment. The head of a piece has the widths, bases and dictionaries for all its pages.
+//! A dictionary for one page is in that page. Therefore **reading a whole row touches at most two sections: the head
+//! and one page** (and overflow sections if a value is longer than 8 KiB).
 //!
 //! ```text
 //! page
@@ -64,9 +64,9 @@ pub(crate) struct PackedPiece<'a> {
     fields: Vec<Field>,
     /// Anchors of the pages, if inline values are found by lengths.
     anchors: Option<Anchors>,
-    /// Number of sets of fields that refer to dictionaries of pages.
+    /// Number of sets of fields. The fields of a set share a dictionary in each page: see `page_dictionary`.
     sets: usize,
-    /// Ranges in the heap of the inline values of some rows, while they are read.
+    /// Scratch space of reads: ranges of inline values in the heap.
     found: Vec<Range<usize>>,
 }
 
@@ -79,7 +79,7 @@ struct Page {
     anchors_at: usize,
     heap: Range<usize>,
     stride: usize,
-    /// Position of the last inline value that was found.
+    /// Cached position of the last inline value that was found.
     cursor: Cell<Cursor>,
 }
 
@@ -90,7 +90,7 @@ impl Page {
 }
 
 impl<'a> PackedPiece<'a> {
-    /// Opens a piece of fields of these types, and checks its head.
+    /// Opens a piece with fields of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: &Buffer, types: &[LogicalType], rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
@@ -129,8 +129,8 @@ impl<'a> PackedPiece<'a> {
         Ok(Page { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
     }
 
-    /// Calls `visit` for each part of `ranges` in one page that has selected rows, with the page and the rows in the
-    /// segment.
+    /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
+    /// page, the rows of the part, the first row of the page, and the selection. Rows are positions in the segment.
     fn selected_pages(
         &mut self,
         ranges: &RowRanges,
@@ -184,7 +184,8 @@ impl<'a> PackedPiece<'a> {
         }
     }
 
-    /// Deselects rows of a dictionary field whose entry has a false flag. Null rows stay selected iff `null_passes`.
+    /// Deselects rows in `ranges` whose entry in the dictionary of a field has a false flag. Null rows stay selected
+    /// iff `null_passes`.
     pub fn filter_codes(
         &mut self,
         place: usize,
@@ -196,7 +197,8 @@ impl<'a> PackedPiece<'a> {
         self.filter_field(place, &FieldTest::on_codes(flags), null_passes, ranges, selection)
     }
 
-    /// Ranges of the codes of a dictionary field whose entries pass a predicate.
+    /// Ranges of codes whose dictionary entries pass a predicate. Returns `None` if the field has no dictionary in the
+    /// head.
     pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
         let FieldValues::Dictionary { chunk, .. } = &self.fields[place].values else { return None };
         let flags = entries_that_pass(chunk, &ColumnTest::new(ColumnIndex(0), test.clone()));
@@ -204,7 +206,7 @@ impl<'a> PackedPiece<'a> {
         Some(flags.set_slices().map(|(start, end)| start as u32..end as u32).collect())
     }
 
-    /// Entries of a dictionary field.
+    /// Dictionary entries of a field. Returns `None` if the field has no dictionary in the head.
     pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
         self.fields[place].dictionary().cloned()
     }
@@ -252,7 +254,7 @@ impl<'a> PackedPiece<'a> {
         })
     }
 
-    /// Filters numbers of more than 64 bits by evaluating the predicate on each.
+    /// Deselects rows whose number of more than 64 bits fails a predicate.
     fn filter_wide(
         &mut self,
         place: usize,
@@ -303,7 +305,7 @@ impl<'a> PackedPiece<'a> {
         })
     }
 
-    /// Storage of the column with ordinal `place`: outermost encoding, its description, and bytes.
+    /// Storage of the column with ordinal `place`: outermost encoding, its description, and stored bytes.
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
         let field = &self.fields[place];
         let record = &field.record;
@@ -374,7 +376,7 @@ impl Field {
     }
 }
 
-/// Flags of the entries of a dictionary that pass a predicate.
+/// One flag per dictionary entry: whether it passes a predicate.
 fn entries_that_pass(entries: &Chunk, test: &ColumnTest) -> BooleanBuffer {
     let mut passing = Bitmap::all_set(entries.rows());
     entries.filter(test, 0..entries.rows(), &mut passing);

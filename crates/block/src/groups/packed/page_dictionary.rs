@@ -1,16 +1,17 @@
-//! Dictionaries of pages: sorted numbers at the beginning of a page, to which codes in its tuples refer.
+//! Dictionaries of pages: sorted numbers at the beginning of a page. The codes in its tuples are indexes into them.
 //!
-//! After Holloway and DeWitt (2008), section 4.2: a page has fewer values than the piece, so its codes are shorter. A
-//! *set* is one or more fields of a piece that refer to the same dictionary in each page. Codes have the same width in
-//! all pages, so that tuples have the same size. `sharing` chooses the columns of each set.
+//! After Holloway and DeWitt (2008), section 4.2: a page has fewer distinct values than the piece, so its codes are
+//! shorter. A *set* is one or more fields of a piece that refer to the same dictionary in each page. Codes have the
+//! same width in all pages, so that tuples have the same size. `sharing` chooses the columns of each set.
 //!
 //! ```text
-//! after the first 16 bytes of a page, which contain the length:
+//! behind the head of a page (16 bytes), which contains the length of all dictionaries:
 //! offset  size   field
-//! 0       S * 8  sets      for each set of the piece: entries u32, offset at which its entries end u32
-//! S * 8          entries   of set 0, then of set 1, ...: each entry is the distance from the one before, the first
-//!                          from the base of the fields; in groups of seven bits, the lowest first; the highest bit of
-//!                          a byte is set if another group follows
+//! 0       S * 8  sets      for each set of the piece: count of entries u32, offset at which its entries end u32
+//! S * 8          entries   of set 0, then of set 1, ...: each entry is stored as its distance from the entry before,
+//!                          the first as its distance from the base of the fields. A distance is a LEB128 number:
+//!                          groups of seven bits, the lowest first; the highest bit of a byte is set if another group
+//!                          follows
 //! ```
 
 use taut_encoding::Bitmap;
@@ -24,9 +25,9 @@ use crate::groups::field_test::FieldTest;
 use crate::groups::output::wrong;
 use crate::groups::pages::u32_at;
 
-/// Bytes of a set in addition to its entries.
+/// Bytes of a set in a page, in addition to its entries.
 pub(super) const SET_BYTES: usize = 8;
-/// Bits of a distance in each byte.
+/// Bits of a distance that one byte stores.
 const GROUP_BITS: u32 = 7;
 
 /// Number of bytes of an encoded distance.
@@ -44,7 +45,7 @@ fn push_distance(mut distance: u64, bytes: &mut Vec<u8>) {
     bytes.push(distance as u8);
 }
 
-/// Decodes the distance at the front of `bytes`, and advances them past it. Returns `None` if they are corrupt.
+/// Decodes the distance at the front of `bytes` and removes it from them. Returns `None` if the bytes are corrupt.
 #[inline]
 fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
     let (mut distance, mut shift) = (0, 0);
@@ -63,7 +64,7 @@ fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// Encodes the dictionaries of a page. Each set has a base, and entries that ascend from there.
+/// Encodes the dictionaries of a page. Each set has a base and ascending entries, none of them less than the base.
 pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
     let (mut directory, mut entries) = (vec![], vec![]);
     let sets: Vec<_> = sets.collect();
@@ -81,7 +82,7 @@ pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
     directory
 }
 
-/// Decodes the entries of one of `sets` sets. Returns `None` if the bytes are corrupt.
+/// Decodes the entries of set `set` in a page with `sets` sets. Returns `None` if the bytes are corrupt.
 fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
     let at = set * SET_BYTES;
     let start = if set == 0 { sets * SET_BYTES } else { u32_at(bytes, at - 4) as usize };
@@ -120,14 +121,14 @@ fn codes_that_pass(entries: &[i64], test: &ColumnTest) -> FieldTest {
 }
 
 impl Field {
-    /// Ordinal of the set to which the codes of the field refer. Returns `None` for other fields.
+    /// Ordinal of the set of the field. Returns `None` if the field has no dictionary of pages.
     pub fn set(&self) -> Option<usize> {
         matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
     }
 }
 
 impl PackedPiece<'_> {
-    /// Entries in a page to which the codes of a field refer.
+    /// Dictionary of a field in one page.
     fn entries_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
         let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
         // Parsing has checked that the base fits 64 bits.
@@ -135,14 +136,15 @@ impl PackedPiece<'_> {
         entries.ok_or_else(|| self.pages.corrupt(page.section, wrong(PAGE_HEAD_BYTES, "dictionaries of the page")))
     }
 
-    /// Like [`PackedPiece::entries_of`], but with an entry for every possible code.
+    /// Like [`PackedPiece::entries_of`], but padded so that every code of the width of the field has an entry.
     pub(super) fn table_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
         let mut entries = self.entries_of(field, page)?;
         entries.resize(1 << field.record.width, field.record.base as i64);
         Ok(entries)
     }
 
-    /// Deselects rows that fail a predicate that is not one on nulls. Codes have a different meaning in each page.
+    /// Deselects rows that fail a predicate other than [`Test::Null`]. The predicate is converted for each page,
+    /// because codes have a different meaning in each.
     pub(super) fn filter_page_codes(
         &mut self,
         place: usize,

@@ -1,4 +1,4 @@
-//! Chooses the field of each column, by the data of the segment or as the design forces.
+//! Chooses how each column is stored in a field: by the data of the segment, or as the design demands.
 
 use arrow_array::{Array, ArrayRef, BinaryViewArray, UInt32Array};
 use arrow_select::take::take;
@@ -17,7 +17,7 @@ use crate::{BuildError, PAGE_BYTES};
 /// Maximum plain bytes of the dictionaries of one piece. Keeps its head about as short as a page.
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 32 << 10;
 const DICTIONARY_ENTRIES_MAX: usize = 4096;
-/// Minimum width of numbers that are worth a dictionary.
+/// Minimum width in bits of numbers for which a dictionary is tried.
 const DICTIONARY_WIDTH_MIN: u32 = 6;
 /// Approximate number of values in the sample on which a symbol table is trained and judged.
 const SAMPLE_VALUES: usize = 512;
@@ -138,7 +138,7 @@ pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> 
         (Source::Inline(compressor), Keys::Bytes(views)) => {
             let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| compressed(compressor, views));
             let stored = |plain: usize| plain.saturating_mul(after) / before.max(1);
-            // A length and a share of an anchor, or an end.
+            // Each row takes a length and a share of an anchor, or an end.
             let longest = sample_of(views).iter().map(|value| value.len()).max().unwrap_or(0);
             let bits = (width_of(stored(longest) as u128) + 1).min(PAGE_BYTES.trailing_zeros());
             (bits as usize, stored(values.plain_bytes() as usize))
@@ -175,7 +175,8 @@ fn plan_numbers(
             let mut plan = FieldPlan::dictionary(values, found, name)?;
             let table_bits = 8 * plan.table.len();
             let saved = (width.saturating_sub(plan.record.width)) as usize * values.rows();
-            // A code takes one more step to read than a distance. It must save a quarter of the bits.
+            // Reading a code takes one more step than reading a distance. So codes must save the bits of the table and
+            // a quarter of the bits of the numbers.
             if saved < table_bits + (width as usize * values.rows()) / 4 {
                 let mut number = FieldPlan::number(values, min, width);
                 if let Source::Codes(found) = std::mem::replace(&mut plan.source, Source::Nulls) {
@@ -216,7 +217,7 @@ fn plan_bytes(
                 }
             }
             let (compressor, before, after) = train(views);
-            // Decompression must save a quarter of the bytes.
+            // Values must be decompressed, so compression must save a quarter of the bytes.
             let pays = after + before / 4 <= before && before >= 1024;
             Ok(FieldPlan::inline(values, views, pays.then_some(compressor)))
         }

@@ -17,7 +17,7 @@ use crate::groups::pages::{FETCHED_LINES_MAX, u32_at};
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
-    /// Reads the columns with the ordinals `places`, for some rows. Each page is visited once for all columns.
+    /// Reads the columns with the ordinals `places` at some rows. Each page is loaded once for all columns.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let output = |place: &usize| {
             let field = &self.fields[*place];
@@ -31,7 +31,7 @@ impl PackedPiece<'_> {
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let tuple_bits = self.directory.tuple_bits;
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
-        // If no page has dictionaries, their lengths need not be read.
+        // If no page has dictionaries, their length is not read from the heads of pages.
         let has_dictionaries = self.sets > 0;
         let fetched = self.pages.fetch(
             rows,
@@ -44,7 +44,7 @@ impl PackedPiece<'_> {
             },
         );
         let result = fetched.and_then(|is_sparse| {
-            // Pages that are loaded but not yet read.
+            // Pages that are loaded, but whose rows are not appended yet.
             let mut pages = vec![];
             rows.by_page(&page_ends, |number, part| {
                 let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
@@ -56,7 +56,7 @@ impl PackedPiece<'_> {
                 pages.clear();
                 read
             })?;
-            // If few rows of each page are read, copying column by column is faster.
+            // If few rows of each page are read, it is faster to append one column of all pages after the other.
             self.append_all(places, &pages, &mut outputs)
         });
         self.directory.page_ends = page_ends;
@@ -149,7 +149,7 @@ impl PackedPiece<'_> {
                 text.push(&bytes[range]);
                 return Ok(());
             }
-            // In damaged pages values may share bytes. Together they could then exceed memory.
+            // In a damaged page, values may overlap. Their sum could then exceed memory.
             left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
             match &field.values {
                 FieldValues::Inline { symbols: Some(symbols), .. } => {
@@ -163,7 +163,7 @@ impl PackedPiece<'_> {
         appended
     }
 
-    /// Whether an inline value that is not null passes a predicate.
+    /// Whether an inline value passes a predicate. The value must not be null.
     pub(super) fn admits_inline(
         &mut self,
         place: usize,
@@ -188,7 +188,7 @@ impl PackedPiece<'_> {
         })
     }
 
-    /// The value to which a reference points.
+    /// The overflow value of a reference, as a buffer and a range in it.
     fn overflow(&mut self, page: &Page, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
         self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_inline(page))
     }
@@ -230,7 +230,7 @@ impl Page {
             false => load_narrow(bytes, tuple + before.value_bit) & mask(before.width),
         };
         let end = load_narrow(bytes, tuple + field.value_bit) & mask(field.record.width);
-        // Both have at most 32 bits.
+        // Start and end have at most 32 bits.
         start as usize..end as usize
     }
 }
@@ -255,7 +255,7 @@ fn append_numbers(field: &Field, page: &Page, rows: &PageRows<'_>, output: &mut 
             });
         }
         values => {
-            // Parsing has checked that the base of a type of at most 64 bits fits them.
+            // The type has at most 64 bits. Parsing has checked that the base fits them.
             let base = field.record.base as i64;
             with_natives!(values, vector => {
                 extend(field, page, rows, vector, |distance| Native::of(base.wrapping_add(distance as i64)));

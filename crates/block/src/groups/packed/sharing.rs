@@ -1,9 +1,9 @@
 //! Chooses the columns whose codes refer to dictionaries of pages, and the rows at which pages then end.
 //!
-//! A column benefits if a page has much fewer of its values than the piece. That is so if rows are sorted by it or by
-//! columns before it, or if few values are frequent and many are rare. All such columns share one dictionary if that
-//! takes fewer bits than a dictionary for each. That is so if they have the same values: values of few columns lengthen
-//! the codes of all.
+//! A column benefits if a page has far fewer distinct values of it than the piece. That is so if rows are sorted by it
+//! or by columns before it, or if few values are frequent and many are rare. All such columns share one dictionary if
+//! that takes fewer bits than a dictionary for each. That is so if they have the same values: a value of only a few
+//! columns lengthens the codes of all.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
 use crate::values::{ColumnValues, Keys};
 
-/// Number that stands for no row.
+/// Stands for no row, where a row number is expected.
 const NEVER: u32 = u32::MAX;
 /// Maximum bits of numbers that are used as codes unchanged, whether or not all of them occur.
 const DENSE_WIDTH_MAX: u32 = 12;
 /// Maximum bits of a code.
 const WIDTH_MAX: u32 = 16;
-/// Share in percent of the mean number of values per page for which codes are long enough. A page ends when its
-/// dictionary is full, so that codes need not be long enough for the page with the most values.
+/// Number of values for which codes are wide enough, in percent of the mean number of distinct values per page. A page
+/// ends when its dictionary is full, so codes need not be wide enough for the page with the most values.
 const VALUES_PERCENT: usize = 85;
 /// Bytes that a page takes in tables outside of its own section.
 const PAGE_RECORD_BYTES: usize = 64;
 /// Bytes of the zone of a column.
 const ZONE_BYTES: usize = 24;
-/// Maximum number of columns of which a page has a zone.
+/// Maximum number of columns with a zone for each page.
 const ZONES_MAX: usize = 16;
 
 /// Columns whose codes refer to the same dictionary in each page.
@@ -50,8 +50,8 @@ pub(super) struct Set {
 /// A column of a set.
 struct Member {
     place: usize,
-    /// Ordinal of the value of each row among those of the set. A null row has any ordinal; its value is in the
-    /// dictionary of the page without use.
+    /// For each row, the ordinal of its value in the values of the set. A null row has an arbitrary ordinal, whose
+    /// value takes an unused entry in the dictionary of the page.
     codes: Arc<Vec<u32>>,
     /// Bits per row without the set.
     width: u32,
@@ -109,8 +109,8 @@ impl Set {
         seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(code, _)| code as u32).collect()
     }
 
-    /// Stores in `seen` the first of some rows with each value. Returns the row at which the page must end: the first
-    /// row with a value for which no code is left, or the end of the rows.
+    /// Stores in `seen`, for each value, the first of some rows that has it. Returns the row at which the page must
+    /// end: the first row with a value for which no code is left, or the end of the rows.
     fn see(&self, rows: Range<usize>, seen: &mut [u32]) -> usize {
         seen.fill(NEVER);
         for member in &self.members {
@@ -182,7 +182,8 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
 }
 
 impl Sharing {
-    /// Chooses the sets of columns. If they save an eighth of the tuples, changes plans and pages.
+    /// Chooses the sets of columns. Changes plans and pages if the sets save at least an eighth of the bits of all
+    /// tuples.
     pub(super) fn choose(
         columns: &[(&ColumnValues, Choice, &str)],
         plans: &mut [FieldPlan],
@@ -218,7 +219,8 @@ impl Sharing {
         Self::try_on(sets, columns, plans, heaps, arrangement).unwrap_or_default()
     }
 
-    /// Changes plans and pages. Undoes that and returns `None` if it saves less than estimated.
+    /// Changes plans and pages. Undoes that and returns `None` if it saves less than an eighth of the bytes, or a
+    /// single row does not fit a page.
     fn try_on(
         sets: Vec<Set>,
         columns: &[(&ColumnValues, Choice, &str)],
@@ -269,8 +271,8 @@ impl Sharing {
             for (set, seen) in self.sets.iter().zip(&mut seen) {
                 end = set.see(first..end, seen);
             }
-            // Values of rows that are left out in the end are counted too. They only make the page shorter than it
-            // could be.
+            // The bound also counts values of rows that then do not fit the page. This only makes the page shorter than
+            // it could be.
             let mut bytes: usize = self.sets.iter().zip(&seen).map(|(set, seen)| set.bytes_max(end, seen)).sum();
             for row in first..end {
                 bytes += heaps.iter().map(|heap| heap.length(row)).sum::<usize>();
@@ -334,8 +336,8 @@ pub(super) struct PageDictionaries<'a> {
 }
 
 impl PageDictionaries<'_> {
-    /// The codes in the page of the values of a set, and the ordinal of the value of each row for a column of the set.
-    /// A null row has any ordinal.
+    /// For a column of a set: the code in the page of each value of the set, and the ordinal of the value of each row.
+    /// A null row has an arbitrary ordinal.
     pub(super) fn codes(&self, set: usize, member: usize) -> (&[u32], &[u32]) {
         (&self.codes[set], &self.sharing.sets[set].members[member].codes)
     }

@@ -7,8 +7,8 @@
 //! 4 + n   n * 8  symbols     the bytes, then zeros
 //! ```
 //!
-//! A compressed value is a sequence of codes. Code 255 stands for the byte that follows it. Values are compressed by
-//! `fsst-rs` and decompressed here, with indexes that no corrupt byte can move out of bounds.
+//! A compressed value is a sequence of codes. Code 255 is an escape: the byte after it is stored unchanged. `fsst-rs`
+//! compresses values. This module decompresses them without ever indexing out of bounds, even if bytes are corrupt.
 
 use fsst::Compressor;
 
@@ -33,7 +33,7 @@ pub(crate) fn table_of(compressor: &Compressor) -> Vec<u8> {
 }
 
 impl Symbols {
-    /// Parses and checks an encoded symbol table.
+    /// Parses an encoded symbol table. Returns `None` if it is corrupt.
     pub fn parse(table: &[u8]) -> Option<Self> {
         let (count, rest) = table.split_first_chunk::<4>()?;
         let count = u32::from_le_bytes(*count) as usize;
@@ -58,7 +58,7 @@ impl Symbols {
     }
 
     /// Decompresses a value into `room`, which has [`Symbols::bytes_max`] bytes, and returns its length. A code without
-    /// a symbol stands for no bytes, and so does an escape at the end.
+    /// a symbol, or an escape at the end, yields no bytes.
     #[inline]
     pub fn decompress(&self, codes: &[u8], room: &mut [u8]) -> usize {
         let mut at = 0;

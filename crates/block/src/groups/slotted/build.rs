@@ -9,7 +9,7 @@ use crate::groups::pages::{Directory, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN,
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Returns the sections of a piece, and the rows at which its pages end.
+/// Builds a piece of slotted rows. Returns its sections, and the rows at which its pages end.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
     rows: usize,
@@ -59,7 +59,7 @@ pub(crate) fn build(
     };
     let mut fields = vec![];
     for (bytes, (values, ..)) in writer.stored_bytes.iter().zip(columns) {
-        // A segment has at most 65,536 rows.
+        // A segment has at most 65,536 rows, so the upper four bytes of the count are zero.
         let nulls = values.nulls().map_or(0, |nulls| nulls.null_count() as u64);
         fields.extend_from_slice(&bytes.to_le_bytes());
         fields.extend_from_slice(&nulls.to_le_bytes());
@@ -69,7 +69,8 @@ pub(crate) fn build(
     Ok((sections, page_ends))
 }
 
-/// Bytes in the tuple of the attributes of variable width, for each row.
+/// For each row, bytes in its tuple of the values of variable width. A value in an overflow section counts as its
+/// reference.
 fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec<u32> {
     let mut lengths = vec![0; rows];
     for (values, ..) in columns {
@@ -89,13 +90,14 @@ struct Writer<'a> {
     shape: Shape,
     page_bytes: usize,
     overflow: Overflow,
+    /// Bytes of each column, in tuples and overflow sections.
     stored_bytes: Vec<u64>,
-    /// Offsets at which the tuples of the page begin.
+    /// Offset of each tuple in the page that is being written.
     starts: Vec<usize>,
 }
 
 impl Writer<'_> {
-    /// End of the rows that fit a page which begins with row `first`.
+    /// End of the range of rows that fit into a page, beginning with row `first`.
     fn end_of_page(&self, lengths: &[u32], first: usize) -> usize {
         let mut free = self.page_bytes - PAGE_HEAD_BYTES;
         let fits = |length: &&u32| {
@@ -128,7 +130,8 @@ impl Writer<'_> {
         Ok(bytes)
     }
 
-    /// Writes the ends and bytes of the attributes of variable width. Returns the end of the tuple.
+    /// Writes the ends and bytes of the variable-width attributes of one row. Returns the offset at which its tuple
+    /// ends.
     fn variable(&mut self, bytes: &mut [u8], row: usize, tuple: usize) -> Result<usize, BuildError> {
         let mut end = self.shape.fixed_bytes;
         let slot_bytes = self.shape.slot_bytes;

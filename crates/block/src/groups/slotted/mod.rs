@@ -1,12 +1,12 @@
-//! Slotted rows: the standard row store, which is the baseline for the other layouts.
+//! Slotted rows: the standard row store, and the baseline for the other layouts.
 //!
-//! The page is that of Halverson et al. (2006), figure 1(a): tuples from the front, and slots that point to them from
-//! the back. The header of a tuple is the necessary minimum, its null bitmap. The 8 to 16 bytes that the paper counts
-//! belong to a storage manager that Taut does not have. Blocks are sealed, but such a page could be updated in place:
-//! tuples can move without changing their slots, and free space is contiguous.
+//! The page follows Halverson et al. (2006), figure 1(a): tuples from the front, and slots that point to them from the
+//! back. The header of a tuple is only its null bitmap. The paper counts 8 to 16 bytes, for a storage manager that Taut
+//! does not have. Blocks are sealed, but such a page could be updated in place: tuples can move without changing their
+//! slots, and free space is contiguous.
 //!
 //! ```text
-//! page                                                     page_bytes in all
+//! page                                                     page_bytes long
 //! offset   size          field
 //! 0        4             rows         as in the directory
 //! 4        4             free_at      end of the last tuple
@@ -51,13 +51,13 @@ use crate::{BlockError, PAGE_BYTES};
 const PAGE_HEAD_BYTES: usize = 16;
 const FIELD_BYTES: usize = 16;
 
-/// Offsets of the attributes in a tuple. They follow from the columns and the page size.
+/// Offsets of the attributes in a tuple, derived from the types of the columns and the page size.
 #[derive(Debug)]
 struct Shape {
     attributes: Vec<Attribute>,
-    /// Bytes from the start of a tuple to those of its first attribute of variable width.
+    /// Bytes of the fixed part of a tuple: null bitmap, attributes of fixed width, and ends.
     fixed_bytes: usize,
-    /// Bytes of a slot, and of the end of an attribute.
+    /// Bytes of a slot, and bytes of the end of an attribute.
     slot_bytes: usize,
 }
 
@@ -66,8 +66,8 @@ struct Shape {
 enum Attribute {
     /// A key of `width` bytes at an offset in the tuple.
     Fixed { at: usize, width: usize },
-    /// Bytes whose end is stored at `end_at` in the tuple. They begin at the end that is stored at `before`, or after
-    /// the fixed part.
+    /// Bytes whose end is stored at `end_at` in the tuple. They begin at the end that is stored at `before`. The first
+    /// ones begin after the fixed part.
     Variable { end_at: usize, before: Option<usize> },
 }
 
@@ -105,24 +105,25 @@ impl Shape {
         page.len().checked_sub((row + 1) * self.slot_bytes)
     }
 
-    /// Offset of a tuple as stored in a page that has not been checked.
+    /// Offset of a tuple, read from a page that is not checked. Returns `None` if the page is too short.
     fn slot_of(&self, page: &[u8], row: usize) -> Option<usize> {
         self.slot_at(page, row).map(|at| self.offset(page, at))
     }
 
-    /// Offset of a tuple in a page.
+    /// Offset of a tuple, read from a page whose head is checked.
     #[inline(always)]
     fn slot(&self, page: &[u8], row: usize) -> usize {
         self.offset(page, page.len() - (row + 1) * self.slot_bytes)
     }
 
-    /// Whether a tuple can begin at this offset of a page whose head has been checked.
+    /// Whether the fixed part of a tuple fits at this offset of a page whose head is checked.
     #[inline(always)]
     fn is_tuple(&self, page: &[u8], offset: usize) -> bool {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
-    /// Smallest range of the fixed part of a tuple that is needed to locate some attributes.
+    /// Smallest range of the fixed part of a tuple that contains some attributes, or their ends if their width is
+    /// variable.
     fn fixed_range(&self, places: &[usize]) -> Range<usize> {
         let ranges = places.iter().map(|place| match self.attributes[*place] {
             Attribute::Fixed { at, width } => at..at + width,
@@ -131,7 +132,7 @@ impl Shape {
         ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..1)
     }
 
-    /// Appends the offsets of consecutive tuples.
+    /// Appends the offsets of consecutive tuples to `tuples`.
     fn append_slots(&self, page: &[u8], rows: Range<usize>, tuples: &mut Vec<usize>) {
         let slots = &page[page.len() - rows.end * self.slot_bytes..page.len() - rows.start * self.slot_bytes];
         if self.slot_bytes == 2 {
@@ -141,7 +142,7 @@ impl Shape {
         }
     }
 
-    /// The bit of an end that marks the bytes as a reference.
+    /// Flag in the end of an attribute: its bytes are a reference to an overflow section.
     fn reference_bit(&self) -> usize {
         1 << (8 * self.slot_bytes - 1)
     }
@@ -177,20 +178,21 @@ pub(crate) struct SlottedPiece<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Checked {
     Nothing,
-    /// The head. All slots are inside the page, but each must be checked before use.
+    /// The head is checked. All slots are inside the page, but each must be checked before use.
     Head,
-    /// The head and all slots: each points to a tuple.
+    /// The head and all slots are checked. Each slot points to a tuple.
     Slots,
 }
 
-/// A checked page.
+/// A page that is checked as far as its reader needs.
 struct Page {
     bytes: Buffer,
+    /// Ordinal of its section in the piece, for errors.
     section: usize,
 }
 
 impl<'a> SlottedPiece<'a> {
-    /// Opens a piece of attributes of these types, and checks its head.
+    /// Opens a piece with columns of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: Buffer, types: Vec<LogicalType>, rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
@@ -203,7 +205,7 @@ impl<'a> SlottedPiece<'a> {
         Ok(Self { pages, directory, head, types, shape, checked })
     }
 
-    /// Loads a page of `rows` rows, and checks of it what was not checked before.
+    /// Loads a page of `rows` rows, and checks what `wanted` requires and no earlier call has checked.
     fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<Page, BlockError> {
         let bytes = self.pages.page(number)?.clone();
         let section = self.pages.page_section(number);
@@ -255,8 +257,8 @@ impl<'a> SlottedPiece<'a> {
         u32_at(&self.head, self.directory.fields.start + place * FIELD_BYTES + 8) > 0
     }
 
-    /// Calls `visit` for each part of `ranges` in one page that has selected rows, with the page and the rows in the
-    /// segment.
+    /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
+    /// page, the rows of the part, the first row of the page, and the selection. Rows are positions in the segment.
     fn selected_pages(
         &mut self,
         ranges: &RowRanges,
@@ -282,8 +284,8 @@ impl<'a> SlottedPiece<'a> {
         Ok(())
     }
 
-    /// Finds the rows that pass a predicate by binary search, among rows of one page whose values ascend. Returns
-    /// `None` if the rows are of several pages, if values may be null, or if they are not numbers of up to 64 bits.
+    /// Finds the rows that pass a predicate by binary search, in rows of one page whose values ascend. Returns `None`
+    /// if `rows` spans several pages, if the column has nulls, or if its values are not numbers of up to 64 bits.
     pub fn search(
         &mut self,
         place: usize,
@@ -330,7 +332,7 @@ impl<'a> SlottedPiece<'a> {
         let Attribute::Fixed { at, width } = self.shape.attributes[place] else {
             return self.filter_variable(place, test, ranges, selection);
         };
-        // Distance of a key from the least possible key.
+        // A key of type `i64` as its distance from the least `i64`.
         let distances = FieldTest::on_numbers(test, i64::MIN.into(), u64::MAX);
         let distance = |key: i64| key as u64 ^ 1 << 63;
         let mut tuples = vec![];
@@ -375,7 +377,7 @@ impl<'a> SlottedPiece<'a> {
         })
     }
 
-    /// Deselects rows whose value fails. Null rows are already deselected.
+    /// Deselects rows whose variable-width value fails a predicate. Null rows are already deselected.
     fn filter_variable(
         &mut self,
         place: usize,
@@ -404,7 +406,7 @@ impl<'a> SlottedPiece<'a> {
         })
     }
 
-    /// Storage of the column with ordinal `place`: encoding, its description, and bytes.
+    /// Storage of the column with ordinal `place`: encoding, its description, and stored bytes.
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
         let stored_bytes = u64_at(&self.head, self.directory.fields.start + place * FIELD_BYTES);
         (Encoding::Plain, "plain".to_owned(), stored_bytes)

@@ -11,11 +11,11 @@ use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::selection::{PageRows, Rows};
 
-/// Maximum number of rows of a page for which only their own slots are checked.
+/// If at most this many rows of a page are read, only their slots are checked, not all slots of the page.
 const FEW_SLOTS_MAX: usize = 64;
 
 impl SlottedPiece<'_> {
-    /// Reads the columns with the ordinals `places`, for some rows. Each page is visited once for all columns.
+    /// Reads the columns with the ordinals `places`, for some rows. Each page is loaded once for all columns.
     pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let mut outputs: Vec<Output> = places.iter().map(|place| Output::new(self.types[*place], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
@@ -23,7 +23,7 @@ impl SlottedPiece<'_> {
         let slot = |page: &[u8], row| self.shape.slot_at(page, row).unwrap_or(0);
         let fetched = self.pages.fetch(rows, &page_ends, bytes, slot, |page, row| self.shape.slot_of(page, row));
         let result = fetched.and_then(|is_sparse| {
-            // Pages that are loaded but not yet read, and the offsets of their tuples. Slots are looked up once for all
+            // Pages whose values are not copied yet, and the offsets of their tuples. Each slot is read once for all
             // columns.
             let (mut pages, mut tuples) = (vec![], vec![]);
             rows.by_page(&page_ends, |number, part| {
@@ -38,7 +38,7 @@ impl SlottedPiece<'_> {
                 tuples.clear();
                 read
             })?;
-            // If few rows of each page are read, copying column by column is faster.
+            // If few rows of each page are read, copying column by column over all pages is faster.
             self.append_all(places, &pages, &tuples, &mut outputs)
         });
         self.directory.page_ends = page_ends;
@@ -48,7 +48,7 @@ impl SlottedPiece<'_> {
         arrays.map(|array| array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))).collect()
     }
 
-    /// Loads a page, and appends the offsets of the tuples of some of its rows.
+    /// Loads a page, and appends the offsets of the tuples of `rows` to `tuples`.
     fn find(
         &mut self,
         number: usize,
@@ -57,7 +57,7 @@ impl SlottedPiece<'_> {
         tuples: &mut Vec<usize>,
     ) -> Result<Page, BlockError> {
         let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
-        // If rows are few, their slots are checked one by one: a page has a thousand slots.
+        // The slots of a few rows are checked one by one, because a page has about a thousand slots.
         let is_few = rows.len() <= FEW_SLOTS_MAX;
         let wanted = if is_few { Checked::Head } else { Checked::Slots };
         let page = self.page_of(number, count as usize, wanted)?;
@@ -115,7 +115,7 @@ impl SlottedPiece<'_> {
         Ok(())
     }
 
-    /// Appends values of variable width. Null rows append empty values.
+    /// Appends values of variable width. A null row appends an empty value.
     fn append_text(
         &mut self,
         place: usize,
@@ -137,7 +137,7 @@ impl SlottedPiece<'_> {
                 text.push(&bytes[range]);
                 continue;
             }
-            // In damaged pages values may share bytes. Together they could then exceed memory.
+            // In a corrupt page, values may share bytes. Without this limit, they could together exceed memory.
             left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_value(page, *tuple))?;
             text.push(value);
         }
@@ -174,7 +174,8 @@ impl SlottedPiece<'_> {
 }
 
 impl Shape {
-    /// Stored bytes of an attribute of variable width, and whether they are a reference.
+    /// Stored bytes of an attribute of variable width, and whether they are a reference. Returns `None` if its ends are
+    /// corrupt.
     #[inline(always)]
     fn variable<'t>(&self, tuple: &'t [u8], place: usize) -> Option<(&'t [u8], bool)> {
         let Attribute::Variable { end_at, before } = self.attributes[place] else { return None };
@@ -188,7 +189,7 @@ impl Shape {
     }
 }
 
-/// Appends the attribute of `width` bytes at offset `at` of each tuple.
+/// Appends to `vector` the attribute of `width` bytes at offset `at` of each tuple.
 fn extend<N: Native>(vector: &mut Vec<N>, bytes: &[u8], tuples: &[usize], at: usize, width: usize) {
     match width {
         1 => vector.extend(tuples.iter().map(|tuple| N::of(key_of(bytes, tuple + at, 1)))),

@@ -27,7 +27,8 @@ struct Places {
 }
 
 /// A row is 1,024 times its vector, plus 128 times the low three bits of its row of lanes, plus 16 times the other bits
-/// of that in reverse, plus its lane; see `bit_packing::first_index`. Words are counted in rows of 128 bytes.
+/// of its row of lanes in reverse, plus its lane; see `bit_packing::first_index`. Words are counted in rows of 128
+/// bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn places<const BITS: i32>(width: __m256i, rows: __m256i) -> Places {
@@ -59,8 +60,8 @@ macro_rules! gather {
         /// Writes the number at each of the rows, in their order. The machine must have AVX2.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the number of cells is
-        /// not that of the rows.
+        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the numbers of cells and
+        /// rows differ.
         #[target_feature(enable = "avx2")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             const BITS: usize = <$lane>::BITS as usize;

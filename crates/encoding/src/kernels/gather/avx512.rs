@@ -19,7 +19,7 @@ struct Places {
 }
 
 /// A row is 1,024 times its vector, plus 128 times the low three bits of its row of lanes, plus 16 times the other bits
-/// of that in reverse, plus its lane; see `bit_packing::first_index`.
+/// of its row of lanes in reverse, plus its lane; see `bit_packing::first_index`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
@@ -53,8 +53,8 @@ macro_rules! gather {
         /// Writes the number at each of the rows, in their order. The machine must have AVX-512.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the number of cells is
-        /// not that of the rows.
+        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the numbers of cells and
+        /// rows differ.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             assert!((1..=$bits).contains(&width), "a number has its bits");

@@ -44,7 +44,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     part: Part,
-    /// Range of results in which the engine would compute the same.
+    /// Range of results in which the engine computes the same numbers.
     limit: Bounds,
 }
 
@@ -191,7 +191,7 @@ impl Arithmetic {
         })
     }
 
-    /// The column that a subexpression is. `None` for other subexpressions.
+    /// Returns the column if a subexpression is just a column.
     pub fn column_of(&self, node: NodeIndex) -> Option<ColumnIndex> {
         match self.nodes[node].part {
             Part::Column(place) => Some(self.columns[place]),
@@ -199,7 +199,7 @@ impl Arithmetic {
         }
     }
 
-    /// Indexes of the columns that a subexpression reads.
+    /// Indexes in [`Arithmetic::columns`] of the columns that a subexpression reads, ascending.
     pub fn columns_of(&self, node: NodeIndex) -> Vec<usize> {
         match self.nodes[node].part {
             Part::Column(place) => vec![place],

@@ -28,13 +28,13 @@ pub struct DeletedRows<'a> {
 }
 
 impl<'a> DeletedRows<'a> {
-    /// Starts with deleted rows at these ordinals of a selection, ascending.
+    /// Starts with no row added. `places` are the ordinals of the deleted rows in the selection, ascending.
     pub fn new(places: &'a [u32]) -> Self {
         Self { left: places, groups: Vec::with_capacity(places.len()), arguments: Vec::new() }
     }
 
-    /// Adds the deleted rows of the next batch, which has the selected rows with ordinals in `rows`. `values` has one
-    /// entry per argument.
+    /// Adds the deleted rows of the next batch. `rows` are the ordinals of the batch's rows in the selection. `values`
+    /// has one entry per argument.
     ///
     /// # Errors
     /// If an argument is not [`Values::Numbers`].

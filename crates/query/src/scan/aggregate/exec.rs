@@ -19,7 +19,7 @@ use super::stream::{self, Work};
 
 /// Maximum estimated groups. With more, the engine aggregates.
 const GROUPS_MAX: f64 = (TABLE_INDEXES_MAX / 8) as f64;
-/// Number of groups that is never too many.
+/// Number of groups up to which the scan aggregates, however few rows a group has.
 const GROUPS_FEW: f64 = 4096.0;
 /// Minimum average rows per group for which looking up each group once per segment pays off.
 const GROUP_ROWS_MIN: f64 = 8.0;

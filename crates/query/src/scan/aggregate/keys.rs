@@ -7,7 +7,7 @@
 //! ```
 //!
 //! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small index. When an
-//! index is first met, the values of its group are looked up in the hash table of the partition. This happens once per
+//! index first occurs, the values of its group are looked up in the hash table of the partition. This happens once per
 //! segment and group, or only once if all keys are numbers in small ranges in the whole table. In other segments each
 //! row is looked up.
 
@@ -50,7 +50,7 @@ impl From<datafusion::common::DataFusionError> for Failure {
     }
 }
 
-/// Conversion of a key column to a number below `count`. The last number is null's, if there are nulls.
+/// Conversion of a key column to a number below `count`. The last number stands for null, if there are nulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPart {
     Codes { count: usize },
@@ -352,7 +352,7 @@ impl Keys {
 fn holds(part: &KeyPart, reader: &SegmentReader<'_>, column: ColumnIndex) -> Result<bool, BlockError> {
     let KeyPart::Distance { low, count } = part else { return Ok(false) };
     let Some(summary) = reader.number_summary(column)? else { return Ok(false) };
-    // The last number is null's.
+    // The last number stands for null.
     let (low, high) = (i128::from(*low), i128::from(*low) + *count as i128 - 2);
     Ok(summary.bounds.is_none_or(|(least, greatest)| low <= least && greatest <= high))
 }

@@ -11,10 +11,10 @@
 //!     DataSourceExec(ScanSource)              columns and conditions of the scan; never opened itself
 //! ```
 //!
-//! Rows that are in no block go through the replaced operator, whose states follow its own.
+//! Rows that are in no block go through the replaced operator. Its states are returned after the states of the blocks.
 //!
-//! It is not used if there are about as many groups as rows: the engine handles these better, because it can stop
-//! partial aggregation.
+//! This operator is not used if there are about as many groups as rows. The engine handles these better, because it can
+//! stop partial aggregation.
 
 mod arithmetic;
 mod deleted;

@@ -1,4 +1,4 @@
-//! Aggregations that scans compute, and the plan of one.
+//! Finds aggregations that a scan can compute, and plans them.
 
 use std::sync::Arc;
 
@@ -38,15 +38,15 @@ pub struct AggregatePlan {
 }
 
 impl AggregatePlan {
-    /// Whether the contribution of rows to a group can be subtracted again. It can for sums and counts, but not for
-    /// minima and maxima.
+    /// Whether the contribution of rows to a group can be subtracted again. True for sums, averages and counts; false
+    /// for minima, maxima and functions that the engine computes.
     pub fn can_subtract(&self) -> bool {
         let is_extreme = |function: &Function| matches!(function, Function::Extreme { .. });
         self.functions.iter().all(|function| !is_extreme(function) && function.of_engine().is_none())
     }
 }
 
-/// An argument of aggregate functions, or a condition on the rows that one aggregates.
+/// An argument of aggregate functions, or the `FILTER` condition of one.
 #[derive(Debug)]
 pub struct Input {
     /// Expression over a batch of `columns`.
@@ -54,9 +54,9 @@ pub struct Input {
     pub columns: Vec<ColumnIndex>,
     /// The fields of `columns`.
     pub schema: SchemaRef,
-    /// Arithmetic of the argument, if it has one and all functions that use it accept numbers.
+    /// Root of the argument in `arithmetic`, if it was compiled. All functions that use it then accept numbers.
     pub node: Option<NodeIndex>,
-    /// The column of text or bytes that the argument is, if all functions that use it accept codes.
+    /// The column, if the argument is a column of text or bytes and all functions that use it accept codes.
     pub codes_of: Option<ColumnIndex>,
 }
 
@@ -73,7 +73,7 @@ pub enum Function {
         input: usize,
         data_type: DataType,
     },
-    /// Average of decimals. `data_type` is that of the sum.
+    /// Average of decimals. `data_type` is the type of the sum.
     Average {
         input: usize,
         data_type: DataType,
@@ -108,7 +108,7 @@ impl Function {
         }
     }
 
-    /// Whether it needs an argument or condition as an array in every segment.
+    /// Whether the function needs the argument or condition with this index as an array in every segment.
     fn takes_array(&self, index: usize) -> bool {
         matches!(self, Self::Engine { inputs, condition, .. } if inputs.contains(&index) || *condition == Some(index))
     }
@@ -278,7 +278,7 @@ impl Resolver<'_> {
         Ok(expression.downcast_ref::<Column>().is_some() && !expression.nullable(&self.arrow)?)
     }
 
-    /// The column of text or bytes that an expression is. `None` for other expressions.
+    /// Returns the column if an expression is just a column of text or bytes.
     fn text_column(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Option<ColumnIndex>> {
         let Some(column) = expression.downcast_ref::<Column>() else { return Ok(None) };
         let is_text = matches!(expression.data_type(&self.arrow)?, DataType::Utf8View | DataType::BinaryView);

@@ -1,4 +1,5 @@
-//! Aggregation of one segment: the groups of its rows, and its arguments, batch by batch into the states.
+//! Aggregation of one segment: finds the groups of its rows, computes the arguments, and updates the states, batch by
+//! batch.
 
 use std::ops::Range;
 
@@ -15,7 +16,8 @@ use super::keys::{BatchGroups, Failure, Keys, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
 
-/// Minimum selected rows per code, and per group so far, for reading codes instead of text.
+/// Codes are read instead of text only if a segment has at least this many selected rows per code, and per group found
+/// so far.
 const ROWS_MIN: usize = 4;
 
 /// Rows of a batch. A few vectors of this length stay in the cache of a processor.
@@ -182,7 +184,7 @@ fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, F
     Ok(Decided { bounds, wanted, is_read, is_narrow, dictionaries })
 }
 
-/// Computes the arguments for some selected rows.
+/// Computes the arguments for some selected rows and passes them to `see`.
 fn with_values(
     plan: &AggregatePlan,
     decided: &Decided,

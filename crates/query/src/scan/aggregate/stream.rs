@@ -113,7 +113,8 @@ impl Table {
     }
 }
 
-/// Conversion of keys to indexes for the whole table. `None` unless all keys are numbers in small ranges.
+/// Conversion of keys to indexes for the whole table. Returns `None` unless all keys are numbers in small ranges, and
+/// there are enough rows for these ranges.
 fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPart>> {
     let (mut parts, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {

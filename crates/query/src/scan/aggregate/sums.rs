@@ -1,8 +1,8 @@
 //! Loops over numbers by group: sums, counts, minima and maxima.
 //!
 //! A sum of 64-bit numbers stays in 64 bits as long as the bounds of the added numbers prove that it fits. Before it
-//! might overflow, it moves into 128 bits. Neighbouring rows are often of one group, and a processor waits for a number
-//! that it has just written. Therefore rows are added to four tables in rotation.
+//! might overflow, it moves into 128 bits. Neighbouring rows are often in the same group, and a processor stalls when
+//! it reads a sum that it has just written. Therefore rows are added to four tables in rotation.
 
 /// Group of each row of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -228,7 +228,7 @@ impl Sums {
 #[derive(Debug)]
 pub struct Extremes {
     is_greatest: bool,
-    /// Extremes of 64-bit numbers, which most are.
+    /// Extremes of 64-bit numbers, the common case.
     narrow: Vec<i64>,
     wide: Vec<i128>,
 }
@@ -239,8 +239,8 @@ impl Extremes {
         Self { is_greatest, narrow: Vec::new(), wide: Vec::new() }
     }
 
-    /// Adds numbers, one for each row. Returns false and does nothing if one of them may equal the value that stands
-    /// for no number.
+    /// Adds numbers, one for each row. Returns false and does nothing if, by their bounds, one of them may equal the
+    /// sentinel for no number.
     pub fn add_narrow(
         &mut self,
         groups: Groups<'_>,

@@ -67,7 +67,8 @@ fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
     }
 }
 
-/// Rows whose datum is between two bounds. Every row is compared with both, so that several are compared at once.
+/// Rows whose datum is between two bounds. Both comparisons run for every row, without a branch, so that several rows
+/// are compared at once.
 fn range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
     let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
     if low > greatest || high < least {

@@ -19,10 +19,10 @@ use super::{as_keys, column_of, column_test, compared, literal_of};
 /// Predicate on each column: a range or a list.
 type Implied = BTreeMap<ColumnIndex, Test>;
 
-/// Maximum values of a list that is the union of lists. Longer lists become ranges.
+/// Maximum values in the union of two lists. Longer unions become ranges.
 const LISTED_MAX: usize = 1024;
 
-/// Predicates that every row passes for which an expression is true: necessary, not sufficient.
+/// Column predicates that every row passes for which the expression is true. They are necessary, not sufficient.
 pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
     if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return dynamic.current().map(|current| implied_tests(&current, schema)).unwrap_or_default();

@@ -78,7 +78,7 @@ fn argument(argument: &FunctionArg) -> Option<Expr> {
 /// Splits a subquery of several columns into one scalar subquery per column, which the planner supports.
 fn columns_of(wanted: usize, query: &Query) -> Result<Vec<Expr>> {
     let subquery = |query| Expr::Subquery(Box::new(query));
-    // Removing columns from such a query does not change its rows, and it may refer to columns of the target.
+    // Selecting fewer columns of such a query does not change its rows. It may also refer to columns of the target.
     if let SetExpr::Select(plain) = query.body.as_ref()
         && query.order_by.is_none()
         && plain.distinct.is_none()

@@ -79,7 +79,7 @@ impl Conflict {
     }
 }
 
-/// Whether DataFusion does not plan an `INSERT` of this form.
+/// Whether an `INSERT` has a part that DataFusion does not plan, so that it becomes a mutation.
 pub(super) fn is_ours(insert: &Ast) -> bool {
     insert.on.is_some()
         || insert.returning.is_some()
@@ -131,7 +131,7 @@ impl Insert {
     ) -> Result<MutationQuery> {
         let (source, values) = self.source(target, columns)?;
         let Some(conflict) = &self.conflict else { return Ok(inserting(columns, source, values)) };
-        // A column without a given value has its default in `excluded` too.
+        // In `excluded`, a column without a given value has its default.
         let values = columns.iter().zip(values).map(|(column, value)| item(column.cast(value), column.name));
         let rows = derived(select(values.collect(), vec![alone(source)], None), EXCLUDED, &[]);
         let excluded = |column: &TargetColumn<'_>| super::build::column(EXCLUDED, column.name);
@@ -141,7 +141,8 @@ impl Insert {
         let is_new = is_null(target.row());
         let (from, action, values, selection) = match (&conflict.action, matches.as_slice()) {
             (OnConflictAction::DoNothing, keys) => {
-                // One `NOT EXISTS` per key: a join on the disjunction of the keys would compare each row with each.
+                // One `NOT EXISTS` per key: a join on the disjunction of the keys would compare every new row with
+                // every existing row.
                 let is_new = keys.iter().map(|matches| not_exists(target, matches.clone()));
                 let values = columns.iter().map(excluded).collect();
                 let query = inserting(columns, rows, values);
@@ -244,7 +245,8 @@ impl Insert {
         Ok((source, columns.iter().enumerate().map(value).collect()))
     }
 
-    /// Indexes of the columns that get given values. `width` is the number of values in a row, if it is known.
+    /// Indexes of the columns that the statement gives values for. `width` is the number of values in a row, if it is
+    /// known.
     fn given(&self, target: &Target, columns: &[TargetColumn<'_>], width: Option<usize>) -> Result<Vec<usize>> {
         let mut given = Vec::with_capacity(columns.len());
         for name in &self.columns {
@@ -283,7 +285,7 @@ fn filtered(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> {
     query
 }
 
-/// Query of an insert without row ids and actions: all of its rows are inserted.
+/// Query of an insert whose rows are all inserted, so that it needs no row ids or actions.
 fn inserting(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<Expr>) -> MutationQuery {
     let projection = columns.iter().zip(values).map(|(column, value)| item(value, column.name)).collect();
     let query = select(projection, vec![alone(source)], None);

@@ -15,7 +15,7 @@ use super::target::{Target, name_of};
 use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
 use crate::error::{QueryError, Result};
 
-/// Column of the source that is null in rows of the join without a source row.
+/// Marker column of the source. It is null in rows of the join that have no source row.
 const SOURCE: &str = "taut source";
 
 /// The parts of a `MERGE`.
@@ -282,8 +282,8 @@ enum Join {
     Both,
 }
 
-/// Value of the first clause whose condition holds. For every row of the query some condition holds, so the last clause
-/// needs no condition here.
+/// Value of the first clause whose condition holds. The query keeps only rows for which some condition holds, so the
+/// last clause needs no condition here.
 fn first_that_holds(conditions: &[Option<Expr>], mut values: Vec<Expr>, otherwise: Expr) -> Expr {
     let Some(last) = values.pop() else { return otherwise };
     let mut branches = Vec::new();

@@ -4,8 +4,8 @@
 //! values of every row to change. The planner treats it like any other query, so subqueries, joins and limits work as
 //! in a query. The caller applies the rows that the query returns.
 //!
-//! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. The same table
-//! mentioned elsewhere in the statement is the ordinary one. Several rows of the output may change one row of the
+//! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. Elsewhere in the
+//! statement, the name of the table refers to the stored table. Several rows of the output may change one row of the
 //! table, as after a join, and rows to insert may conflict with each other. The executor handles both.
 
 mod assign;
@@ -88,7 +88,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Action with this code, or `None` if there is none.
+    /// Returns the action with a code; `None` if no action has it.
     pub fn from_code(code: i64) -> Option<Self> {
         [Self::Nothing, Self::Insert, Self::Update, Self::Delete].into_iter().find(|action| *action as i64 == code)
     }
@@ -109,7 +109,8 @@ pub struct Mutation {
     pub kind: MutationKind,
     /// Items of `RETURNING`.
     pub returning: Option<Vec<SelectItem>>,
-    /// Tables that the statement names, the changed one included.
+    /// Tables that the statement names, the changed one included. Empty for an `INSERT` of listed values that has
+    /// neither `ON CONFLICT` nor `RETURNING`.
     pub named: Vec<TableReference>,
     with: Option<With>,
     parts: Parts,
@@ -155,7 +156,8 @@ impl Outputs {
     }
 }
 
-/// Tables that a statement names. A name of no table becomes an error when the statement is planned.
+/// Tables that a statement names. Empty for an `INSERT` of listed values without `ON CONFLICT` and `RETURNING`. A name
+/// that matches no table becomes an error when the statement is planned.
 fn named_tables(ast: &Ast) -> Vec<TableReference> {
     if let Ast::Insert(insert) = ast
         && insert.source.as_ref().is_some_and(|source| lists_values(source))

@@ -17,9 +17,9 @@ pub struct TargetColumn<'a> {
     pub name: &'a str,
     /// Default value of the column. `None` means null.
     pub default: Option<&'a Expr>,
-    /// Type to which values are cast. Values of the column that meet in one `CASE` would otherwise all get a common
-    /// type, which may be narrower. Parameters need the cast because the planner cannot know their type. `None` leaves
-    /// values as they are.
+    /// Type to which values are cast. Otherwise the values of the column in one `CASE` would all get a common type,
+    /// which may be narrower. Parameters need the cast because the planner cannot know their type. `None` leaves values
+    /// as they are.
     pub logical_type: Option<LogicalType>,
 }
 
@@ -56,7 +56,8 @@ impl TargetColumn<'_> {
     }
 }
 
-/// SQL type of casts to a column's type. `None` if the planner maps that SQL type to another type.
+/// SQL type of casts to a column's type. `None` for integers, which [`assignment_function`] casts, and for types whose
+/// SQL type the planner maps to another type.
 fn sql_type(logical: LogicalType) -> Option<DataType> {
     Some(match logical {
         LogicalType::Boolean => DataType::Boolean,
