@@ -121,7 +121,7 @@ impl Changes {
         match &self.transaction {
             Some(transaction) => transaction.change(change),
             None => match &self.interrupt {
-                Some(interrupt) => interrupt.settle(|| self.store.commit(change)),
+                Some(interrupt) => interrupt.hold(|| self.store.commit(change)),
                 None => self.store.commit(change),
             },
         }

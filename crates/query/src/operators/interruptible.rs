@@ -59,8 +59,23 @@ impl Interrupt {
     /// user must learn that the changes are committed.
     ///
     /// # Errors
+    /// If the statement is already cancelled, or `commit` fails.
+    pub fn settle<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, QueryError>
+    where
+        QueryError: From<E>,
+    {
+        self.hold(|| match self.token.is_cancelled() {
+            // The caller that cancelled the statement may have missed the flag.
+            true => Err(QueryError::Cancelled),
+            false => commit().map_err(QueryError::from),
+        })
+    }
+
+    /// Like [`Interrupt::settle`], but commits a statement that is already cancelled.
+    ///
+    /// # Errors
     /// If `commit` fails.
-    pub fn settle<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    pub fn hold<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.is_settled.store(true, Ordering::SeqCst);
         let result = commit();
         if result.is_err() {
