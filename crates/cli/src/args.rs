@@ -82,6 +82,7 @@ The same facts are in the tables taut.tables, taut.blocks, taut.columns and taut
 
 const VERIFY_EXAMPLES: &str = "Examples:
   taut verify shop.taut   ends with status 1 when anything is damaged
+  taut verify /mnt/backups/shop   check the backups in a directory
   taut verify --readonly shop.taut   while another process writes it: what is committed now";
 
 const REPAIR_EXAMPLES: &str = "Example:
@@ -252,7 +253,7 @@ pub struct InspectArguments {
 /// Arguments of `taut verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
-    /// Directory of the database
+    /// Directory of the database or of its backups
     #[arg(value_name = "DB")]
     pub database: PathBuf,
     /// Read-only access.

@@ -28,6 +28,9 @@ pub fn run(arguments: &RepairArguments, mut output: Output) -> Result<(), Failur
     }
     for table in &report.tables {
         output.line(summary(table))?;
+        for damaged in &table.without_loss {
+            output.line(format!("note: {}: {damaged}", table.name))?;
+        }
         for loss in &table.losses {
             output.line(format!("lost: {}: {loss}", table.name))?;
         }
@@ -36,7 +39,7 @@ pub fn run(arguments: &RepairArguments, mut output: Output) -> Result<(), Failur
     let new = arguments.new_database.display();
     let text = format!("{tables} table{}, {} rows in {new}", plural(tables), count_text(rows));
     if report.is_complete() {
-        output.line(format!("nothing is lost: {text}"))?;
+        output.line(format!("everything was salvaged: {text}"))?;
         return output.finish();
     }
     output.line(format!("salvaged: {text}"))?;

@@ -1,8 +1,10 @@
-//! `taut verify`: reads every byte and lists the damage.
+//! `taut verify`: reads every byte of a database or a backup directory, and lists the damage.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use taut_store::{OpenError, OpenOptions, Problem, Store};
+use taut_store::backup::{Backups, is_backup_directory};
+use taut_store::{Damage, OpenError, OpenOptions, Problem, Store};
 
 use crate::args::VerifyArguments;
 use crate::failure::Failure;
@@ -12,6 +14,9 @@ use crate::units::{bytes_text, count_text};
 
 /// Runs `taut verify`.
 pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failure> {
+    if is_backup_directory(&arguments.database) {
+        return verify_backups(&arguments.database, output);
+    }
     let options = OpenOptions { inspect: true, read_only: arguments.access.read_only, ..OpenOptions::default() };
     let store = match Store::open(&arguments.database, options) {
         Err(error @ (OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. })) => {
@@ -24,24 +29,12 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     let spinner = spinner("reading every byte");
     let found = taut_store::verify(&store);
     spinner.finish_and_clear();
-    let (foreign, damages): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|damage| matches!(damage.problem, Problem::Foreign));
     // Damage of the group that was synced last cannot be distinguished from a torn tail: see
     // docs/adr/0017-commits-go-to-a-log.md.
     if let Some(cut) = &store.recovery().cut {
         output.line(format!("note: {cut}"))?;
     }
-    for damage in &foreign {
-        output.line(format!("note: {damage}"))?;
-    }
-    for damage in &damages {
-        output.line(format!("damaged: {damage}"))?;
-    }
-    if !damages.is_empty() {
-        output.finish()?;
-        let files: BTreeSet<_> = damages.iter().map(|damage| &damage.path).collect();
-        return Err(Failure::Damaged { places: damages.len(), files: files.len() });
-    }
+    print_damages(found, &mut output)?;
     let snapshot = store.snapshot();
     let (mut tables, mut blocks, mut bytes) = (0, 0, 0);
     for table in snapshot.tables() {
@@ -52,4 +45,34 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     let (blocks, bytes) = (count_text(blocks), bytes_text(bytes));
     output.line(format!("no damage: {tables} tables, {blocks} blocks, {bytes}"))?;
     output.finish()
+}
+
+/// Verifies all backups in a directory.
+fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
+    let backups = Backups::open(directory)?;
+    let spinner = spinner("reading every byte");
+    let found = backups.verify();
+    spinner.finish_and_clear();
+    print_damages(found.damages, &mut output)?;
+    let (blocks, bytes) = (count_text(found.blocks), bytes_text(found.block_bytes));
+    output.line(format!("no damage: {} backups, {blocks} blocks, {bytes}", found.backups))?;
+    output.finish()
+}
+
+/// Prints damage and foreign files. Returns a failure if there is any damage.
+fn print_damages(found: Vec<Damage>, output: &mut Output) -> Result<(), Failure> {
+    let (foreign, damages): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|damage| matches!(damage.problem, Problem::Foreign));
+    for damage in &foreign {
+        output.line(format!("note: {damage}"))?;
+    }
+    for damage in &damages {
+        output.line(format!("damaged: {damage}"))?;
+    }
+    if damages.is_empty() {
+        return Ok(());
+    }
+    output.finish()?;
+    let files: BTreeSet<_> = damages.iter().map(|damage| &damage.path).collect();
+    Err(Failure::Damaged { places: damages.len(), files: files.len() })
 }

@@ -76,6 +76,35 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert!(taut(&["restore", &path("backups"), &path("new")]).fails().contains("00000001.manifest"));
 }
 
+#[test]
+fn a_backup_directory_is_verified_like_a_database() {
+    let (directory, database) = scratch();
+    let path = paths(&directory);
+    csv(&database, "CREATE TABLE t (x int); INSERT INTO t SELECT i FROM generate_series(1, 50000) AS s(i); VACUUM");
+    taut(&["backup", &database, &path("backups"), "--log"]).succeeds();
+    csv(&database, "INSERT INTO t VALUES (-1)");
+    taut(&["backup", &database, &path("backups"), "--log"]).succeeds();
+    let output = taut(&["verify", &path("backups")]).succeeds();
+    let blocks = common::block_files(&path("backups"));
+    assert!(output.starts_with(&format!("no damage: 2 backups, {} blocks, ", blocks.len())), "{output}");
+    std::fs::write(path("backups/blocks/notes.txt"), "mine").unwrap();
+    let output = taut(&["verify", &path("backups")]).succeeds();
+    assert!(output.contains("note: ") && output.contains("notes.txt"), "{output}");
+    let block = &blocks[0];
+    let mut bytes = std::fs::read(block).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(block, bytes).unwrap();
+    std::fs::remove_file(path("backups/backups/00000002.log")).unwrap();
+    let run = taut(&["verify", &path("backups")]);
+    assert_eq!(run.status, 1, "{run:?}");
+    let damaged: Vec<&str> = run.output.lines().filter(|line| line.starts_with("damaged: ")).collect();
+    assert_eq!(damaged.len(), 2, "{run:?}");
+    assert!(damaged[0].contains("00000002.log: expected a file, which is missing"), "{run:?}");
+    assert!(damaged[1].contains(block.to_str().unwrap()) && damaged[1].ends_with("(table \"t\")"), "{run:?}");
+    assert!(run.errors.contains("2 damaged place(s) in 2 file(s)"), "{run:?}");
+}
+
 /// A backup contains a view on a file, but not the file.
 #[test]
 fn files_that_queries_read_stay_where_they_are() {

@@ -5,8 +5,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use common::{block_files, csv, scratch, taut};
+use common::{block_files, command, csv, scratch, taut};
 
 /// Content of every file below a directory.
 fn files(directory: &str) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -58,7 +59,7 @@ fn a_whole_database_is_copied_with_all_that_belongs_to_it() {
     let (expected, before) = (csv(&database, EVERYTHING), files(&database));
     let new = format!("{database}.new");
     let output = taut(&["repair", &database, &new]).succeeds();
-    assert!(output.contains("nothing is lost: 2 tables, 79,999 rows"), "{output}");
+    assert!(output.contains("everything was salvaged: 2 tables, 79,999 rows"), "{output}");
     assert_eq!(files(&database), before);
     assert_eq!(csv(&new, EVERYTHING), expected);
     assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
@@ -140,6 +141,69 @@ fn a_missing_block_harms_its_table_alone() {
     assert!(taut(&["verify", &database]).succeeds().starts_with("no damage"));
     let notes = taut(&["sql", &database, "-c", "select count(*) from customers"]);
     assert!(notes.errors.is_empty(), "{notes:?}");
+}
+
+/// A block that lost its index only is rewritten with all its rows, which is a complete repair.
+#[test]
+fn a_block_without_its_index_is_salvaged_completely() {
+    let (_directory, database) = scratch();
+    csv(
+        &database,
+        "create table t (n bigint) with (layout = 'column'); create index by_n on t using csb (n);
+        insert into t select (v * 7919) % 100003 from generate_series(1, 60000) as s(v); vacuum",
+    );
+    let expected = csv(&database, "select count(*), sum(n) from t");
+    let block = &block_files(&database)[0];
+    let mut bytes = std::fs::read(block).unwrap();
+    // Indexes are the last sections of a block.
+    let at = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(block, bytes).unwrap();
+    assert_eq!(taut(&["verify", &database]).status, 1);
+    let new = format!("{database}.new");
+    let output = taut(&["repair", &database, &new]).succeeds();
+    assert!(output.contains("note: t: no row is lost of "), "{output}");
+    assert!(output.contains("everything was salvaged: 1 table, 60,000 rows in "), "{output}");
+    assert!(!output.contains("lost: "), "{output}");
+    assert_eq!(csv(&new, "select count(*), sum(n) from t"), expected);
+    assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
+}
+
+/// Kills a repair and a restore at any moment. What they leave never opens as an empty database, and they can be run
+/// again.
+#[test]
+fn a_killed_repair_or_restore_leaves_no_empty_database() {
+    let (directory, database) = scratch();
+    csv(
+        &database,
+        "create table t (x bigint, y double) with (block_size = '128KiB');
+        insert into t select i, random() from generate_series(1, 200000) as s(i); vacuum",
+    );
+    let backups = directory.path().join("backups").to_str().unwrap().to_owned();
+    taut(&["backup", &database, &backups]).succeeds();
+    let expected = csv(&database, "select count(*), sum(x) from t");
+    for (command_name, source) in [("repair", database.as_str()), ("restore", backups.as_str())] {
+        for round in 0..10_u64 {
+            let new = directory.path().join(format!("{command_name}{round}")).to_str().unwrap().to_owned();
+            let arguments = [command_name, source, new.as_str()];
+            let mut child = command(&arguments).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(round * 4));
+            let _ = child.kill();
+            child.wait().unwrap();
+            if !Path::new(&new).exists() {
+                continue;
+            }
+            let run = taut(&["sql", &new, "--format", "csv", "-c", "select count(*), sum(x) from t"]);
+            if run.status == 0 {
+                assert_eq!(run.output, expected, "{arguments:?}");
+                continue;
+            }
+            assert!(run.errors.contains("is not a complete database"), "{arguments:?}: {run:?}");
+            taut(&arguments).succeeds();
+            assert_eq!(csv(&new, "select count(*), sum(x) from t"), expected, "{arguments:?}");
+            assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
+        }
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod overlap;
 mod restore;
 mod take;
 mod time;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use directory::BackupDirectory;
 pub use error::BackupError;
 pub use time::{format_time, parse_time};
+pub use verify::BackupVerification;
 
 #[cfg(doc)]
 use crate::Store;
@@ -141,6 +143,11 @@ pub struct RestoreReport {
     pub replayed_commits: u64,
     /// Bytes of the blocks of the database.
     pub bytes: u64,
+}
+
+/// Whether a path leads to a backup directory, and not to a database.
+pub fn is_backup_directory(path: impl AsRef<Path>) -> bool {
+    directory::is_backup_directory_on(&FileDisk::new(path))
 }
 
 /// The backups in a directory, locked against changes by others.

@@ -3,6 +3,7 @@
 //! ```text
 //!   catalog                        contents of the database at a checkpoint, which replaces the file as a whole
 //!   catalog.new                    the next catalog, while a checkpoint writes it
+//!   incomplete                     a repair or restore that writes the database has not finished: it does not open
 //!   lock                           id of the process that last opened the database; locked like the directory
 //!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
 //!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
@@ -21,13 +22,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, RwLock};
 
 use crate::delta::UnitId;
-use crate::disk::{Disk, Lock, ReadFile};
+use crate::disk::{DirectoryEntry, Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
 use crate::readers::{Reader, Removals};
 use crate::{BlockId, Cache, Catalog, TableId};
 
 pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CATALOG_NEW: &str = "catalog.new";
+/// File in the directory of a database that a repair or a restore has not finished.
+pub(crate) const INCOMPLETE: &str = "incomplete";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const BLOCKS: &str = "blocks";
 pub(crate) const LOG: &str = "log";
@@ -115,6 +118,18 @@ pub(crate) fn is_log_name(name: &str) -> bool {
     let path = format!("{LOG}/{name}");
     let is_of_log = open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some();
     is_of_log || path == RETAINED || path == RETAINED_NEW
+}
+
+/// Whether an entry of one of the directories of a database has a name that this program gives.
+pub(crate) fn is_own_name(directory: &str, entry: &DirectoryEntry) -> bool {
+    let name = entry.name.as_str();
+    match directory {
+        ROOT if entry.is_directory => [BLOCKS, LOG, READERS].contains(&name),
+        ROOT => [CATALOG, CATALOG_NEW, INCOMPLETE, LOCK].contains(&name),
+        LOG => !entry.is_directory && is_log_name(name),
+        READERS => !entry.is_directory && is_reader_name(name),
+        _ => !entry.is_directory && block_of(name).is_some(),
+    }
 }
 
 /// State that all block files share. The lock is held as long as any of them is alive, because the last holder may

@@ -64,6 +64,17 @@ pub trait Disk: Debug + Send + Sync {
     /// If the file system returns an error.
     fn create_directory(&self, name: &str) -> io::Result<()>;
 
+    /// Creates the database directory with an empty file in it, and makes both durable. A directory that exists at the
+    /// path is never without the file, whenever the process is killed, if the disk supports that.
+    ///
+    /// # Errors
+    /// If the file system returns an error.
+    fn create_root_with(&self, name: &str) -> io::Result<()> {
+        self.create_directory("")?;
+        self.create(name)?.sync()?;
+        self.sync_directory("")
+    }
+
     /// Makes the names in a directory durable.
     ///
     /// # Errors

@@ -51,6 +51,16 @@ pub enum OpenError {
         /// The directory.
         path: PathBuf,
     },
+    /// A repair or a restore is writing the database, or was interrupted while writing it.
+    #[error(
+        "{} is not a complete database: a repair or restore is writing it, or was interrupted; repair or restore to it \
+         again, or remove the directory",
+        path.display()
+    )]
+    Incomplete {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another process has the database open, or this process still does.
     #[error("database {} is in use by {}; it can be opened read-only", path.display(), holder_text(holder.as_ref()))]
     Locked {

@@ -19,7 +19,7 @@ use crate::catalog::record;
 use crate::checkpoint::{remove_before, write_catalog};
 use crate::delta::Delta;
 use crate::directory::{
-    BLOCKS, CATALOG, CATALOG_NEW, Directory, LOCK, LOG, READERS, ROOT, block_name, block_of, delta_name,
+    BLOCKS, CATALOG, CATALOG_NEW, Directory, INCOMPLETE, LOCK, LOG, READERS, ROOT, block_name, block_of, delta_name,
 };
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
@@ -309,6 +309,9 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(OpenError::NotADirectory { path }),
         Err(source) => return Err(file_error(disk, "list", ROOT, source).into()),
     };
+    if entries.iter().any(|entry| entry.name == INCOMPLETE) {
+        return Err(OpenError::Incomplete { path });
+    }
     if entries.iter().any(|entry| entry.name == CATALOG) {
         return Ok(true);
     }

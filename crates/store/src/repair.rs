@@ -9,7 +9,7 @@
 //!                                                 repair/constraints.rs
 //! ```
 //!
-//! The new catalog is written last. Until then the new directory is not a database.
+//! Until the repair is complete, the new directory has a file `incomplete`, and does not open (crate::incomplete).
 
 mod blocks;
 mod constraints;
@@ -26,8 +26,9 @@ use crate::checkpoint::write_catalog;
 use crate::directory::{BLOCKS, Directory, LOCK, RETAINED, ROOT};
 use crate::disk::{Disk, FileDisk};
 use crate::error::{CommitError, FileError, OpenError, ReadError};
+use crate::incomplete::{self, NotBegun, Place};
 use crate::log::Log;
-use crate::open::{CutLog, FIRST_LOG, file_error, list};
+use crate::open::{CutLog, FIRST_LOG, create_blocks, file_error};
 use crate::{Cache, Catalog};
 
 use blocks::salvage_blocks;
@@ -49,7 +50,7 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// Whether the new database has everything that the damaged one is known to have had.
+    /// Whether the new database has all rows and constraints that the damaged one is known to have had.
     pub fn is_complete(&self) -> bool {
         self.losses.is_empty() && self.tables.iter().all(|table| table.losses.is_empty())
     }
@@ -68,6 +69,8 @@ pub struct RepairedTable {
     pub rewritten_blocks: usize,
     /// Losses of the table.
     pub losses: Vec<TableLoss>,
+    /// Damaged blocks of which no row is lost.
+    pub without_loss: Vec<DamagedBlock>,
 }
 
 /// A loss of the database as a whole.
@@ -160,13 +163,6 @@ pub enum TableLoss {
         /// The damage of the file.
         error: ReadError,
     },
-    /// A block lost index sections, statistics or other parts, but no rows.
-    Rewritten {
-        /// The block file.
-        path: PathBuf,
-        /// The damage of the file.
-        error: ReadError,
-    },
     /// A constraint was dropped because the remaining rows violate it.
     Constraint {
         /// Name of the constraint.
@@ -187,11 +183,24 @@ impl Display for TableLoss {
                 }
                 write!(formatter, " of {}: {error}", path.display())
             }
-            Self::Rewritten { path, error } => {
-                write!(formatter, "no row is lost of {}, which was written anew: {error}", path.display())
-            }
             Self::Constraint { name, reason } => write!(formatter, "constraint {name:?} is dropped: {reason}"),
         }
+    }
+}
+
+/// A damaged block of which no row is lost: the damage is in index sections, in statistics, or in rows that had been
+/// deleted. The new database has a new block with the rows, if there are any, and with all indexes and statistics.
+#[derive(Debug)]
+pub struct DamagedBlock {
+    /// The block file.
+    pub path: PathBuf,
+    /// The damage of the file.
+    pub error: ReadError,
+}
+
+impl Display for DamagedBlock {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "no row is lost of {}: {}", self.path.display(), self.error)
     }
 }
 
@@ -232,11 +241,11 @@ impl From<FileError> for RepairError {
 }
 
 /// Salvages the database in one directory into a new database in another. Nothing is written to the first directory,
-/// not even to its lock file. The second must be empty or not exist.
+/// not even to its lock file. The second must be empty or not exist, or be left by a repair or restore that was killed.
 ///
 /// # Errors
-/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written. The
-/// new directory is not a database then.
+/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written.
+/// Anything written to the second directory is then removed.
 pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if let (Ok(inside), Some(parent)) = (from.canonicalize(), existing_ancestor(to))
@@ -244,7 +253,12 @@ pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepo
     {
         return Err(RepairError::Inside { path: to.to_owned() });
     }
-    repair_on(Arc::new(FileDisk::new(from)), Arc::new(FileDisk::new(to)))
+    let before = Place::of(to);
+    let repaired = repair_on(Arc::new(FileDisk::new(from)), Arc::new(FileDisk::new(to)));
+    if !matches!(repaired, Ok(_) | Err(RepairError::Exists { .. })) {
+        incomplete::remove_directory(to, before);
+    }
+    repaired
 }
 
 /// The nearest directory at or above a path that exists.
@@ -263,24 +277,41 @@ pub fn repair_on(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Result<RepairReport,
     let damaged = Arc::new(Directory::new(Arc::clone(&from), lock, Cache::new(0)));
     let History { catalog, mut losses, cut, is_mixed } = read_history(&damaged)?;
 
-    let new = create(to)?;
+    let lock = incomplete::begin(&*to).map_err(|error| match error {
+        NotBegun::Exists => RepairError::Exists { path: to.path(ROOT) },
+        NotBegun::File(error) => error.into(),
+    })?;
+    let new = Arc::new(Directory::new(Arc::clone(&to), lock, Cache::new(Cache::default_limit())));
+    let deletions_are_lost = is_mixed || losses.iter().any(|loss| matches!(loss, DatabaseLoss::Delta { .. }));
+    let tables = write(&damaged, catalog, &new, deletions_are_lost).inspect_err(|_| incomplete::abandon(&*to))?;
+    losses.sort_by_key(|loss| matches!(loss, DatabaseLoss::Changes { .. }));
+    let retained_log = from.open(RETAINED).is_ok();
+    Ok(RepairReport { losses, tables, cut, retained_log })
+}
+
+/// Writes the new database. Returns the reports on its tables.
+fn write(
+    damaged: &Arc<Directory>,
+    catalog: Catalog,
+    new: &Arc<Directory>,
+    deletions_are_lost: bool,
+) -> Result<Vec<RepairedTable>, RepairError> {
+    create_blocks(new)?;
     let (mut tables, mut reports) = (Vec::new(), Vec::new());
     for table in catalog.tables() {
-        let (table, report) = salvage_blocks(&damaged, table, &new)?;
+        let (table, report) = salvage_blocks(damaged, table, new)?;
         tables.push(table);
         reports.push(report);
     }
-    let deletions_are_lost = is_mixed || losses.iter().any(|loss| matches!(loss, DatabaseLoss::Delta { .. }));
     drop_violated(&mut tables, &mut reports, deletions_are_lost);
     let database = RandomState::new().hash_one("database");
     let catalog = Catalog { database, tables: tables.into_iter().map(Arc::new).collect(), ..catalog };
     new.reserve(damaged.next_numbers());
     new.disk.sync_directory(BLOCKS).map_err(|source| new.error("sync", BLOCKS, source))?;
     Log::create(Arc::clone(&new.disk), database, FIRST_LOG, catalog.version)?;
-    write_catalog(&new, &catalog, FIRST_LOG)?;
-    losses.sort_by_key(|loss| matches!(loss, DatabaseLoss::Changes { .. }));
-    let retained_log = from.open(RETAINED).is_ok();
-    Ok(RepairReport { losses, tables: reports, cut, retained_log })
+    write_catalog(new, &catalog, FIRST_LOG)?;
+    incomplete::complete(new)?;
+    Ok(reports)
 }
 
 fn check_is_there(disk: &dyn Disk) -> Result<(), OpenError> {
@@ -292,26 +323,4 @@ fn check_is_there(disk: &dyn Disk) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(OpenError::NotADirectory { path }),
         Err(source) => Err(file_error(disk, "list", ROOT, source).into()),
     }
-}
-
-/// Creates the directory of the new database, without a catalog.
-fn create(disk: Arc<dyn Disk>) -> Result<Arc<Directory>, RepairError> {
-    match disk.list(ROOT) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            disk.create_directory(ROOT).map_err(|source| file_error(&*disk, "create", ROOT, source))?;
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            return Err(RepairError::Exists { path: disk.path(ROOT) });
-        }
-        Err(source) => return Err(file_error(&*disk, "list", ROOT, source).into()),
-        Ok(_) => {}
-    }
-    if !list(&*disk, ROOT)?.is_empty() {
-        return Err(RepairError::Exists { path: disk.path(ROOT) });
-    }
-    let lock = disk.lock(LOCK).map_err(|source| file_error(&*disk, "lock", LOCK, source))?;
-    let lock = lock.ok_or_else(|| RepairError::Exists { path: disk.path(ROOT) })?;
-    let directory = Arc::new(Directory::new(disk, lock, Cache::new(Cache::default_limit())));
-    directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))?;
-    Ok(directory)
 }

@@ -9,9 +9,7 @@ use taut_types::{Column, ColumnIndex};
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
-use crate::directory::{
-    BLOCKS, CATALOG, CATALOG_NEW, LOCK, LOG, READERS, ROOT, block_name, block_of, is_log_name, is_reader_name, log_name,
-};
+use crate::directory::{BLOCKS, CATALOG, LOG, READERS, ROOT, block_name, is_own_name, log_name};
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
 use crate::log;
@@ -35,7 +33,7 @@ pub struct Damage {
 pub enum Problem {
     /// A block file that the catalog references does not exist.
     Missing,
-    /// A file that does not belong to a database. It is harmless.
+    /// A file or directory that does not belong to a database or a backup. It is harmless.
     Foreign,
     /// A file or directory cannot be read.
     File(FileError),
@@ -62,6 +60,11 @@ pub enum Problem {
         /// The property that differs.
         what: &'static str,
     },
+    /// A file of a backup is missing, or differs from its manifest.
+    Content {
+        /// What was expected.
+        expected: String,
+    },
     /// A row of the block belongs to another partition than the catalog states.
     Partition {
         /// Partition in the catalog.
@@ -83,7 +86,7 @@ impl Display for Damage {
         let path = self.path.display();
         match &self.problem {
             Problem::Missing => write!(formatter, "{path} is missing"),
-            Problem::Foreign => write!(formatter, "{path} is not of this database"),
+            Problem::Foreign => write!(formatter, "{path} is not a file of Taut"),
             // These errors include the path.
             Problem::File(error) => write!(formatter, "{error}"),
             Problem::Catalog(error) => write!(formatter, "{error}"),
@@ -91,6 +94,7 @@ impl Display for Damage {
             Problem::Replaced { expected, found } => write!(formatter, "{path} has version {found}, not {expected}"),
             Problem::Padding { at, found } => write!(formatter, "{path}, byte {at}: expected zero, found {found}"),
             Problem::Differs { what } => write!(formatter, "{path} has another {what} than the catalog says"),
+            Problem::Content { expected } => write!(formatter, "{path}: expected {expected}"),
             Problem::Partition { expected, found, row } => {
                 write!(formatter, "{path}, row {row}: expected partition {expected}, found {found}")
             }
@@ -197,14 +201,7 @@ fn check_names(store: &Store, damages: &mut Vec<Damage>) {
             }
         };
         for entry in entries {
-            let is_ours = match directory {
-                ROOT if entry.is_directory => [BLOCKS, LOG, READERS].contains(&entry.name.as_str()),
-                ROOT => [CATALOG, CATALOG_NEW, LOCK].contains(&entry.name.as_str()),
-                LOG => !entry.is_directory && is_log_name(&entry.name),
-                READERS => !entry.is_directory && is_reader_name(&entry.name),
-                _ => !entry.is_directory && block_of(&entry.name).is_some(),
-            };
-            if !is_ours {
+            if !is_own_name(directory, &entry) {
                 let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
                 damage(&name, Problem::Foreign);
             }

@@ -14,8 +14,8 @@ use common::{Contents, assert_tidy, contents, open};
 use taut_store::backup::{
     BackupError, BackupInfo, BackupLog, BackupOptions, BackupProgress, BackupReport, Backups, RestoreOptions,
 };
-use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{OpenOptions, Store, Synchronous, verify};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::{OpenError, OpenOptions, Store, Synchronous, verify};
 use taut_testkit::from_environment;
 
 /// Crash points of each test. Nightly runs have more.
@@ -395,8 +395,18 @@ fn an_interrupted_restore_is_no_database_or_the_whole_one() {
                 points += 1;
                 for (which, found) in after_crash(&disk, at) {
                     let context = format!("{:?} ({:?}), {which}", fault(at), disk.changes().last());
-                    let Ok(store) = Store::open_on(Arc::new(found.clone()), OpenOptions::default()) else {
-                        continue;
+                    // What the crash left was never there before, so it must not open as an empty database.
+                    let is_missing = found.list("").is_err();
+                    let options_of_open = OpenOptions { create: !is_missing, ..OpenOptions::default() };
+                    let store = match Store::open_on(Arc::new(found.clone()), options_of_open) {
+                        Ok(store) => store,
+                        Err(OpenError::Missing { .. }) if is_missing => continue,
+                        Err(OpenError::Incomplete { .. }) => {
+                            let again = from.restore_to(Arc::new(found.clone()), options, &mut go_on);
+                            again.unwrap_or_else(|error| panic!("{context}: {error}"));
+                            open(&found).unwrap_or_else(|error| panic!("{context}, again: {error}"))
+                        }
+                        Err(error) => panic!("{context}: {error}"),
                     };
                     let expected = if options.time.is_some() {
                         (commit, &expected)

@@ -381,8 +381,8 @@ fn reports_name_file_table_and_place() {
     let damages = verify(&store);
     let texts: Vec<String> = damages.iter().map(ToString::to_string).collect();
     let [readme, notes, block] = &texts[..] else { panic!("{texts:?}") };
-    assert_eq!(readme, "/simulated/README is not of this database");
-    assert_eq!(notes, "/simulated/blocks/notes.txt is not of this database");
+    assert_eq!(readme, "/simulated/README is not a file of Taut");
+    assert_eq!(notes, "/simulated/blocks/notes.txt is not a file of Taut");
     let place = block.strip_prefix(&format!("/simulated/{name}, from byte ")).unwrap_or_else(|| panic!("{block}"));
     let (byte, rest) = place.split_once(' ').unwrap();
     let section = byte.parse::<usize>().unwrap();

@@ -14,7 +14,7 @@ use common::{
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
     CommitError, Constraints, DatabaseLoss, ForeignKey, OpenError, ReferentialAction, RepairError, RepairReport,
-    RowOrder, Store, TableLoss, UniqueKey, repair, repair_on, verify,
+    RowOrder, Store, TableLoss, UniqueKey, repair_on, verify,
 };
 use taut_types::ColumnIndex;
 
@@ -139,6 +139,11 @@ fn a_lost_block_loses_its_rows_alone() {
                 let before = expected[table].len();
                 expected.get_mut(table).unwrap().retain(|value| !lost.contains(value));
                 assert_eq!(contents(&store).unwrap(), expected, "{context}");
+                if before == expected[table].len() {
+                    // All rows of the block had been deleted.
+                    assert!(report.is_complete() && report.tables[number / 2].without_loss.len() == 1, "{context}");
+                    continue;
+                }
                 let [TableLoss::Rows { path, rows, count, .. }] = &report.tables[number / 2].losses[..] else {
                     panic!("{context}: {}", texts(&report))
                 };
@@ -148,6 +153,28 @@ fn a_lost_block_loses_its_rows_alone() {
                 assert!(!report.is_complete() && report.losses.is_empty(), "{context}");
             }
         }
+    }
+}
+
+/// A lost block whose rows had all been deleted is no loss.
+#[test]
+fn a_block_of_deleted_rows_alone_is_no_loss() {
+    let (disk, store, _) = sample();
+    change_rows(&store, "t", &[], &[1, 3]).unwrap();
+    let expected = contents(&store).unwrap();
+    drop(store);
+    for is_missing in [false, true] {
+        let damaged = disk.after_kill();
+        let name = names(&damaged, "blocks/", "").remove(0);
+        match is_missing {
+            true => damaged.remove(&name).unwrap(),
+            false => damage(&damaged, &name, |bytes| bytes[30] ^= 1),
+        }
+        let (report, new, store) = repaired(&damaged, &name);
+        assert!(report.is_complete(), "{}", texts(&report));
+        assert_eq!(report.tables[0].without_loss[0].path, damaged.path(&name));
+        assert_eq!(contents(&store).unwrap(), expected);
+        assert!(!new.files().contains_key(&name));
     }
 }
 
@@ -186,12 +213,18 @@ fn whole_segments_of_a_damaged_block_are_salvaged() {
                     }
                     rows.clone()
                 }
-                [TableLoss::Rewritten { .. }] => {
+                [] if report.tables[0].rewritten_blocks == 1 => {
+                    let [damaged] = &report.tables[0].without_loss[..] else { panic!("{context}: {report:?}") };
+                    assert!(damaged.to_string().starts_with("no row is lost of "), "{context}: {damaged}");
+                    assert!(report.is_complete(), "{context}: {}", texts(&report));
                     rewritten += 1;
                     vec![]
                 }
                 // The damage is between two sections.
-                [] => vec![],
+                [] => {
+                    assert!(report.is_complete(), "{context}: {}", texts(&report));
+                    vec![]
+                }
                 other => panic!("{context}: {other:?}"),
             };
             let is_lost = |row: &i64| rows.iter().any(|range| range.contains(&(*row as u64)));
@@ -491,66 +524,6 @@ fn a_key_that_deleted_rows_violate_is_dropped() {
         assert_eq!(snapshot.table("t").unwrap().rows(), 3);
         assert_eq!(snapshot.table("t").unwrap().constraints.keys.is_empty(), violated, "{}", texts(&report));
         assert_eq!(texts(&report).contains("constraint \"key\" is dropped"), violated, "{}", texts(&report));
-    }
-}
-
-#[test]
-fn what_cannot_be_repaired_or_written_is_refused() {
-    let root = tempfile::tempdir().unwrap();
-    let (from, to) = (root.path().join("from"), root.path().join("to"));
-    assert!(matches!(repair(&from, &to), Err(RepairError::Open(OpenError::Missing { .. }))));
-    let options = taut_store::OpenOptions { create: true, ..Default::default() };
-    let store = Store::open(&from, options).unwrap();
-    create_table(&store, "t").unwrap();
-    append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
-    let error = repair(&from, &to).unwrap_err();
-    assert!(matches!(&error, RepairError::Open(OpenError::Locked { .. })), "{error}");
-    assert!(!to.exists());
-    drop(store);
-    for inside in [from.clone(), from.join("new"), from.join("a/b/new"), from.join("blocks/new")] {
-        let error = repair(&from, &inside).unwrap_err();
-        assert!(matches!(&error, RepairError::Inside { .. }), "{error}");
-    }
-    std::fs::create_dir(&to).unwrap();
-    std::fs::write(to.join("notes.txt"), "mine").unwrap();
-    assert!(matches!(repair(&from, &to), Err(RepairError::Exists { .. })));
-    std::fs::remove_file(to.join("notes.txt")).unwrap();
-    // The lock file contains the process that last opened the database, and stays unchanged.
-    std::fs::write(from.join("lock"), "12345\n").unwrap();
-    assert!(repair(&from, &to).unwrap().is_complete());
-    assert_eq!(std::fs::read_to_string(from.join("lock")).unwrap(), "12345\n");
-    let store = Store::open(&to, taut_store::OpenOptions::default()).unwrap();
-    assert_eq!(contents(&store).unwrap()["t"], [1, 2]);
-    assert!(verify(&store).is_empty());
-    std::fs::remove_file(from.join("lock")).unwrap();
-    assert!(repair(&from, root.path().join("again")).unwrap().is_complete());
-    assert!(!from.join("lock").exists());
-}
-
-/// The machine stops at any change of a repair. The new directory is then no database, or the complete one.
-#[test]
-fn an_interrupted_repair_leaves_no_half_database() {
-    use taut_store::disk::Fault;
-    let (disk, store, states) = sample();
-    drop(store);
-    for at in 0.. {
-        let to = SimulatedDisk::new();
-        to.set_fault(Some(Fault::CrashAt(at)));
-        let result = repair_on(Arc::new(disk.after_kill()), Arc::new(to.clone()));
-        if !to.is_crashed() {
-            result.unwrap();
-            assert!(at > 15, "{at}");
-            break;
-        }
-        assert!(result.is_err());
-        for seed in 0..20 {
-            let lost = to.after_power_loss(seed);
-            let opened = Store::open_on(Arc::new(lost), taut_store::OpenOptions::default());
-            if let Ok(store) = opened {
-                assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "crash at {at}, seed {seed}");
-                assert!(verify(&store).is_empty(), "crash at {at}, seed {seed}");
-            }
-        }
     }
 }
 

@@ -54,7 +54,7 @@ impl Error {
         match &self.0 {
             Kind::Query(error) => error.sqlstate(),
             Kind::Open(OpenError::Locked { .. } | OpenError::NotRegistered { .. }) => "55006",
-            Kind::Open(OpenError::Creating { .. }) => "57P03",
+            Kind::Open(OpenError::Creating { .. } | OpenError::Incomplete { .. }) => "57P03",
             Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. }) => {
                 "XX001"
             }

@@ -20,6 +20,7 @@ use twox_hash::XxHash3_64;
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest};
 use crate::BlockId;
+use crate::directory::{CATALOG, LOG};
 use crate::disk::{Disk, Lock, read_whole};
 use crate::error::FileError;
 use crate::open::{file_error, list};
@@ -27,8 +28,8 @@ use crate::store::write_file_on;
 
 const ROOT: &str = "";
 const LOCK: &str = "lock";
-const BACKUPS: &str = "backups";
-const BLOCKS: &str = "blocks";
+pub(super) const BACKUPS: &str = "backups";
+pub(super) const BLOCKS: &str = "blocks";
 const NEW_SUFFIX: &str = ".new";
 const BLOCK_SUFFIX: &str = ".block";
 
@@ -77,6 +78,19 @@ fn block_of(name: &str) -> Option<BlockKey> {
     let number = |text| u64::from_str_radix(text, 16).ok();
     let block = BlockKey { id: BlockId(number(id)?), header: number(header)? };
     (block_name(block) == format!("{BLOCKS}/{name}")).then_some(block)
+}
+
+/// Whether a file name in `backups` or `blocks` is one that this program gives, also while it writes the file.
+pub(super) fn is_backup_name(name: &str) -> bool {
+    let name = name.strip_suffix(NEW_SUFFIX).unwrap_or(name);
+    part_of(name).is_some() || block_of(name).is_some()
+}
+
+/// Whether a directory looks like a backup directory, and not like a database.
+pub(super) fn is_backup_directory_on(disk: &dyn Disk) -> bool {
+    let entries = disk.list(ROOT).unwrap_or_default();
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    has(BACKUPS) && ![CATALOG, LOG].into_iter().any(has)
 }
 
 /// A backup directory that this process has locked.

@@ -1,15 +1,16 @@
 //! Restore: a backup is opened in memory, commits are replayed on it, and the result is written as a new database.
 //!
 //! ```text
+//!   incomplete         created with the directory, which does not open while it exists (crate::incomplete)
 //!   blocks/*.block     copied, verified against the checksums in the manifests, synced
 //!   log/1.log          empty
-//!   catalog            renamed into place        <- from here on it is a database
+//!   catalog            renamed into place
+//!   incomplete         removed                   <- from here on it is a database
 //! ```
 //!
 //! The new database has an id of its own: its commits do not continue those of the original database.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -25,11 +26,12 @@ use super::{BackupProgress, Backups, RestoreOptions, RestoreReport, format_time}
 use crate::catalog::check::check;
 use crate::catalog::format::{self, Unreadable};
 use crate::checkpoint::write_catalog;
-use crate::directory::{BLOCKS, CATALOG, Directory, LOCK, LOG, ROOT, block_name as stored_block_name};
+use crate::directory::{BLOCKS, Directory, ROOT, block_name as stored_block_name};
 use crate::disk::{Disk, FileDisk, read_whole};
-use crate::error::{FileError, OpenError};
+use crate::error::OpenError;
+use crate::incomplete::{self, NotBegun, Place};
 use crate::log::Log;
-use crate::open::{FIRST_LOG, apply, build, check_root, create_blocks, file_error, list};
+use crate::open::{FIRST_LOG, apply, build, create_blocks, file_error};
 use crate::{BlockFile, Cache, Catalog, CatalogEdit};
 use taut_block::checksum;
 
@@ -38,7 +40,8 @@ const COPY_BYTES: u64 = 4 << 20;
 type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 impl Backups {
-    /// Restores a database to a directory, which must be empty or not exist.
+    /// Restores a database to a directory, which must be empty or not exist, or be left by a restore or repair that was
+    /// killed.
     ///
     /// `progress` is called repeatedly, and cancels the restore by breaking.
     ///
@@ -53,11 +56,10 @@ impl Backups {
     ) -> Result<RestoreReport, BackupError> {
         let to = to.as_ref();
         refuse_overlap(&self.path(), to)?;
-        let is_new = !to.exists();
-        let is_ours = is_new || fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_none());
+        let before = Place::of(to);
         let restored = self.restore_to(Arc::new(FileDisk::new(to)), options, progress);
-        if is_ours && !matches!(restored, Ok(_) | Err(BackupError::Exists { .. })) {
-            remove_directories(to, is_new);
+        if !matches!(restored, Ok(_) | Err(BackupError::Exists { .. })) {
+            incomplete::remove_directory(to, before);
         }
         restored
     }
@@ -73,15 +75,14 @@ impl Backups {
         progress: Progress<'_>,
     ) -> Result<RestoreReport, BackupError> {
         let base = self.base(options)?;
-        refuse_existing(&*disk)?;
-        disk.create_directory(ROOT).map_err(|source| file_error(&*disk, "create", ROOT, source))?;
-        let lock = disk.lock(LOCK).map_err(|source| file_error(&*disk, "lock", LOCK, source))?;
-        let lock = lock.ok_or_else(|| BackupError::Exists { path: disk.path(ROOT) })?;
-        refuse_existing(&*disk)?;
+        let lock = incomplete::begin(&*disk).map_err(|error| match error {
+            NotBegun::Exists => BackupError::Exists { path: disk.path(ROOT) },
+            NotBegun::File(error) => error.into(),
+        })?;
         let directory = Arc::new(Directory::new(Arc::clone(&disk), lock, Cache::new(0)));
         let restored = self.write(&directory, base, options, progress);
         if restored.is_err() {
-            remove_leftovers(&*disk);
+            incomplete::abandon(&*disk);
         }
         restored
     }
@@ -149,11 +150,12 @@ impl Backups {
         directory.disk.sync_directory(ROOT).map_err(failed(ROOT))?;
         Log::create(Arc::clone(&directory.disk), catalog.database, FIRST_LOG, catalog.version)?;
         write_catalog(directory, &catalog, FIRST_LOG)?;
+        incomplete::complete(directory)?;
         Ok(RestoreReport { backup: base.number, commit: catalog.version, time, replayed_commits: commits, bytes })
     }
 
     /// Opens a backup in memory, as a catalog of the new database.
-    fn open_backup(&self, directory: &Arc<Directory>, manifest: &Manifest) -> Result<State, BackupError> {
+    pub(super) fn open_backup(&self, directory: &Arc<Directory>, manifest: &Manifest) -> Result<State, BackupError> {
         let name = part_name(manifest.number, Part::Catalog);
         let bytes = self.read_part(&name, manifest.catalog)?;
         let damaged = |name: &str, at: u64, expected: &str| BackupError::Damaged {
@@ -181,7 +183,7 @@ impl Backups {
     }
 
     /// Reads a file of a backup, and verifies it against the manifest.
-    fn read_part(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
+    pub(super) fn read_part(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
         let disk = &*self.directory.disk;
         let damaged = |expected| BackupError::Damaged { path: disk.path(name), table: None, expected };
         let bytes = read_whole(disk, name).map_err(|source| match source.kind() {
@@ -198,7 +200,7 @@ impl Backups {
     }
 
     /// Replays the commits after a backup, up to a time.
-    fn replay(
+    pub(super) fn replay(
         &self,
         state: &mut State,
         base: &Manifest,
@@ -337,55 +339,10 @@ impl Backups {
 }
 
 /// The state of a database during a restore.
-struct State {
-    edit: CatalogEdit,
+pub(super) struct State {
+    pub(super) edit: CatalogEdit,
     /// Number of replayed commits.
     commits: u64,
     /// Time of the last of them, or of the backup.
     time: i64,
-}
-
-/// Returns an error for a directory with a database or with foreign files. The remains of an interrupted creation are
-/// allowed.
-fn refuse_existing(disk: &dyn Disk) -> Result<(), BackupError> {
-    let exists = || BackupError::Exists { path: disk.path(ROOT) };
-    match check_root(disk, true) {
-        Ok(false) => Ok(()),
-        Ok(true) => match list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG) {
-            true => Err(exists()),
-            false => Ok(()),
-        },
-        Err(OpenError::Foreign { .. } | OpenError::NotADirectory { .. }) => Err(exists()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Removes the directories and the lock of a restore that failed, so that they are not mistaken for a new database. The
-/// directory of the database stays if it existed before.
-fn remove_directories(database: &Path, is_new: bool) {
-    // Nonempty or missing directories make this fail, which is intended.
-    for directory in [BLOCKS, LOG] {
-        let _ = fs::remove_dir(database.join(directory));
-    }
-    let _ = fs::remove_file(database.join(LOCK));
-    if is_new {
-        let _ = fs::remove_dir(database);
-    }
-}
-
-/// Removes the files of a restore that failed, except the lock. Files that cannot be removed stay, without being a
-/// database.
-fn remove_leftovers(disk: &dyn Disk) {
-    let remove = |name: &str| -> Result<(), FileError> {
-        disk.remove(name).map_err(|source| file_error(disk, "remove", name, source))
-    };
-    for directory in [ROOT, BLOCKS, LOG] {
-        for entry in list(disk, directory).unwrap_or_default() {
-            let is_lock = directory == ROOT && entry.name == LOCK;
-            if !entry.is_directory && !is_lock {
-                let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
-                let _ = remove(&name);
-            }
-        }
-    }
 }

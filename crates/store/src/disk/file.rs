@@ -24,6 +24,27 @@ impl FileDisk {
         let root = root.as_ref();
         Self { root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()) }
     }
+
+    /// Removes the database directory if it holds only one file, or nothing. The directory is never at its path without
+    /// the file. If a removal fails, the directory stays.
+    pub(crate) fn remove_root_with(&self, name: &str) {
+        if let Ok(staged) = self.staged()
+            && fs::rename(&self.root, &staged).is_ok()
+        {
+            remove_staged(&staged, name);
+        }
+    }
+
+    /// Path beside the database directory, at which it is created before it is renamed.
+    fn staged(&self) -> io::Result<PathBuf> {
+        let (parent, name) = (self.root.parent(), self.root.file_name());
+        let (parent, name) = parent.zip(name).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut staged = std::ffi::OsString::from(".");
+        staged.push(name);
+        // Two processes must not share the directory: one would rename what the other has not filled yet.
+        staged.push(format!(".{}.new", std::process::id()));
+        Ok(parent.join(staged))
+    }
 }
 
 impl Disk for FileDisk {
@@ -64,6 +85,25 @@ impl Disk for FileDisk {
             Ok(()) if name.is_empty() => sync_parent(&self.root),
             result => result,
         }
+    }
+
+    fn create_root_with(&self, name: &str) -> io::Result<()> {
+        let staged = self.staged()?;
+        if let Err(error) = fs::create_dir(&staged) {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            // A killed process of the same id left it.
+            remove_staged(&staged, name);
+            fs::create_dir(&staged)?;
+        }
+        let create = || {
+            File::create(staged.join(name))?.sync_all()?;
+            sync_path(&staged)?;
+            fs::rename(&staged, &self.root)?;
+            sync_parent(&self.root)
+        };
+        create().inspect_err(|_| remove_staged(&staged, name))
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
@@ -163,6 +203,12 @@ impl Disk for FileDisk {
     fn extension_step(&self) -> u64 {
         EXTENSION_STEP
     }
+}
+
+/// Removes a directory that holds only a file `name`, or nothing. If this fails, the directory only takes a name.
+fn remove_staged(staged: &Path, name: &str) {
+    let _ = fs::remove_file(staged.join(name));
+    let _ = fs::remove_dir(staged);
 }
 
 /// Large enough that thousands of small commits share the sync of a new length, and small enough that a reader reads

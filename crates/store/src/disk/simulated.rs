@@ -106,11 +106,7 @@ impl SimulatedDisk {
         let mut state = self.state.lock();
         let node = Node::File(state.files.len());
         state.files.push(Content::durable(bytes.to_vec()));
-        for change in [NameChange::Set(String::new(), Node::Directory), NameChange::Set(name.to_owned(), node)] {
-            let State { names, durable, .. } = &mut *state;
-            change.apply(names);
-            change.apply(durable);
-        }
+        state.set_durably(name, node);
     }
 
     /// Kills the processes of all registered readers: their files stay, without locks.
@@ -204,6 +200,20 @@ impl Disk for SimulatedDisk {
             change.apply(&mut state.durable);
         }
         state.change_name("create directory", change)
+    }
+
+    fn create_root_with(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.names.contains_key("") {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let outcome = state.change("create directory", "")?;
+        if outcome != Outcome::FailsBefore {
+            let node = Node::File(state.files.len());
+            state.files.push(Content::durable(Vec::new()));
+            state.set_durably(name, node);
+        }
+        result_of(outcome)
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {

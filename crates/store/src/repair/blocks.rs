@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use taut_block::{BlockBuilder, BlockError, BlockImage, ScanReport};
 use taut_types::{ColumnIndex, ColumnStatistics, Predicate};
 
-use super::{RepairError, RepairedTable, TableLoss};
+use super::{DamagedBlock, RepairError, RepairedTable, TableLoss};
 use crate::delta::UnitId;
 use crate::directory::{Directory, block_name};
 use crate::error::{CommitError, FileError, ReadError};
@@ -25,8 +25,14 @@ pub(super) fn salvage_blocks(
     table: &Table,
     new: &Arc<Directory>,
 ) -> Result<(Table, RepairedTable), RepairError> {
-    let mut report =
-        RepairedTable { name: table.name.clone(), rows: 0, copied_blocks: 0, rewritten_blocks: 0, losses: vec![] };
+    let mut report = RepairedTable {
+        name: table.name.clone(),
+        rows: 0,
+        copied_blocks: 0,
+        rewritten_blocks: 0,
+        losses: vec![],
+        without_loss: vec![],
+    };
     let (mut places, mut entries, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
     for (place, file) in table.blocks.iter().enumerate() {
         let error = match check_block_file(file) {
@@ -42,10 +48,11 @@ pub(super) fn salvage_blocks(
         let path = damaged.disk.path(&block_name(file.id()));
         let salvaged = Salvaged::read(table, file);
         let (lost, count) = salvaged.lost(table, file);
-        report.losses.push(match lost.is_empty() {
-            true => TableLoss::Rewritten { path, error },
-            false => TableLoss::Rows { path, rows: lost, count, error },
-        });
+        // The lost rows may all have been deleted before.
+        match count {
+            0 => report.without_loss.push(DamagedBlock { path, error }),
+            _ => report.losses.push(TableLoss::Rows { path, rows: lost, count, error }),
+        }
         if let Some((image, design)) = salvaged.image {
             let entry = entry_of(file.id(), &image, &design);
             write_file(new, &block_name(file.id()), |mut to| image.write_to(&mut to))?;

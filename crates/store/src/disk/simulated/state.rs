@@ -195,6 +195,14 @@ impl State {
         result_of(outcome)
     }
 
+    /// Sets a name and the database directory, durably.
+    pub fn set_durably(&mut self, name: &str, node: Node) {
+        for change in [NameChange::Set(String::new(), Node::Directory), NameChange::Set(name.to_owned(), node)] {
+            change.apply(&mut self.names);
+            change.apply(&mut self.durable);
+        }
+    }
+
     /// Used bytes of the disk. An extension takes no space until it is written.
     fn used(&self) -> u64 {
         let bytes = |node: &Node| match node {

@@ -1,0 +1,220 @@
+//! Verification of a backup directory: every byte of every file is compared with the checksums in the manifests.
+//!
+//! ```text
+//!   manifest        its own checksum
+//!   catalog, delta  checksum in the manifest; decoded; the blocks that they reference are in a manifest
+//!   log             checksum in the manifest; every commit is decoded, and replayed on the backup before
+//!   blocks          length and checksum in the manifest, once for all backups that share the block
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Backups;
+use super::commits::{read_commits, sum_of};
+use super::directory::{BACKUPS, BLOCKS, Part, block_name, is_backup_name, part_name};
+use super::error::BackupError;
+use super::manifest::{BlockKey, BlockSum, LogManifest, Manifest};
+use crate::catalog::record;
+use crate::directory::Directory;
+use crate::disk::{MemoryDisk, NoLock};
+use crate::error::OpenError;
+use crate::open::{file_error, list};
+use crate::verify::{Damage, Problem};
+use crate::{BlockEntry, Cache, Catalog};
+
+/// Result of a verification of a backup directory.
+#[derive(Debug)]
+pub struct BackupVerification {
+    /// All damage, and foreign files.
+    pub damages: Vec<Damage>,
+    /// Number of backups whose manifests are intact.
+    pub backups: u64,
+    /// Number of blocks that these backups need. A block that several backups share counts once.
+    pub blocks: u64,
+    /// Bytes of these blocks.
+    pub block_bytes: u64,
+}
+
+impl Backups {
+    /// Verifies all backups of the directory, and reports all damage. A block that several backups share is read once.
+    pub fn verify(&self) -> BackupVerification {
+        let mut damages = Vec::new();
+        self.check_names(&mut damages);
+        damages.extend(self.damaged().into_iter().map(|(_, error)| damage(error, PathBuf::new())));
+        let sums = self.directory.blocks();
+        for manifest in self.directory.manifests.values() {
+            self.check_backup(manifest, &sums, &mut damages);
+        }
+        for manifest in self.directory.manifests.values() {
+            if let Some(log) = &manifest.log
+                && let Err(error) = self.check_log(manifest, log, &sums)
+            {
+                damages.push(damage(error, self.directory.disk.path(&part_name(manifest.number, Part::Log))));
+            }
+        }
+        let block_bytes = self.check_blocks(&mut damages);
+        let backups = self.directory.manifests.len() as u64;
+        BackupVerification { damages, backups, blocks: sums.len() as u64, block_bytes }
+    }
+
+    /// Searches for names that do not belong to a backup directory. The remains of an interrupted backup are allowed.
+    fn check_names(&self, damages: &mut Vec<Damage>) {
+        let disk = &*self.directory.disk;
+        for directory in [BACKUPS, BLOCKS] {
+            match list(disk, directory) {
+                Ok(entries) => {
+                    let foreign = entries.iter().filter(|entry| entry.is_directory || !is_backup_name(&entry.name));
+                    damages.extend(foreign.map(|entry| {
+                        let path = disk.path(&format!("{directory}/{}", entry.name));
+                        Damage { path, table: None, problem: Problem::Foreign }
+                    }));
+                }
+                Err(error) => damages.push(damage(error.into(), disk.path(directory))),
+            }
+        }
+    }
+
+    /// Checks the catalog of a backup, and the rows that are in no block.
+    fn check_backup(&self, manifest: &Manifest, sums: &HashMap<BlockKey, BlockSum>, damages: &mut Vec<Damage>) {
+        let mut is_whole = true;
+        let delta = manifest.delta.map(|delta| (Part::Delta, delta));
+        for (part, sum) in std::iter::once((Part::Catalog, manifest.catalog)).chain(delta) {
+            let name = part_name(manifest.number, part);
+            if let Err(error) = self.read_part(&name, sum) {
+                damages.push(damage(error, self.directory.disk.path(&name)));
+                is_whole = false;
+            }
+        }
+        if is_whole && let Err(error) = self.check_state(manifest, sums) {
+            damages.push(damage(error, self.directory.disk.path(&part_name(manifest.number, Part::Catalog))));
+        }
+    }
+
+    /// Checks that a backup, whose files have the right checksums, can be opened, and that all its blocks are in a
+    /// manifest.
+    fn check_state(&self, manifest: &Manifest, sums: &HashMap<BlockKey, BlockSum>) -> Result<(), BackupError> {
+        let state = self.open_backup(&nowhere(), manifest)?;
+        let catalog: &Catalog = state.edit.catalog();
+        if (catalog.database, catalog.version) != (manifest.database, manifest.commit) {
+            let path = self.directory.disk.path(&part_name(manifest.number, Part::Catalog));
+            let expected = format!("commit {} of the database of the manifest", manifest.commit);
+            return Err(BackupError::Damaged { path, table: None, expected });
+        }
+        let mut blocks =
+            catalog.tables().flat_map(|table| table.blocks.iter().map(|block| (&table.name, block.entry())));
+        blocks.try_for_each(|(table, entry)| self.check_has_sum(Some(table), entry, sums))
+    }
+
+    /// Returns an error if no manifest has the checksum of a block, which a restore needs.
+    fn check_has_sum(
+        &self,
+        table: Option<&String>,
+        entry: &BlockEntry,
+        sums: &HashMap<BlockKey, BlockSum>,
+    ) -> Result<(), BackupError> {
+        let key = BlockKey::of(entry);
+        if sums.get(&key).is_some_and(|sum| sum.bytes() == entry.file_bytes) {
+            return Ok(());
+        }
+        let (path, table) = (self.directory.disk.path(&block_name(key)), table.cloned());
+        Err(BackupError::Damaged { path, table, expected: "a block that a manifest names".to_owned() })
+    }
+
+    /// Checks the archived commits of a backup. Replays them if the backup that they continue is still there.
+    fn check_log(
+        &self,
+        manifest: &Manifest,
+        log: &LogManifest,
+        sums: &HashMap<BlockKey, BlockSum>,
+    ) -> Result<(), BackupError> {
+        let (mut commits, mut unnamed) = (0, None);
+        let first = (manifest.commit + 1).checked_sub(log.commits);
+        read_commits(&self.directory, manifest.number, log, manifest.database, |sequence, payload| {
+            if first.map(|first| first + commits) != Some(sequence) {
+                return Err((0, format!("a commit of the last {} up to {}", log.commits, manifest.commit)));
+            }
+            let parsed = record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?;
+            for (_, entry) in parsed.changes.iter().flat_map(|change| change.new_blocks()) {
+                let checked = self.check_has_sum(None, &entry, sums);
+                unnamed = unnamed.take().or(checked.err());
+            }
+            commits += 1;
+            Ok(true)
+        })?;
+        if let Some(error) = unnamed {
+            return Err(error);
+        }
+        if commits != log.commits {
+            let path = self.directory.disk.path(&part_name(manifest.number, Part::Log));
+            return Err(BackupError::Damaged { path, table: None, expected: format!("{} commits", log.commits) });
+        }
+        let Some(base) = self.directory.manifests.get(&log.base) else { return Ok(()) };
+        let continuation = self.directory.continuation(base.number);
+        if base.number >= manifest.number || continuation.is_none_or(|(next, _)| next.number != manifest.number) {
+            return Ok(());
+        }
+        // Damage of the other backup is reported with that backup.
+        let Ok(mut state) = self.open_backup(&nowhere(), base) else { return Ok(()) };
+        self.replay(&mut state, base, manifest.time, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// Checks each block once. Returns their bytes.
+    fn check_blocks(&self, damages: &mut Vec<Damage>) -> u64 {
+        let (mut done, mut bytes) = (HashSet::new(), 0);
+        for (table, block) in self.directory.manifests.values().flat_map(Manifest::blocks) {
+            if done.insert(block.key()) {
+                bytes += block.bytes();
+                if let Err(error) = self.check_block(table, block) {
+                    damages.push(damage(error, self.directory.disk.path(&block_name(block.key()))));
+                }
+            }
+        }
+        bytes
+    }
+
+    fn check_block(&self, table: &str, block: &BlockSum) -> Result<(), BackupError> {
+        let (disk, name) = (&*self.directory.disk, block_name(block.key()));
+        let damaged =
+            |expected| BackupError::Damaged { path: disk.path(&name), table: Some(table.to_owned()), expected };
+        let failed = |operation: &'static str, source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => damaged("a file, which is missing".to_owned()),
+            _ => file_error(disk, operation, &name, source).into(),
+        };
+        let file = disk.open(&name).map_err(|source| failed("open", source))?;
+        let found = file.length().map_err(|source| failed("read", source))?;
+        if found != block.bytes() {
+            return Err(damaged(format!("{} bytes, found {found}", block.bytes())));
+        }
+        let found = sum_of(&*file, found).map_err(|source| failed("read", source))?;
+        if found != block.xxh3() {
+            return Err(damaged(format!("content with checksum {:016x}, found {found:016x}", block.xxh3())));
+        }
+        Ok(())
+    }
+}
+
+/// A directory for the catalog of a backup that is only opened, so that no block is read through it.
+fn nowhere() -> Arc<Directory> {
+    Arc::new(Directory::new(Arc::new(MemoryDisk::new()), Box::new(NoLock), Cache::new(0)))
+}
+
+/// The damage that an error reports. `path` is the file if the error does not have one.
+fn damage(error: BackupError, path: PathBuf) -> Damage {
+    match error {
+        BackupError::Damaged { path, table, expected } => {
+            Damage { path, table, problem: Problem::Content { expected } }
+        }
+        BackupError::File(error) => Damage { path: error.path.clone(), table: None, problem: Problem::File(error) },
+        BackupError::Open(error @ OpenError::Version { .. }) => {
+            Damage { path, table: None, problem: Problem::Catalog(error) }
+        }
+        error => {
+            let expected = format!("a backup that can be restored: {error}");
+            Damage { path, table: None, problem: Problem::Content { expected } }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Verification of a backup directory finds damage of every file, names it, and changes nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::steps::step;
+use common::{append, change_rows, create_table, open, write};
+use taut_store::backup::{BackupOptions, BackupProgress, BackupVerification, Backups, is_backup_directory};
+use taut_store::disk::{Disk, SimulatedDisk};
+use taut_store::{Damage, OpenOptions, Problem, Store, Synchronous, verify};
+
+fn go_on(_: BackupProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn back_up(store: &Store, to: &SimulatedDisk, log: bool) {
+    store.backup_to(Arc::new(to.clone()), BackupOptions { log, keep: None }, &mut go_on).unwrap();
+}
+
+/// Four backups of a database that lives on: with the log, without it, and sharing blocks.
+fn sample() -> SimulatedDisk {
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    create_table(&store, "shared").unwrap();
+    append(&store, "shared", vec![write(&store, &(0..300).collect::<Vec<_>>(), "column").unwrap()]).unwrap();
+    change_rows(&store, "shared", &[1_000, 1_001], &[7]).unwrap();
+    for (round, log) in [true, true, true, false].into_iter().enumerate() {
+        for number in 0..8 {
+            step(&store, 3, round as u64 * 8 + number, Synchronous::Full).unwrap();
+        }
+        back_up(&store, &backups, log);
+    }
+    backups
+}
+
+fn verified(backups: &SimulatedDisk) -> BackupVerification {
+    Backups::open_on(Arc::new(backups.clone())).unwrap().verify()
+}
+
+/// The names of damaged files, and the texts of the damage.
+fn found(backups: &SimulatedDisk) -> (BTreeSet<String>, String) {
+    let before = backups.files();
+    let damages = verified(backups).damages;
+    assert!(backups.files() == before, "a verification writes nothing");
+    let root = backups.path("");
+    let name = |damage: &Damage| damage.path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+    let texts: Vec<String> = damages.iter().map(ToString::to_string).collect();
+    assert!(damages.iter().all(|damage| damage.to_string().contains(&name(damage))), "{texts:?}");
+    let names: BTreeSet<String> = damages.iter().map(name).collect();
+    assert_eq!(names.len(), damages.len(), "each file is reported once: {texts:?}");
+    (names, texts.join("\n"))
+}
+
+#[test]
+fn whole_backups_have_no_damage_and_share_blocks() {
+    let backups = sample();
+    let BackupVerification { damages, backups: count, blocks, block_bytes } = verified(&backups);
+    assert!(damages.is_empty(), "{damages:?}");
+    let files = backups.files();
+    let of_blocks: Vec<usize> =
+        files.iter().filter(|(name, _)| name.ends_with(".block")).map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!((count, blocks, block_bytes), (4, of_blocks.len() as u64, of_blocks.iter().sum::<usize>() as u64));
+    assert!(files.keys().filter(|name| name.ends_with(".log")).count() == 2);
+    assert!(files.keys().any(|name| name.ends_with(".delta")));
+    // The remains of an interrupted backup are no damage.
+    for name in
+        ["backups/00000009.catalog", "backups/00000009.manifest.new", "blocks/0000000000000fff-00000000000000aa.block"]
+    {
+        backups.put(name, b"remains");
+    }
+    assert!(found(&backups).0.is_empty());
+    backups.put("blocks/notes.txt", b"mine");
+    let [damage] = &verified(&backups).damages[..] else { panic!("one foreign file") };
+    assert!(matches!(damage.problem, Problem::Foreign) && damage.path.ends_with("blocks/notes.txt"), "{damage}");
+}
+
+#[test]
+fn damage_of_every_file_is_found_and_named() {
+    let backups = sample();
+    let files = backups.files();
+    let (mut shared, mut flips) = (0, 0);
+    for (name, bytes) in files.iter().filter(|(name, _)| *name != "lock") {
+        let damage = |change: &dyn Fn(&mut Vec<u8>)| {
+            let (damaged, mut bytes) = (backups.after_kill(), bytes.clone());
+            change(&mut bytes);
+            damaged.put(name, &bytes);
+            damaged
+        };
+        let step = (bytes.len() / 20).max(1);
+        let mut cases: Vec<(String, SimulatedDisk)> = (0..bytes.len())
+            .step_by(step)
+            .chain([bytes.len() - 1])
+            .map(|at| (format!("byte {at}"), damage(&|bytes| bytes[at] ^= 1 << (at % 8))))
+            .collect();
+        flips += cases.len();
+        cases.push(("shorter".into(), damage(&|bytes| bytes.truncate(bytes.len() - 1))));
+        cases.push(("longer".into(), damage(&|bytes| bytes.push(0))));
+        cases.push(("empty".into(), damage(&Vec::clear)));
+        // Without its manifest, a backup looks like one that was interrupted.
+        if !name.ends_with(".manifest") {
+            let removed = backups.after_kill();
+            removed.remove(name).unwrap();
+            cases.push(("missing".into(), removed));
+        }
+        for (case, damaged) in cases {
+            let (names, text) = found(&damaged);
+            assert!(names.contains(name), "{name}, {case}: {text}");
+            assert_eq!(names.len(), 1, "{name}, {case}: {text}");
+            if name.ends_with(".block") {
+                assert!(text.contains("(table \""), "{name}, {case}: {text}");
+                shared += 1;
+            }
+        }
+    }
+    assert!(flips > 300 && shared > 50, "{flips} {shared}");
+}
+
+/// Files with valid checksums that do not fit each other: from another backup directory of the same database.
+#[test]
+fn a_manifest_of_another_history_is_found() {
+    let backups = sample();
+    let files = backups.files();
+    // The manifest of backup 2 with the number of backup 1 in its name.
+    backups.put("backups/00000001.manifest", &files["backups/00000002.manifest"]);
+    let (names, text) = found(&backups);
+    assert!(names.contains("backups/00000001.manifest"), "{text}");
+    assert!(text.contains("expected the manifest of backup 1, found that of 2"), "{text}");
+}
+
+#[test]
+fn a_backup_directory_is_told_from_a_database() {
+    let root = tempfile::tempdir().unwrap();
+    let (database, backups) = (root.path().join("database"), root.path().join("backups"));
+    let store = Store::open(&database, OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2], "row").unwrap()]).unwrap();
+    store.backup(&backups, BackupOptions::default(), &mut go_on).unwrap();
+    assert!(is_backup_directory(&backups) && !is_backup_directory(&database));
+    std::fs::create_dir(database.join("backups")).unwrap();
+    assert!(!is_backup_directory(&database) && !is_backup_directory(root.path().join("nothing")));
+    assert!(Backups::open(&backups).unwrap().verify().damages.is_empty());
+    let block = std::fs::read_dir(backups.join("blocks")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&block).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&block, bytes).unwrap();
+    let [damage] = &Backups::open(&backups).unwrap().verify().damages[..] else { panic!("one damaged block") };
+    assert_eq!((&damage.path, damage.table.as_deref()), (&block, Some("t")));
+    assert!(damage.to_string().contains(": expected content with checksum "), "{damage}");
+}
+
+/// A backup reads only the blocks that it copies. So the database gets a damaged block back from its backups, under the
+/// number in the name.
+#[test]
+fn a_damaged_block_that_an_earlier_backup_has_is_not_read_and_can_be_copied_back() {
+    let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap()]).unwrap();
+    back_up(&store, &backups, false);
+    let name = disk.files().into_keys().find(|name| name.ends_with(".block")).unwrap();
+    disk.remove(&name).unwrap();
+    back_up(&store, &backups, false);
+    assert!(verified(&backups).damages.is_empty());
+    assert_eq!(verify(&store).len(), 1);
+    let other = store.backup_to(Arc::new(SimulatedDisk::new()), BackupOptions::default(), &mut go_on).unwrap_err();
+    assert!(other.to_string().starts_with("table \"t\" cannot be backed up: "), "{other}");
+    let number = name.strip_suffix(".block").unwrap();
+    let copy = backups.files().into_iter().find(|(copy, _)| copy.starts_with(&format!("{number}-"))).unwrap();
+    disk.put(&name, &copy.1);
+    assert!(verify(&store).is_empty());
+}
