@@ -245,6 +245,21 @@ fn a_statement_that_was_cancelled_has_changed_nothing_and_others_have() {
         }
         let found = count(&session, "SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM keyed)");
         assert_eq!(found, rows, "round {round}: {insert}");
+
+        session.execute(&format!("SET statement_timeout = {}", 1 + round % 8)).unwrap();
+        let create = format!("CREATE TABLE made AS SELECT i FROM generate_series(1, {}) AS g(i)", 1 + round * 100);
+        let outcome = run(&session, &create);
+        session.execute("SET statement_timeout = 0").unwrap();
+        let found = count(&session, "SELECT count(*) FROM taut.tables WHERE table_name = 'made'");
+        assert_eq!(found, i64::from(outcome.is_ok()), "round {round}: {outcome:?}");
+        session.execute("DROP TABLE IF EXISTS made").unwrap();
+        match outcome {
+            Ok(()) => done += 1,
+            Err(error) => {
+                assert_eq!(error.sqlstate(), "57014", "{error}");
+                cancelled += 1;
+            }
+        }
     }
     println!("{cancelled} statements were cancelled, {done} were not");
     assert!(cancelled > 0 && done > 0, "{cancelled} cancelled, {done} not");

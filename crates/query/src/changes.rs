@@ -11,6 +11,7 @@ use taut_store::{
 };
 use taut_types::{ColumnIndex, TableDesign};
 
+use crate::error::QueryError;
 use crate::operators::Interrupt;
 
 /// Where a statement reads from and writes its changes to.
@@ -18,7 +19,7 @@ use crate::operators::Interrupt;
 pub struct Changes {
     store: Arc<Store>,
     transaction: Option<Arc<Transaction>>,
-    /// Interrupt of a statement that makes a single change: once that commits, the statement is no longer cancelled.
+    /// Interrupt of the statement; `None` for work in the background.
     interrupt: Option<Interrupt>,
     /// Columns whose values the statement may change; `None` for all.
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
@@ -58,9 +59,9 @@ impl Changes {
         Self { transaction: Some(transaction), ..Self::at_once(store) }
     }
 
-    /// Sets the interrupt of a statement that can no longer be cancelled once its change commits.
+    /// Sets the interrupt of the statement, which [`Changes::commit_last`] heeds.
     #[must_use]
-    pub fn settling(self, interrupt: Interrupt) -> Self {
+    pub fn interrupted_by(self, interrupt: Interrupt) -> Self {
         Self { interrupt: Some(interrupt), ..self }
     }
 
@@ -120,10 +121,23 @@ impl Changes {
     ) -> Result<T, E> {
         match &self.transaction {
             Some(transaction) => transaction.change(change),
-            None => match &self.interrupt {
-                Some(interrupt) => interrupt.hold(|| self.store.commit(change)),
-                None => self.store.commit(change),
-            },
+            None => self.store.commit(change),
+        }
+    }
+
+    /// Like [`Changes::commit`], for the last change of a statement: unless the statement is already cancelled, it
+    /// cannot be cancelled any more.
+    ///
+    /// # Errors
+    /// If the statement is cancelled, `change` returns an error, or the log cannot be written. Nothing has changed then.
+    pub fn commit_last<T, E>(&self, change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>) -> Result<T, QueryError>
+    where
+        E: From<CommitError>,
+        QueryError: From<E>,
+    {
+        match &self.interrupt {
+            Some(interrupt) => interrupt.settle(|| self.commit(change)),
+            None => Ok(self.commit(change)?),
         }
     }
 

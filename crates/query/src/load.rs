@@ -367,7 +367,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
         old.moves = old_ids.moves(&blocks).map_err(external)?.map(Arc::new);
     }
     changes
-        .commit(|edit| match target {
+        .commit_last(|edit| match target {
             Target::Table(table) => {
                 // The catalog takes for granted that the new sort run has the table's current sort order.
                 let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;

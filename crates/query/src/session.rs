@@ -445,7 +445,7 @@ impl QuerySession {
     /// statement cannot refer to by these names.
     fn state_on(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> SessionState {
         let mut state = self.catalog(snapshot, names).state(self.context.state());
-        state.config_mut().set_extension(Arc::new(self.changes().settling(self.interrupt())));
+        state.config_mut().set_extension(Arc::new(self.changes()));
         state
     }
 

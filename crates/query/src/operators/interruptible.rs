@@ -64,20 +64,12 @@ impl Interrupt {
     where
         QueryError: From<E>,
     {
-        self.hold(|| match self.token.is_cancelled() {
+        self.is_settled.store(true, Ordering::SeqCst);
+        let result = match self.token.is_cancelled() {
             // The caller that cancelled the statement may have missed the flag.
             true => Err(QueryError::Cancelled),
             false => commit().map_err(QueryError::from),
-        })
-    }
-
-    /// Like [`Interrupt::settle`], but commits a statement that is already cancelled.
-    ///
-    /// # Errors
-    /// If `commit` fails.
-    pub fn hold<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        self.is_settled.store(true, Ordering::SeqCst);
-        let result = commit();
+        };
         if result.is_err() {
             self.is_settled.store(false, Ordering::SeqCst);
         }

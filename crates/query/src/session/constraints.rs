@@ -37,11 +37,11 @@ impl QuerySession {
         mut design: TableDesign,
         declaration: &Declared,
     ) -> Result<()> {
-        self.changes().commit(|edit| {
+        self.changes().commit_last(|edit| {
             let table = edit.create_table(name, schema.clone(), design.clone())?;
             let constraints = declared(declaration, (table, name, schema), edit.catalog())?;
             if constraints.is_empty() {
-                return Ok(());
+                return Ok::<_, QueryError>(());
             }
             let before = design.indexes.len();
             index_keys(&mut design, &constraints, edit.catalog())?;

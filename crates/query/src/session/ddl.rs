@@ -34,7 +34,7 @@ impl QuerySession {
                 _ => return Err(QueryError::NotFound { kind, name: name.clone() }),
             }
         }
-        self.changes().commit(|edit| {
+        self.changes().commit_last(|edit| {
             forget_references(edit, &tables)?;
             tables.iter().try_for_each(|table| edit.drop_table(*table))?;
             views.iter().try_for_each(|view| edit.drop_view(view))
@@ -107,7 +107,7 @@ impl QuerySession {
             }
         }
         let exists = snapshot.view(name).is_some();
-        self.changes().commit(|edit| {
+        self.changes().commit_last(|edit| {
             if exists {
                 edit.drop_view(name)?;
             }

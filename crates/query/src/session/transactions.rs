@@ -246,10 +246,11 @@ impl QuerySession {
     /// Destination of the changes of a statement that begins no transaction: the transaction in progress, or immediate
     /// commits.
     pub(super) fn changes(&self) -> Changes {
-        match self.transaction() {
+        let changes = match self.transaction() {
             Some((transaction, _)) => Changes::of(Arc::clone(&self.store), transaction),
             None => Changes::at_once(Arc::clone(&self.store)),
-        }
+        };
+        changes.interrupted_by(self.interrupt())
     }
 
     /// Snapshot that a statement sees now.
