@@ -12,6 +12,7 @@
 mod arrangement;
 mod connection;
 mod format;
+mod small_disk;
 
 use std::path::Path;
 
@@ -20,6 +21,7 @@ use sqllogictest::{QueryExpect, Record, Runner, TestErrorKind};
 pub use arrangement::Arrangement;
 pub use connection::{Connection, RunError};
 pub use format::{Kind, Style};
+pub use small_disk::SmallDisk;
 
 /// Result of one test file.
 #[derive(Debug)]

@@ -172,3 +172,52 @@ fn the_ending_of_a_name_says_how_text_is_separated_and_compressed() {
     let tabs = fs::read_to_string(directory.path().join("a.tsv")).unwrap();
     assert!(tabs.starts_with("i\tt\n") && tabs.contains("\n1\ttext, with a comma\n"), "{tabs:.80}");
 }
+
+#[test]
+fn a_name_without_an_ending_is_a_file_too() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows");
+    for expected in [1, 2] {
+        run(&session, &format!("COPY (SELECT {expected} AS a) TO '{}' (FORMAT csv)", path.display())).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("a\n{expected}\n"));
+    }
+    assert_eq!(files(directory.path()), ["rows"]);
+}
+
+#[test]
+fn directories_and_devices_are_refused_as_files() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let existing = directory.path().join("rows.csv");
+    fs::create_dir(&existing).unwrap();
+    for (target, kind) in [(existing.to_str().unwrap(), "a directory"), ("/dev/null", "a device or pipe")] {
+        let error = run(&session, &format!("COPY (SELECT 1 AS a) TO '{target}' (FORMAT csv)")).unwrap_err();
+        assert_eq!(error.sqlstate(), "0A000");
+        assert!(error.to_string().contains(&format!("which is {kind},")), "{error}");
+    }
+    assert!(files(&existing).is_empty());
+    run(&session, &format!("COPY (SELECT 1 AS a) TO '{}/' (FORMAT csv)", existing.display())).unwrap();
+    assert_eq!(files(&existing).len(), 1);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_named() {
+    let Some(disk) = taut_tests::SmallDisk::new() else {
+        eprintln!("not run: this user may not mount a file system");
+        return;
+    };
+    let session = session();
+    for name in ["rows.csv", "rows.json", "rows.parquet", "rows.csv.gz"] {
+        let path = disk.path().join(name);
+        fs::write(&path, "precious").unwrap();
+        let error = run(
+            &session,
+            &format!("COPY (SELECT i, md5(i::text) FROM generate_series(1, 200000) AS g(i)) TO '{}'", path.display()),
+        );
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("could not write to file {path:?}: ")), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

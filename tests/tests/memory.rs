@@ -114,31 +114,10 @@ fn spill_files_have_no_name_and_go_where_they_are_told() {
     }
 }
 
-/// A small file system, if the test has the right to mount one.
-#[cfg(target_os = "linux")]
-struct SmallDisk(tempfile::TempDir);
-
-#[cfg(target_os = "linux")]
-impl SmallDisk {
-    fn new() -> Option<Self> {
-        let disk = Self(tempfile::tempdir().unwrap());
-        let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(disk.0.path());
-        mount.status().is_ok_and(|status| status.success()).then_some(disk)
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0.path()).status();
-    }
-}
-
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_ends_the_statement_and_is_named() {
-    let Some(disk) = SmallDisk::new() else {
+    let Some(disk) = taut_tests::SmallDisk::new() else {
         eprintln!("not run: this user may not mount a file system");
         return;
     };
@@ -146,7 +125,7 @@ fn a_full_disk_ends_the_statement_and_is_named() {
     let database = open(directory.path(), MEMORY);
     let session = database.session();
     with_rows(&session, 1_000_000);
-    let path = disk.0.path().display().to_string();
+    let path = disk.path().display().to_string();
     session.execute(&format!("SET temp_directory = '{path}'")).unwrap();
     let error = match session.query("SELECT t || i AS s FROM a ORDER BY s DESC") {
         Ok(rows) => rows.into_iter().find_map(Result::err).unwrap(),

@@ -1,5 +1,8 @@
 //! Errors of statements.
 
+use std::io;
+use std::path::PathBuf;
+
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::UNNAMED_TABLE;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -57,6 +60,16 @@ pub enum QueryError {
         path: String,
         /// Cause, with line and column if known.
         message: String,
+    },
+    /// A file that `COPY ... TO` could not write.
+    #[error("could not {what} file {path:?}: {source}")]
+    WriteFile {
+        /// What failed, such as `write to`.
+        what: &'static str,
+        /// The target of the statement.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
     },
     /// Options that do not form a valid table design.
     #[error(transparent)]

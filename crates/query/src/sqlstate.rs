@@ -30,6 +30,7 @@ impl QueryError {
             Self::Duplicate { kind: "column", .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::File { .. } => "22P04",
+            Self::WriteFile { source, .. } => io_state(source),
             Self::Design(_) => "22023",
             Self::Schema(_) => "42611",
             Self::Commit(error) => commit_state(error),

@@ -355,12 +355,15 @@ impl QuerySession {
     /// has succeeded.
     pub(super) async fn run_plan(&self, state: SessionState, mut plan: LogicalPlan) -> Result<Outcome> {
         let Some(file) = StagedFile::redirect(&mut plan)? else { return self.run_redirected(state, plan).await };
-        let outcome = match plan {
-            LogicalPlan::Analyze(_) => {
-                Outcome::Rows(collected(create_physical_plan(&state, &plan).await?, &state).await?)
+        let run = async {
+            match plan {
+                LogicalPlan::Analyze(_) => {
+                    Ok(Outcome::Rows(collected(create_physical_plan(&state, &plan).await?, &state).await?))
+                }
+                plan => self.run_redirected(state, plan).await,
             }
-            plan => self.run_redirected(state, plan).await?,
         };
+        let outcome = run.await.map_err(|error| file.explained(error))?;
         self.interrupt().settle(|| file.publish())?;
         Ok(outcome)
     }

@@ -27,6 +27,11 @@ use crate::error::{QueryError, Result};
 /// Prefix of the names of hidden directories.
 const PREFIX: &str = ".taut-copy-";
 
+/// Texts in the engine's messages about a file that cannot be written.
+const WRITE_ERRORS: [&str; 2] = ["Unable to copy data to file", "Error writing to object store"];
+/// Text in the engine's message about a file whose end cannot be written. The engine drops the cause.
+const UNNAMED_WRITE_ERROR: &str = "Error encountered while finalizing writes";
+
 /// A file that is written beside its target. Dropping it removes it, unless it was published.
 pub(super) struct StagedFile {
     staged: PathBuf,
@@ -36,10 +41,10 @@ pub(super) struct StagedFile {
 
 impl StagedFile {
     /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file. Returns `None` for plans that do
-    /// not write a single regular file: other statements, directories, devices and URLs.
+    /// not write a single file: other statements, directories, partitioned output and URLs.
     ///
     /// # Errors
-    /// If a symbolic link cannot be resolved.
+    /// If the target exists and is not a regular file, or if a symbolic link cannot be resolved.
     pub fn redirect(plan: &mut LogicalPlan) -> Result<Option<Self>> {
         let copy = match plan {
             LogicalPlan::Copy(copy) => copy,
@@ -53,10 +58,13 @@ impl StagedFile {
             }
             _ => return Ok(None),
         };
+        if !copy.partition_by.is_empty() {
+            return Ok(None);
+        }
         let Some(staged) = Self::beside(&copy.output_url)? else { return Ok(None) };
         // A URL, so that no character of the path has a special meaning.
         let url =
-            std::path::absolute(&staged.staged).map_err(|error| staged.failed("find the absolute path", &error))?;
+            std::path::absolute(&staged.staged).map_err(|error| staged.failed("find the absolute path of", error))?;
         let Ok(url) = Url::from_file_path(url) else { return Ok(None) };
         copy.output_url = url.into();
         Ok(Some(staged))
@@ -66,24 +74,34 @@ impl StagedFile {
         let file_url = Url::parse(target).ok().filter(|url| url.scheme() == "file");
         let path = file_url.and_then(|url| url.to_file_path().ok());
         let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
-        // The writer takes a name without an extension for a directory, and also one that ends with a slash.
-        if target.contains("://") || target.ends_with('/') || Path::new(target).extension().is_none() {
+        if target.contains("://") || target.ends_with('/') {
             return Ok(None);
         }
         let target = match fs::symlink_metadata(target) {
             // The link stays; the file that it points to is replaced.
             Ok(metadata) if metadata.is_symlink() => {
-                fs::canonicalize(target).map_err(|error| file_error(Path::new(target), "resolve link", &error))?
+                fs::canonicalize(target).map_err(|error| file_error(Path::new(target), "resolve link", error))?
             }
             _ => PathBuf::from(target),
         };
-        if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
-            return Ok(None);
+        if let Ok(metadata) = fs::metadata(&target)
+            && !metadata.is_file()
+        {
+            let kind = if metadata.is_dir() { "a directory" } else { "a device or pipe" };
+            return Err(QueryError::unsupported(
+                format!("COPY TO {target:?}, which is {kind},"),
+                "a file, or a directory whose name ends with a slash, is",
+            ));
         }
         let Some(name) = target.file_name() else { return Ok(None) };
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let directory = StagingDirectory::create_in(parent)
-            .map_err(|error| file_error(&target, "create a temporary directory beside it", &error))?;
+            .map_err(|error| file_error(&target, "create a temporary directory for", error))?;
+        // The writer takes a name without an extension for a directory.
+        let mut name = name.to_owned();
+        if target.extension().is_none() {
+            name.push(".copy");
+        }
         Ok(Some(Self { staged: directory.path.join(name), target, _directory: directory }))
     }
 
@@ -94,15 +112,31 @@ impl StagedFile {
     pub fn publish(self) -> Result<()> {
         if let Ok(replaced) = fs::metadata(&self.target) {
             let outcome = fs::set_permissions(&self.staged, replaced.permissions());
-            outcome.map_err(|error| self.failed("set permissions", &error))?;
+            outcome.map_err(|error| self.failed("set permissions of", error))?;
         }
         let outcome = File::open(&self.staged).and_then(|file| file.sync_all());
-        outcome.map_err(|error| self.failed("sync", &error))?;
-        fs::rename(&self.staged, &self.target).map_err(|error| self.failed("rename", &error))
+        outcome.map_err(|error| self.failed("sync", error))?;
+        fs::rename(&self.staged, &self.target).map_err(|error| self.failed("rename", error))
     }
 
-    fn failed(&self, what: &str, error: &std::io::Error) -> QueryError {
+    fn failed(&self, what: &'static str, error: io::Error) -> QueryError {
         file_error(&self.target, what, error)
+    }
+
+    /// Returns the error of a statement that could not write the file, with the path of the target. Returns other
+    /// errors unchanged.
+    pub fn explained(&self, error: QueryError) -> QueryError {
+        let QueryError::Engine(engine) = &error else { return error };
+        let message = engine.find_root().message();
+        if WRITE_ERRORS.iter().any(|text| message.contains(text))
+            && let Some(cause) = os_error(&message)
+        {
+            return self.failed("write to", cause);
+        }
+        match message.contains(UNNAMED_WRITE_ERROR) {
+            true => self.failed("write to", io::Error::other("the disk is full or does not accept the file")),
+            false => error,
+        }
     }
 }
 
@@ -202,6 +236,13 @@ fn lock(directory: &Path) -> Locked {
     }
 }
 
-fn file_error(path: &Path, what: &str, error: &std::io::Error) -> QueryError {
-    QueryError::File { path: path.display().to_string(), message: format!("could not {what}: {error}") }
+/// The operating system's error whose number is in a message, such as `... (os error 28)`.
+fn os_error(message: &str) -> Option<io::Error> {
+    let (_, rest) = message.rsplit_once("(os error ")?;
+    let (number, _) = rest.split_once(')')?;
+    number.parse().ok().map(io::Error::from_raw_os_error)
+}
+
+fn file_error(path: &Path, what: &'static str, error: io::Error) -> QueryError {
+    QueryError::WriteFile { what, path: path.to_owned(), source: error }
 }
