@@ -71,8 +71,8 @@ test-python: dev-wheel
 
 # Transactions at the size that they are tested with at night, with seeds that are printed: some hours.
 test-night: dev-wheel
-	TAUT_CRASH_POINTS=2500 KILL_ROUNDS=500 $(CARGO) test --locked --workspace --test crash_rows --test crash_sql --test kill \
-		--test kill_copy -- --nocapture
+	TAUT_CRASH_POINTS=2500 KILL_ROUNDS=500 $(CARGO) test --locked --workspace --test crash_rows --test crash_sql --test crash_readers \
+		--test backup_crash --test backup_readers --test kill --test kill_copy -- --nocapture
 	cd bindings/python && HISTORY_TRANSACTIONS=50000 CONSTRAINT_TRANSACTIONS=5000 KILL_ROUNDS=500 \
 		$(PYTHON_VENV)/bin/pytest -s tests/test_histories.py tests/test_constraints.py tests/test_kill.py
 

@@ -31,7 +31,7 @@ JOINS = {
 
 def run(database, sql, arguments):
     """Runs a statement. Returns seconds, peak resident bytes, and the last line of the error if it failed."""
-    command = [binary("release"), "sql", database, "--threads", str(arguments.threads), "--memory", arguments.memory, "-c", sql]
+    command = [binary("release"), "sql", database, "--threads", str(arguments.threads), "--memory", arguments.memory, f"--command={sql}"]
     start = time.perf_counter()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)

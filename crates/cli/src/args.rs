@@ -169,7 +169,7 @@ pub struct SqlArguments {
     #[arg(value_name = "DB")]
     pub database: String,
     /// Run these statements; may be given several times
-    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     pub commands: Vec<String>,
     /// Run the statements of this file, or of standard input if it is -
     #[arg(short = 'f', long = "file", value_name = "FILE")]

@@ -31,6 +31,12 @@ fn an_empty_result_has_its_header() {
 }
 
 #[test]
+fn a_statement_may_begin_with_a_comment_or_a_sign() {
+    assert_eq!(csv(":memory:", "-- one\nselect 1 as n"), "n\n1\n");
+    assert!(taut(&["sql", ":memory:", "-c", "-1"]).fails().contains("syntax error"));
+}
+
+#[test]
 fn long_tables_are_cut_and_counted() {
     let sql = "select * from generate_series(1, 1000) as t(n)";
     let output = taut(&["sql", ":memory:", "--max-rows", "2", "-c", sql]).succeeds();
