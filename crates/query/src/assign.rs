@@ -17,10 +17,10 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement as Ast};
+use taut_sql::assignment_function;
 use taut_types::LogicalType;
 
 use crate::conform::exact_cast;
-use crate::statement::assignment_function;
 
 /// Whether a function call is an assignment cast.
 pub fn is_assignment(call: &ScalarFunction) -> bool {

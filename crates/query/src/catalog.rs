@@ -9,13 +9,13 @@ use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 use parking_lot::RwLock;
+use taut_sql::{CATALOG, Names, PUBLIC, Statement};
 use taut_store::{Catalog, Store};
 
 use crate::mover::Shared;
 use crate::operators::Interrupt;
 use crate::reads::StatementReads;
 use crate::rules::set_interrupt;
-use crate::statement::{self, CATALOG, Names, PUBLIC, Statement};
 use crate::system_tables::SystemSchema;
 use crate::table::TautTable;
 
@@ -76,7 +76,7 @@ impl StatementCatalog {
         let Some(session) = self.session.upgrade() else {
             return plan_err!("view {name:?} is read without a session");
         };
-        let parsed = statement::parse(sql).map_err(|error| plan_datafusion_err!("view {name:?}: {error}"))?;
+        let parsed = taut_sql::parse(sql).map_err(|error| plan_datafusion_err!("view {name:?}: {error}"))?;
         let Some(Statement::Engine { statement, names, .. }) = parsed.into_iter().next() else {
             return plan_err!("view {name:?} is no query");
         };

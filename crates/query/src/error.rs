@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::UNNAMED_TABLE;
-use datafusion::sql::sqlparser::parser::ParserError;
+use taut_sql::SqlError;
 use taut_store::TransactionError;
 use taut_types::{DesignError, SchemaError};
 
@@ -13,22 +13,9 @@ use taut_types::{DesignError, SchemaError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// Text that is not a valid statement.
-    #[error("syntax error: {message}")]
-    Syntax {
-        /// What the parser expected and found, with line and column.
-        message: String,
-        /// Position in the text: line, then column, both counted from one.
-        position: Option<(u64, u64)>,
-    },
-    /// A statement, or a part of one, that is not supported.
-    #[error("{what} is not supported; {allowed}")]
-    Unsupported {
-        /// What was requested.
-        what: String,
-        /// What is supported instead.
-        allowed: String,
-    },
+    /// A text that is not a valid statement, or a part of a statement that is not supported.
+    #[error(transparent)]
+    Sql(#[from] SqlError),
     /// A table, view or file that does not exist.
     #[error("{kind} {name:?} does not exist")]
     NotFound {
@@ -120,16 +107,6 @@ pub enum QueryError {
         is_text: bool,
         /// Reason why the value does not fit.
         cause: datafusion::arrow::error::ArrowError,
-    },
-    /// Values that do not match the parameters of a statement.
-    #[error("the statement has {wanted} parameters, {given} values are given{}", named(.missing))]
-    Parameters {
-        /// Number of parameters of the statement.
-        wanted: usize,
-        /// Number of values given.
-        given: usize,
-        /// Names of parameters without a value.
-        missing: String,
     },
     /// A statement that is not allowed in the current state of the session's transaction.
     #[error("{message}")]
@@ -253,10 +230,6 @@ impl From<TransactionError> for QueryError {
     }
 }
 
-fn named(missing: &str) -> String {
-    if missing.is_empty() { String::new() } else { format!("; {missing} has no value") }
-}
-
 /// Message of an error, followed by the messages of its causes, outermost first. Skips a cause whose message the text
 /// already ends with.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
@@ -310,7 +283,7 @@ impl QueryError {
     /// Position of the error in the statement's text: line, then column, both counted from one.
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Syntax { position, .. } => *position,
+            Self::Sql(error) => error.position(),
             Self::Engine(error) => {
                 let start = error.diagnostic()?.span?.start;
                 Some((start.line, start.column))
@@ -320,29 +293,8 @@ impl QueryError {
     }
 
     pub(crate) fn unsupported(what: impl Into<String>, allowed: impl Into<String>) -> Self {
-        Self::Unsupported { what: what.into(), allowed: allowed.into() }
+        SqlError::unsupported(what, allowed).into()
     }
-}
-
-impl From<ParserError> for QueryError {
-    fn from(error: ParserError) -> Self {
-        let message = match error {
-            ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
-            ParserError::RecursionLimitExceeded => {
-                "more than 1000 levels of parentheses, CASE, functions or subqueries".to_owned()
-            }
-        };
-        let position = position_in(&message);
-        Self::Syntax { message, position }
-    }
-}
-
-/// Line and column at the end of a parser message, such as `... at Line: 3, Column: 14`.
-fn position_in(message: &str) -> Option<(u64, u64)> {
-    let (_, place) = message.rsplit_once("Line: ")?;
-    let (line, column) = place.split_once(", Column: ")?;
-    let digits = column.find(|c: char| !c.is_ascii_digit()).unwrap_or(column.len());
-    Some((line.parse().ok()?, column[..digits].parse().ok()?))
 }
 
 /// Result of an operation of this crate.
@@ -372,11 +324,5 @@ mod tests {
     fn files_have_no_name_in_messages() {
         let error = DataFusionError::Plan("no column named b; there are ?table?.a, ?table?.c".to_owned());
         assert_eq!(QueryError::from(error).to_string(), "no column named b; there are a, c");
-    }
-
-    #[test]
-    fn positions_are_read_from_messages() {
-        assert_eq!(position_in("Expected: x, found: y at Line: 3, Column: 14"), Some((3, 14)));
-        assert_eq!(position_in("Expected: x, found: EOF"), None);
     }
 }

@@ -22,10 +22,10 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use taut_sql::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-use crate::statement::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
 
 /// Number of records that the types of a CSV or JSON file are inferred from.
 const INFERENCE_RECORDS: usize = 100_000;
@@ -90,7 +90,7 @@ impl ReadOptions {
     }
 
     fn format_of(&self, path: &Path) -> Result<FileFormat> {
-        self.format.map_or_else(|| FileFormat::of_path(path), Ok)
+        Ok(self.format.map_or_else(|| FileFormat::of_path(path), Ok)?)
     }
 
     fn delimiter_of(&self, path: &Path) -> u8 {

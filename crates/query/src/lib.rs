@@ -1,5 +1,5 @@
-//! SQL on Taut: PostgreSQL's grammar, DataFusion's planner and operators, and Taut's own scans, loads and table
-//! rewrites on top of the storage crates.
+//! SQL on Taut: runs the statements of `taut-sql` with DataFusion's planner and operators, and Taut's own scans, loads
+//! and table rewrites on top of the storage crates.
 
 mod assign;
 mod batches;
@@ -28,7 +28,6 @@ mod session;
 mod settings;
 mod spill;
 mod sqlstate;
-mod statement;
 mod system_tables;
 mod table;
 mod workers;
@@ -41,9 +40,5 @@ pub use progress::{Progress, ProgressCallback};
 pub use session::{Done, Outcome, QuerySession};
 pub use settings::Engine;
 pub use spill::SpillDirectory;
-pub use statement::{
-    ACTION, Action, Attachment, Conflict, ConflictTarget, FileFormat, IsolationLevel, Mutation, MutationKind,
-    MutationQuery, Outputs, Parameters, ROW, Statement, TARGET, TableSource, TargetColumn, Value, WRITTEN, is_long,
-    parse, type_name,
-};
+pub use taut_sql::{FileFormat, Parameters, SqlError, Statement, Value, is_long, type_name};
 pub use workers::Workers;

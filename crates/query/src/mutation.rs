@@ -9,6 +9,8 @@
 //! ```
 
 mod first;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::{self, Formatter};
 use std::sync::{Arc, OnceLock};
@@ -30,11 +32,11 @@ use datafusion::physical_plan::{
 };
 use futures::StreamExt;
 use parking_lot::Mutex;
+use taut_sql::{Action, MutationKind, Outputs};
 use taut_store::{RowId, RowSet};
 
 use self::first::FirstRows;
 use crate::error::QueryError;
-use crate::statement::{Action, MutationKind, Outputs};
 
 /// Splits rows of [`ChangedRowsExec::telling_actions`] into all rows, for `RETURNING`, and the rows to insert.
 ///

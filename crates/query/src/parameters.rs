@@ -3,9 +3,9 @@
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
+use taut_sql::{Parameters, Value};
 
 use crate::error::Result;
-use crate::statement::{Parameters, Value};
 
 /// Parameter values that can be bound in a plan.
 pub(crate) trait BindParameters {

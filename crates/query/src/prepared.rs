@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use taut_sql::Statement;
 
 use crate::error::{QueryError, Result};
-use crate::statement::Statement;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]

@@ -43,6 +43,7 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use taut_sql::{CATALOG, Names, PUBLIC, Parameters, Statement, TableSource, inserts_values, lists_values};
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +56,6 @@ use crate::operators::Interrupt;
 use crate::prepared::PreparedStatements;
 use crate::progress::{ProgressCallback, ProgressCounter};
 use crate::reads::create_physical_plan;
-use crate::statement::{CATALOG, Names, PUBLIC, Parameters, Statement, TableSource, inserts_values, lists_values};
 use crate::table::TautTable;
 
 use self::insert_values::InsertTargets;
@@ -218,7 +218,7 @@ impl QuerySession {
         {
             return defines_long;
         }
-        let defines_long = snapshot.views().any(|view| crate::statement::is_long(&view.sql))
+        let defines_long = snapshot.views().any(|view| taut_sql::is_long(&view.sql))
             || snapshot.tables().any(|table| has_long(&table.constraints));
         *known = Some((snapshot.definitions(), defines_long));
         defines_long
@@ -531,7 +531,7 @@ impl Drop for Alone<'_> {
 /// Whether a check or default of the constraints has a long text.
 fn has_long(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
-    conditions.chain(constraints.defaults.values()).any(|sql| crate::statement::is_long(sql))
+    conditions.chain(constraints.defaults.values()).any(|sql| taut_sql::is_long(sql))
 }
 
 /// Command name of a statement that changes definitions or loads a file, if this crate plans it; `None` for other

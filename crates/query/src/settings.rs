@@ -12,13 +12,13 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use taut_sql::{CATALOG, PUBLIC};
 
 use crate::memory::QueryMemory;
 use crate::rules::{
     self, AggregateInScan, FloatingPoint, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries,
 };
 use crate::spill::SpillDirectory;
-use crate::statement::{CATALOG, PUBLIC};
 use crate::workers::Workers;
 
 extensions_options! {

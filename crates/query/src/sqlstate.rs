@@ -16,8 +16,7 @@ impl QueryError {
     /// SQLSTATE of this error, from the list in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
         match self {
-            Self::Syntax { .. } => "42601",
-            Self::Unsupported { .. } => "0A000",
+            Self::Sql(error) => error.sqlstate(),
             Self::NotFound { kind, .. } => match *kind {
                 "column" => "42703",
                 "constraint" => "42704",
@@ -51,7 +50,6 @@ impl QueryError {
             },
             Self::Cast { is_text: true, .. } => "22P02",
             Self::Cast { .. } => "22003",
-            Self::Parameters { .. } => "08P01",
             Self::Engine(error) => engine_state(error),
             Self::Cancelled | Self::Timeout => "57014",
         }

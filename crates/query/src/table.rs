@@ -18,6 +18,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
+use taut_sql::{Names, ROW};
 use taut_store::{Store, Table, UniqueKey};
 use taut_types::{ColumnIndex, ColumnStatistics, LogicalType, Predicate};
 
@@ -26,7 +27,6 @@ use crate::load::InsertExec;
 use crate::reads::StatementReads;
 use crate::rules::selectivity;
 use crate::scan::{ScanSource, map_columns, translate};
-use crate::statement::{Names, ROW};
 
 /// A table of a snapshot, with all or some of its columns.
 #[derive(Debug)]

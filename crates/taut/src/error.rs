@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use taut_query::{QueryError, with_causes};
+use taut_query::{QueryError, SqlError, with_causes};
 
 use crate::Settings;
 
@@ -107,6 +107,12 @@ impl Error {
 impl From<QueryError> for Error {
     fn from(error: QueryError) -> Self {
         Self(Kind::Query(error))
+    }
+}
+
+impl From<SqlError> for Error {
+    fn from(error: SqlError) -> Self {
+        Self(Kind::Query(error.into()))
     }
 }
 

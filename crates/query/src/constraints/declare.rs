@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema};
 
 use super::expressions::{condition, default_expression};
 use crate::error::{QueryError, Result};
-use crate::statement::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 
 /// A table whose constraints are being declared.
 #[derive(Clone, Copy)]

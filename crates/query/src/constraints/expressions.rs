@@ -14,15 +14,12 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, ExprSchemable, Volatility, cast};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::parser::Parser;
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
 use crate::rules::floating_point_meets;
 use crate::settings::Engine;
 use crate::spill::SpillDirectory;
-use crate::statement::Grammar;
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<datafusion::common::Result<SessionState>> =
@@ -108,14 +105,6 @@ impl DefaultValues {
         let batch = batch.map_err(DataFusionError::from)?;
         Ok(state()?.create_physical_expr(simple, &nothing)?.evaluate(&batch)?.into_array(rows)?)
     }
-}
-
-/// Parses a default into syntax, for use in a statement.
-///
-/// # Errors
-/// If the text is not an expression.
-pub fn default_syntax(sql: &str) -> Result<ast::Expr> {
-    Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
 }
 
 fn planned(sql: &str, schema: &DFSchema) -> Result<Expr> {

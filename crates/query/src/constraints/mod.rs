@@ -13,5 +13,5 @@ mod indexes;
 
 pub use checks::Checks;
 pub use declare::{Altered, altered, declared};
-pub use expressions::{DefaultValues, default_expression, default_syntax};
+pub use expressions::{DefaultValues, default_expression};
 pub use indexes::index_keys;

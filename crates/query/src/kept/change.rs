@@ -3,7 +3,7 @@
 //! ```text
 //! UPDATE t SET v = v + $1 WHERE k = $2
 //!
-//!   query      Projection: "taut row", k, v + $1        made by `statement::mutation`, planned and optimized once
+//!   query      Projection: "taut row", k, v + $1        made by `taut_sql::Mutation`, planned and optimized once
 //!                TableScan: k = $2                      the lookup
 //!   cached     columns of the lookup | parameters  ──>  new values, by expressions over both
 //! ```
@@ -24,6 +24,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
+use taut_sql::{Outputs, Value};
 use taut_store::{Catalog, RowId, RowSet, Table, Transaction};
 use taut_types::ColumnIndex;
 
@@ -33,8 +34,6 @@ use super::{Basis, Kept, exact, is_comparison, is_immutable, is_query, relies_on
 use crate::assign::is_assignment;
 use crate::conform::Conform;
 use crate::parameters::scalar_of;
-use crate::statement::Outputs;
-use crate::statement::{self, Value};
 
 /// Cached form of a mutation whose rows a lookup finds.
 #[derive(Debug)]
@@ -325,7 +324,7 @@ fn parameter_name(place: usize) -> String {
 
 /// Index of a parameter, from its name in a plan.
 fn place_of(id: &str) -> Result<usize> {
-    statement::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
+    taut_sql::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
 }
 
 impl Typed {

@@ -2,9 +2,9 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
+use taut_sql::Value;
 
 use crate::parameters::scalar_of;
-use crate::statement::Value;
 
 /// Converts a value to a type if its meaning stays the same. Returns `None` otherwise: the planner would then compare
 /// in another type, so the cached plan does not apply to the value.

@@ -16,13 +16,13 @@ use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue}
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
 use taut_block::{RuledOut, SEGMENT_ROWS, ScanReport, Selection, TestHistory};
+use taut_sql::place_of;
 use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction, UnitId};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
 use crate::load::string_bytes;
 use crate::scan::{Output, PageReader, Reader, add_test, block_error, comparison, list_test};
-use crate::statement::place_of;
 
 /// Maximum number of values that a lookup may compare.
 const TESTED_MAX: u64 = SEGMENT_ROWS as u64;

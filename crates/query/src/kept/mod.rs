@@ -26,13 +26,13 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volat
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use parking_lot::Mutex;
+use taut_sql::Value;
 use taut_store::{Catalog, Store, TableId};
 
 pub use self::change::{FoundRows, KeptChange, Planned, Typed};
 pub use self::exact::exact;
 use self::lookup::Lookup;
 pub use self::returning::Returning;
-use crate::statement::Value;
 use crate::table::TautTable;
 
 pub use texts::Texts;

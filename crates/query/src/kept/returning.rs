@@ -8,11 +8,11 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, Result, internal_datafusion_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use taut_sql::Value;
 use taut_store::Table;
 
 use super::change::{Computed, Parameter, Typed, computes_with_arrays, values_of};
 use super::is_immutable;
-use crate::statement::Value;
 
 /// Compiled expressions of a `RETURNING`.
 #[derive(Debug)]

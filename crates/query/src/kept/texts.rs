@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-
-use crate::statement::{Statement, is_query};
+use taut_sql::{Statement, is_query};
 
 /// Maximum number of cached texts.
 const TEXTS_MAX: usize = 64;

@@ -12,12 +12,12 @@ use datafusion::catalog::{
 };
 use datafusion::prelude::SessionContext;
 use taut_block::BlockBuilder;
+use taut_sql::{CATALOG, PUBLIC};
 use taut_store::{CommitError, RowId, Store, Synchronous, Table};
 use taut_types::{Column, LogicalType, Schema, TableDesign};
 
 use crate::settings::Engine;
 use crate::spill::SpillDirectory;
-use crate::statement::{CATALOG, PUBLIC};
 use crate::table::TautTable;
 
 /// Rows of the first block: two segments.

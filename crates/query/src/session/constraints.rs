@@ -7,6 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
+use taut_sql::{ConstraintChange, Declared, DeclaredRule};
 use taut_store::{
     BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
     UniqueKey,
@@ -19,7 +20,6 @@ use crate::changes::Changes;
 use crate::constraints::{Altered, altered, declared, index_keys};
 use crate::error::{QueryError, Result, Violation};
 use crate::operators::make_interruptible;
-use crate::statement::{ConstraintChange, Declared, DeclaredRule};
 use crate::table::TautTable;
 
 /// Relation names in queries of checks. This one holds the rows to check, [`OTHERS`] the rows to compare them with, and

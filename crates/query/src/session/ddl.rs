@@ -9,6 +9,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
+use taut_sql::{PUBLIC, Parameters, Statement, type_name};
 
 use super::constraints::forget_references;
 use super::{Done, Outcome, QuerySession, pairs};
@@ -19,7 +20,6 @@ use crate::parameters::BindParameters;
 use crate::reads::withdraw_reads;
 use crate::repartition::{chosen_partitioning, complete_partitions, repartition};
 use crate::rewrite::rewrite_blocks;
-use crate::statement::{PUBLIC, Parameters, Statement, type_name};
 
 impl QuerySession {
     pub(super) fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
@@ -94,7 +94,7 @@ impl QuerySession {
             }
         };
         // Refuses a view that cannot be planned now.
-        for statement in crate::statement::parse(&sql)? {
+        for statement in taut_sql::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
                     let state = self.state(None);

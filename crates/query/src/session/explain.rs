@@ -13,6 +13,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt;
+use taut_sql::MutationKind;
 use taut_store::Table;
 
 use super::mutate::{Asked, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
@@ -21,7 +22,6 @@ use crate::changes::Changes;
 use crate::error::{QueryError, Result};
 use crate::load::InsertExec;
 use crate::reads::withdraw_reads;
-use crate::statement::MutationKind;
 
 impl QuerySession {
     /// Returns the plan of a mutation without running it.

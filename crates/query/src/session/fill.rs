@@ -11,6 +11,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
+use taut_sql::{FileFormat, Parameters, TableSource};
 use taut_store::Table;
 use taut_types::{Schema, TableDesign};
 
@@ -25,7 +26,6 @@ use crate::parameters::BindParameters;
 use crate::repartition::complete_partitions;
 use crate::rewrite::rebuild_indexes;
 use crate::rules::implicit_sort;
-use crate::statement::{FileFormat, Parameters, TableSource};
 
 /// Option of `CREATE TABLE ... AS` that sorts the rows of a join by columns that foreign keys imply.
 const IMPLICIT_SORT: &str = "implicit_sort";

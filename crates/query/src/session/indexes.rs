@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use taut_sql::NewIndex;
 use taut_store::{CommitError, Table, TableId};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
@@ -9,7 +10,6 @@ use super::{Done, Outcome, QuerySession};
 use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
 use crate::rewrite::rebuild_indexes;
-use crate::statement::NewIndex;
 
 impl QuerySession {
     pub(super) async fn create_index(&self, new: &NewIndex) -> Result<Outcome> {

@@ -15,17 +15,17 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
 use parking_lot::Mutex;
+use taut_sql::{Listed, Parameters, Value, literal, local_name, normalize, parameter, parse_expression};
 use taut_store::{Constraints, Table, TableId};
 use taut_types::{ColumnIndex, Schema};
 
 use super::{QuerySession, count_of};
 use crate::changes::{Changes, WrittenRows};
 use crate::conform::Conform;
-use crate::constraints::{DefaultValues, default_expression, default_syntax};
+use crate::constraints::{DefaultValues, default_expression};
 use crate::error::Result;
 use crate::kept::exact;
 use crate::load::{InsertExec, check_constraints};
-use crate::statement::{Listed, Parameters, Value, literal, local_name, normalize, parameter};
 
 /// Maximum number of rows that always go to the delta. More rows may be written as blocks.
 const ROWS_MAX: usize = 256;
@@ -47,7 +47,7 @@ impl QuerySession {
         let Some((table, listed)) = found else { return Ok(None) };
         let target = self.insert_targets.of(table)?;
         // More values than parameters are an error. Planning reports it.
-        let given = listed.values(table, &target, values).filter(|given| given.parameters == values.len());
+        let given = target.given(table, listed, values).filter(|given| given.parameters == values.len());
         let Some(given) = given else { return Ok(None) };
         self.check_may_write("INSERT")?;
         let rows = given.rows(&target, self.planning.state(&self.context).config_options())?;
@@ -144,7 +144,7 @@ impl InsertTarget {
         let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
             None => ScalarValue::try_from(&types[place]).ok().map(Column::Value),
             Some(sql) => {
-                let value = literal(&default_syntax(sql).ok()?).and_then(|value| exact(&value, &types[place]));
+                let value = literal(&parse_expression(sql).ok()?).and_then(|value| exact(&value, &types[place]));
                 let computed = || default_expression(sql, table.schema.column(ColumnIndex::from(place)).logical_type);
                 value.map(Column::Value).or_else(|| computed().ok().map(Column::Computed))
             }
@@ -157,6 +157,44 @@ impl InsertTarget {
             conform: Conform::of_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
             nullable,
         })
+    }
+
+    /// Values that listed rows give each column of the table. `None` unless all of them are known and can be stored
+    /// without a cast by the planner.
+    pub(super) fn given(&self, table: &Table, listed: Listed<'_>, values: &[Value]) -> Option<Given> {
+        let Listed { columns: named, rows } = listed;
+        if !table.design.encodings.is_empty() {
+            return None;
+        }
+        let place = |name: &ObjectName| match name.0.as_slice() {
+            [ast::ObjectNamePart::Identifier(name)] => Some(table.schema.index_of(&normalize(name))?.index()),
+            _ => None,
+        };
+        let places: Vec<usize> = match named {
+            [] => (0..table.schema.len()).collect(),
+            named => named.iter().map(place).collect::<Option<_>>()?,
+        };
+        if places.iter().collect::<HashSet<_>>().len() != places.len() {
+            return None;
+        }
+        if rows.iter().any(|row| row.content.len() != places.len()) {
+            return None;
+        }
+        let mut used = 0;
+        let mut columns: Vec<Option<Column>> = vec![None; self.types.len()];
+        for (position, place) in places.iter().enumerate() {
+            let value = |row: &Parens<Vec<ast::Expr>>| match parameter(&row.content[position]) {
+                Some(parameter) => {
+                    used = used.max(parameter + 1);
+                    stored(values.get(parameter)?, &self.types[*place])
+                }
+                None => stored(&literal(&row.content[position])?, &self.types[*place]),
+            };
+            columns[*place] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
+        }
+        let given = columns.into_iter().zip(&self.defaults);
+        let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
+        Some(Given { columns, rows: rows.len(), parameters: used })
     }
 }
 
@@ -191,49 +229,9 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
     (is_whole && !listed.rows.is_empty()).then_some((name, listed))
 }
 
-impl Listed<'_> {
-    /// Whether the rows are few enough to be inserted without a plan.
-    pub(super) fn is_few(&self) -> bool {
-        (1..=ROWS_MAX).contains(&self.rows.len())
-    }
-
-    /// Values of each column of a table. `None` unless all of them are known and can be stored without a cast by the
-    /// planner.
-    pub(super) fn values(&self, table: &Table, target: &InsertTarget, values: &[Value]) -> Option<Given> {
-        let Listed { columns: named, rows } = self;
-        if !table.design.encodings.is_empty() {
-            return None;
-        }
-        let place = |name: &ObjectName| match name.0.as_slice() {
-            [ast::ObjectNamePart::Identifier(name)] => Some(table.schema.index_of(&normalize(name))?.index()),
-            _ => None,
-        };
-        let places: Vec<usize> = match *named {
-            [] => (0..table.schema.len()).collect(),
-            named => named.iter().map(place).collect::<Option<_>>()?,
-        };
-        if places.iter().collect::<HashSet<_>>().len() != places.len() {
-            return None;
-        }
-        if rows.iter().any(|row| row.content.len() != places.len()) {
-            return None;
-        }
-        let mut used = 0;
-        let mut columns: Vec<Option<Column>> = vec![None; target.types.len()];
-        for (position, place) in places.iter().enumerate() {
-            let value = |row: &Parens<Vec<ast::Expr>>| match parameter(&row.content[position]) {
-                Some(parameter) => {
-                    used = used.max(parameter + 1);
-                    stored(values.get(parameter)?, &target.types[*place])
-                }
-                None => stored(&literal(&row.content[position])?, &target.types[*place]),
-            };
-            columns[*place] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
-        }
-        let given = columns.into_iter().zip(&target.defaults);
-        let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
-        Some(Given { columns, rows: rows.len(), parameters: used })
-    }
+/// Whether listed rows are few enough to be inserted without a plan.
+pub(super) fn lists_few(listed: Listed<'_>) -> bool {
+    (1..=ROWS_MAX).contains(&listed.rows.len())
 }
 
 /// Converts a value to the type of a column. `None` if the conversion is neither exact nor a rounding to the nearest

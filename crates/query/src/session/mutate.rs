@@ -13,16 +13,19 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
+use taut_sql::{
+    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Parameters, Statement,
+    TARGET, TargetColumn, Value, WRITTEN, parse_expression,
+};
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
-use super::insert_values::InsertTarget;
+use super::insert_values::{InsertTarget, lists_few};
 use super::queries::positional;
 use super::transactions::is_conflict;
 use super::written::Written;
 use super::{Done, Outcome, QuerySession, collected, count_of, ready};
 use crate::changes::{Changes, WrittenRows};
-use crate::constraints::default_syntax;
 use crate::error::{QueryError, Result, Violation};
 use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot, Typed};
 use crate::load::{InsertExec, in_order, is_few};
@@ -30,10 +33,6 @@ use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
 use crate::operators::make_interruptible;
 use crate::parameters::BindParameters;
 use crate::reads::{create_bare_plan, create_physical_plan, withdraw_reads};
-use crate::statement::{
-    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Parameters, Statement,
-    TARGET, TargetColumn, Value, WRITTEN,
-};
 use crate::table::TautTable;
 
 /// Maximum number of attempts to run a statement that meets write conflicts.
@@ -271,7 +270,7 @@ impl QuerySession {
         if kind == MutationKind::Insert {
             if count == 0 {
                 let target = self.insert_targets.of(table)?;
-                let given = mutate.mutation.listed().and_then(|listed| listed.values(table, &target, values));
+                let given = mutate.mutation.listed().and_then(|listed| target.given(table, listed, values));
                 let settings = self.planning.state(&self.context);
                 let new = given.map(|given| given.rows(&target, settings.config_options())).transpose()?;
                 let Some(new) = new else { return Ok(None) };
@@ -311,9 +310,7 @@ impl QuerySession {
         let Mutate { mutation, parameters, plan: slot, .. } = mutate;
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => true,
-            MutationKind::Insert => {
-                mutation.conflict().is_some() || mutation.listed().is_some_and(|listed| listed.is_few())
-            }
+            MutationKind::Insert => mutation.conflict().is_some() || mutation.listed().is_some_and(lists_few),
             MutationKind::Merge => false,
         };
         // If the design of a table prescribes encodings, new rows go to blocks, which check whether they fit the
@@ -483,7 +480,7 @@ fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
     let default = |(column, sql): (&ColumnIndex, &String)| {
         // Cast to the type of the column, as in other inserts. SQL may have no name for the type.
         let arrow = table.schema.column(*column).logical_type.arrow();
-        Ok((*column, default_syntax(&format!("arrow_cast(({sql}), '{arrow:?}')"))?))
+        Ok((*column, parse_expression(&format!("arrow_cast(({sql}), '{arrow:?}')"))?))
     };
     table.constraints.defaults.iter().map(default).collect()
 }
@@ -528,7 +525,7 @@ pub(super) fn explained(query: EngineStatement, options: &ExplainStatementOption
 /// Checks that the parameters fit a mutation with this query.
 pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, parameters: &Parameters) -> Result<()> {
     let returning = mutation.returning_query().map(engine_query);
-    parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())
+    Ok(parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())?)
 }
 
 /// Plans a query of a mutation, or the `EXPLAIN` of one. Binds those parameters of the mutation that the query uses.
@@ -550,7 +547,7 @@ fn on_conflict(
     table: &Table,
     (target, values): (&InsertTarget, &[Value]),
 ) -> Result<Option<(Mutation, usize)>> {
-    let given = mutation.listed().and_then(|listed| listed.values(table, target, values));
+    let given = mutation.listed().and_then(|listed| target.given(table, listed, values));
     let keys = conflict_keys(mutation, table)?;
     let (Some(given), [key]) = (given, keys.as_slice()) else { return Ok(None) };
     let defaults = defaults_of(table)?;

@@ -16,6 +16,7 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use taut_sql::{Attachment, Names, Parameters, Statement, Value};
 use taut_store::Catalog;
 
 use super::merge_join::{memory_is_back, or_again, preferring_merge_joins};
@@ -32,7 +33,6 @@ use crate::parameters::BindParameters;
 use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::reads::{create_physical_plan, withdraw_reads};
 use crate::scan;
-use crate::statement::{self, Attachment, Names, Parameters, Statement, Value};
 
 /// Settings of DataFusion's own spill files, which Taut replaces by those of `spill.rs`.
 const SPILL_SETTINGS: [&str; 3] = [
@@ -93,7 +93,7 @@ impl QuerySession {
         if let Some(known) = self.texts.get(sql) {
             return Ok(vec![known]);
         }
-        let statements = statement::parse(sql)?;
+        let statements = taut_sql::parse(sql)?;
         self.texts.insert(sql, &statements);
         Ok(statements)
     }
@@ -145,7 +145,7 @@ impl QuerySession {
     }
 
     pub(super) async fn run_engine(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
-        if statement::is_query(run.statement)
+        if taut_sql::is_query(run.statement)
             && let Some(outcome) = self.run_kept(&run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
         {
             return Ok(outcome);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use taut_sql::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSource, is_insert};
 use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
 
 use super::{Done, Outcome, QuerySession, ddl};
@@ -9,7 +10,6 @@ use crate::changes::Changes;
 use crate::error::{QueryError, Result, Violation};
 use crate::mover::Turn;
 use crate::reads::StatementReads;
-use crate::statement::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSource, is_insert};
 
 /// Transaction state and settings of a session.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taut_sql::{Statement, format_timeout};
 use taut_store::{Synchronous, Table, TableId};
 
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
 use crate::mover::policy::{Piece, Work, next, renewal};
 use crate::mover::{MoverOptions, Thoroughness, Turn, Worker, is_conflict};
-use crate::statement::{Statement, format_timeout};
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 10;

@@ -6,12 +6,12 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::MemTable;
+use taut_sql::MutationKind;
 use taut_store::Table;
 
 use crate::conform::Conform;
 use crate::error::{QueryError, Result};
 use crate::mutation::split_by_action;
-use crate::statement::MutationKind;
 
 /// Rows of a mutation with `RETURNING`.
 pub(super) struct Written {

@@ -1,0 +1,161 @@
+//! Rewrite of syntax that the planner does not support into equivalent syntax.
+
+mod output_names;
+mod row_values;
+mod unions;
+mod values;
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, UnaryOperator, Value, VisitMut, VisitorMut,
+};
+
+pub(crate) use self::output_names::distinct_names;
+pub(crate) use self::values::values_with_queries;
+
+/// Rewrites syntax that the planner does not support, everywhere in a statement.
+pub(crate) fn desugar(statement: &mut EngineStatement) {
+    match statement {
+        EngineStatement::Statement(ast) => {
+            let _: ControlFlow<()> = ast.as_mut().visit(&mut Desugar);
+        }
+        EngineStatement::Explain(explain) => desugar(&mut explain.statement),
+        _ => {}
+    }
+}
+
+struct Desugar;
+
+impl VisitorMut for Desugar {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        values_with_queries(&mut query.body);
+        unions::balance(&mut query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<()> {
+        row_values::replace_in_statement(statement);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        row_values::replace_in_select(select);
+        distinct_names(&mut select.projection);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        floating_literal(expression);
+        distinct_from_first(expression);
+        row_values::replace(expression);
+        ControlFlow::Continue(())
+    }
+}
+
+/// Turns a number with an exponent, such as `1e300`, into double precision, because a decimal has only 38 digits.
+/// Numbers without an exponent stay exact.
+fn floating_literal(expression: &mut Expr) {
+    if let Expr::Value(value) = expression
+        && let Value::Number(number, _) = &value.value
+        && number.contains(['e', 'E'])
+    {
+        value.value = Value::SingleQuotedString(number.clone());
+        *expression = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(expression.clone()),
+            data_type: DataType::DoublePrecision,
+            array: false,
+            format: None,
+        };
+    }
+}
+
+/// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`. The parser reads all that follows `FROM` as
+/// the right operand. Inner expressions are visited first, so that a `NOT` or `AND` in front gets the regrouped
+/// expression as its operand, and must be regrouped too. Only this case leaves an `AND` or `OR` as a direct operand:
+/// elsewhere it would be in parentheses.
+fn distinct_from_first(expression: &mut Expr) {
+    let joins_less: fn(&BinaryOperator) -> bool = match expression {
+        Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),
+        _ => |op| matches!(op, BinaryOperator::And | BinaryOperator::Or),
+    };
+    let (Expr::IsDistinctFrom(_, operand)
+    | Expr::IsNotDistinctFrom(_, operand)
+    | Expr::UnaryOp { op: UnaryOperator::Not, expr: operand }
+    | Expr::BinaryOp { op: BinaryOperator::And, right: operand, .. }) = expression
+    else {
+        return;
+    };
+    if !matches!(operand.as_ref(), Expr::BinaryOp { op, .. } if joins_less(op)) {
+        return;
+    }
+    let mut whole = std::mem::replace(operand.as_mut(), Expr::value(Value::Null));
+    let mut first = &mut whole;
+    while matches!(first, Expr::BinaryOp { op, .. } if joins_less(op))
+        && let Expr::BinaryOp { left, .. } = first
+    {
+        first = left;
+    }
+    std::mem::swap(first, operand);
+    std::mem::swap(first, expression);
+    if matches!(first, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..)) {
+        // In parentheses, because the text may be printed and parsed again.
+        *first = Expr::Nested(Box::new(first.clone()));
+    }
+    *expression = whole;
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion_sql::parser::DFParserBuilder;
+    use datafusion_sql::sqlparser::dialect::PostgreSqlDialect;
+
+    use super::*;
+
+    #[test]
+    fn forms_are_replaced_where_the_planner_does_not_know_them() {
+        for (text, expected) in [
+            ("SELECT a, b, t.a, u.a", "SELECT a, b, t.a AS \"a_1\", u.a AS \"a_2\""),
+            ("SELECT t.a, u.a", "SELECT t.a, u.a"),
+            ("SELECT t.a, u.a, t.a", "SELECT t.a, u.a, t.a AS \"a_1\""),
+            ("SELECT 1, 1, 1 AS x, 2 AS X", "SELECT 1, 1 AS \"1_1\", 1 AS x, 2 AS \"x_1\""),
+            ("SELECT a AS a_1, a, a", "SELECT a AS a_1, a, a AS \"a_2\""),
+            ("SELECT a AS \"A\", a", "SELECT a AS \"A\", a"),
+            ("SELECT *, a, a + 1", "SELECT *, a AS \"a_1\", a + 1"),
+            ("SELECT t.*, a, t.a, u.a", "SELECT t.*, a, t.a AS \"a_1\", u.a AS \"a_2\""),
+            (
+                "SELECT (SELECT x FROM (SELECT y, y) AS q(x, z))",
+                "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z))",
+            ),
+            ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
+            ("SELECT a IS DISTINCT FROM b AND c OR d", "SELECT (a IS DISTINCT FROM b) AND c OR d"),
+            ("VALUES (1, 2)", "VALUES (1, 2)"),
+            (
+                "SELECT x WHERE (a, b, c) <= (1, 2, 3)",
+                "SELECT x WHERE (a < 1 OR a = 1 AND (b < 2 OR b = 2 AND (c <= 3)))",
+            ),
+            (
+                "DELETE FROM t WHERE a = 1 AND (b, c) IN (SELECT 1, 2)",
+                "DELETE FROM t WHERE a = 1 AND EXISTS (SELECT 1 AS \"one\" FROM (SELECT 1, 2) AS \"taut rows\" \
+                 (\"taut value 1\", \"taut value 2\") WHERE \"taut rows\".\"taut value 1\" = b \
+                 AND \"taut rows\".\"taut value 2\" = c)",
+            ),
+            (
+                "INSERT INTO t VALUES ((SELECT 1) + 1, 2), (3, 1e2)",
+                "INSERT INTO t SELECT (SELECT 1) + 1 AS \"column1\", 2 AS \"column2\" UNION ALL \
+                 VALUES (3, CAST('1e2' AS DOUBLE PRECISION))",
+            ),
+            ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
+        ] {
+            let dialect = PostgreSqlDialect {};
+            let mut parser = DFParserBuilder::new(text).with_dialect(&dialect).build().unwrap();
+            let mut statement = parser.parse_statement().unwrap();
+            desugar(&mut statement);
+            assert_eq!(statement.to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Names of the output columns of a query. The planner refuses two columns of one name.
+
+use datafusion_sql::sqlparser::ast::{
+    Expr, Ident, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions,
+};
+
+use crate::identifiers::normalize;
+use crate::syntax::has_query;
+
+/// Renames output columns that repeat the name of an earlier one: `id, id` becomes `id, id AS id_1`.
+pub(crate) fn distinct_names(items: &mut [SelectItem]) {
+    let mut names: Vec<Name> = items.iter().filter_map(Name::of).collect();
+    if !(1..names.len()).any(|place| names[place].is_among(&names[..place])) {
+        return;
+    }
+    let mut place = 0;
+    for item in items {
+        let Some(name) = Name::of(item) else { continue };
+        if name.is_among(&names[..place])
+            && let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = &*item
+        {
+            let other = (1..).map(|number| Name::Alias(format!("{}_{number}", name.text())));
+            if let Some(Name::Alias(alias)) = other.into_iter().find(|other| !other.is_among(&names)) {
+                names[place] = Name::Alias(alias.clone());
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+            }
+        }
+        place += 1;
+    }
+}
+
+/// Name that the planner gives an output column of a query.
+#[derive(Clone, Debug)]
+enum Name {
+    /// An alias, or the text of an expression.
+    Alias(String),
+    /// A column, with its relation if that is named.
+    Column(Option<String>, String),
+    /// The text of an expression with a subquery. The planner leaves the subquery out of the name.
+    Query(String),
+    /// All columns of all relations, or of one.
+    All(Option<String>),
+}
+
+impl Name {
+    /// Returns `None` if an item has several names, or if its names are not known.
+    fn of(item: &SelectItem) -> Option<Self> {
+        let is_plain = |options: &WildcardAdditionalOptions| {
+            let WildcardAdditionalOptions { opt_exclude, opt_except, opt_replace, opt_rename, opt_ilike, .. } = options;
+            opt_exclude.is_none()
+                && opt_except.is_none()
+                && opt_replace.is_none()
+                && opt_rename.is_none()
+                && opt_ilike.is_none()
+        };
+        Some(match item {
+            SelectItem::ExprWithAlias { alias, .. } => Self::Alias(normalize(alias)),
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => Self::Column(None, normalize(name)),
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(names)) => match names.as_slice() {
+                [relation @ .., name] => {
+                    let relation: Vec<String> = relation.iter().map(normalize).collect();
+                    Self::Column(Some(relation.join(".")), normalize(name))
+                }
+                [] => return None,
+            },
+            SelectItem::UnnamedExpr(expression) => match expression {
+                Expr::Subquery(_) => Self::Alias(expression.to_string()),
+                _ if has_query(expression) => Self::Query(expression.to_string()),
+                _ => Self::Alias(expression.to_string()),
+            },
+            SelectItem::Wildcard(options) if is_plain(options) => Self::All(None),
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
+                if is_plain(options) =>
+            {
+                let parts = name.0.iter().map(|part| part.as_ident().map(normalize));
+                Self::All(Some(parts.collect::<Option<Vec<_>>>()?.join(".")))
+            }
+            _ => return None,
+        })
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Alias(name) | Self::Column(_, name) | Self::Query(name) => name,
+            Self::All(_) => "*",
+        }
+    }
+
+    /// Whether the planner considers this name equal to one of the others.
+    fn is_among(&self, others: &[Self]) -> bool {
+        others.iter().any(|other| match (self, other) {
+            (Self::Column(Some(mine), name), Self::Column(Some(other), known)) => mine == other && name == known,
+            (Self::Column(..), Self::All(None)) => true,
+            (Self::Column(Some(mine), _), Self::All(Some(other))) => mine == other,
+            (Self::Query(_), Self::Query(_)) => true,
+            (Self::All(_), _) | (_, Self::All(_)) => false,
+            _ => self.text() == other.text(),
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! SQL text to statements: PostgreSQL's grammar, on top of DataFusion's parser.
+//!
+//! [`parse`] turns a text into [`Statement`]s. A statement that changes or describes storage becomes a variant of its
+//! own, with names, columns and options. A change of rows becomes a [`Mutation`]: for a table with given columns, it
+//! returns a query that computes the changes. All others (queries, `EXPLAIN`, `SET`, `SHOW`) keep the syntax tree of
+//! DataFusion's parser, without the syntax that DataFusion's planner does not support.
+//!
+//! ```text
+//! text
+//!  │  parameters   `?` becomes `$1`
+//!  │  limits       chains of operators and nesting are bounded
+//!  │  parse        DataFusion's parser with our `dialect`, and parsers of statements that it does not support
+//!  │  desugar      syntax that the planner does not support is rewritten
+//!  │  names        words of a query: the columns that it may read
+//!  │  parse        syntax trees of DDL, COPY and transactions become statements
+//!  │  mutation     syntax trees that change rows become mutations
+//!  ▼
+//! Statement
+//! ```
+//!
+//! The module `syntax` builds nodes of syntax trees; `identifiers` and `types` convert names and types in them.
+//!
+//! This crate does not plan or run statements, and has no catalog. It uses the parser of DataFusion, not its optimizer
+//! or operators, and builds without them.
+//!
+//! ```
+//! use taut_sql::{Statement, parse};
+//!
+//! let statements = parse("CREATE TABLE t (a int) WITH (layout = 'column'); SELECT a FROM t WHERE a > ?").unwrap();
+//! assert!(matches!(&statements[0], Statement::CreateTable { name, .. } if name == "t"));
+//! let Statement::Engine { statement, .. } = &statements[1] else { panic!("no query") };
+//! assert_eq!(statement.to_string(), "SELECT a FROM t WHERE a > $1");
+//!
+//! let error = parse("SELECT (a\nFROM t").unwrap_err();
+//! assert_eq!((error.sqlstate(), error.position()), ("42601", Some((2, 1))));
+//! ```
+
+mod attachment;
+mod desugar;
+mod dialect;
+mod error;
+mod identifiers;
+mod limits;
+mod listed_values;
+mod mutation;
+mod names;
+mod parameters;
+mod parse;
+mod statement;
+mod syntax;
+mod types;
+
+pub use attachment::Attachment;
+pub use error::{Result, SqlError};
+pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
+pub use limits::is_long;
+pub use listed_values::{inserts_values, lists_values};
+pub use mutation::{
+    ACTION, Action, Conflict, ConflictTarget, Listed, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
+    TargetColumn, WRITTEN, assignment_function,
+};
+pub use names::Names;
+pub use parameters::{Parameters, Value, literal, parameter, place_of};
+pub use parse::{
+    ConstraintChange, DEFAULT_TRANSACTION_READ_ONLY, Declared, DeclaredConstraint, DeclaredRule, FileFormat,
+    IsolationLevel, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression,
+};
+pub use statement::{NewIndex, Statement, TableSource, is_insert, is_query};
+pub use types::type_name;

@@ -1,0 +1,53 @@
+//! Limit on the nesting of subqueries.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{Expr, Visit, Visitor};
+
+use crate::error::{Result, SqlError};
+
+/// Maximum nested subqueries of expressions. The planner visits each of them twice, with all that it contains, so the
+/// time doubles with each level.
+const SUBQUERIES_MAX: usize = 16;
+
+/// Checks that a statement does not nest more subqueries in expressions than can be planned.
+///
+/// # Errors
+/// If subqueries of expressions are nested deeper than [`SUBQUERIES_MAX`].
+pub(crate) fn check(statement: &EngineStatement) -> Result<()> {
+    let deepest = match statement {
+        EngineStatement::Statement(ast) => ast.visit(&mut Subqueries { open: 0 }),
+        EngineStatement::Explain(explain) => return check(&explain.statement),
+        _ => ControlFlow::Continue(()),
+    };
+    if deepest.is_continue() {
+        return Ok(());
+    }
+    Err(SqlError::unsupported(
+        format!("more than {SUBQUERIES_MAX} subqueries of expressions in each other"),
+        "subqueries in FROM and in WITH, and joins, may stand in each other more often",
+    ))
+}
+
+struct Subqueries {
+    open: usize,
+}
+
+fn is_subquery(expression: &Expr) -> bool {
+    matches!(expression, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
+
+impl Visitor for Subqueries {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        self.open += usize::from(is_subquery(expression));
+        if self.open > SUBQUERIES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        self.open -= usize::from(is_subquery(expression));
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,308 @@
+//! Rewrite of statements that change rows into queries that compute the changes.
+//!
+//! `UPDATE`, `DELETE`, `MERGE` and `INSERT ... ON CONFLICT` become a `SELECT`. It returns the hidden id and the new
+//! values of every row to change. The planner treats it like any other query, so subqueries, joins and limits work as
+//! in a query. The caller applies the rows that the query returns.
+//!
+//! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. Elsewhere in the
+//! statement, the name of the table refers to the stored table. Several rows of the output may change one row of the
+//! table, as after a join, and rows to insert may conflict with each other. The executor handles both.
+
+mod assign;
+mod delete;
+mod insert;
+mod merge;
+mod nothing;
+mod qualify;
+mod target;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use std::ops::Range;
+
+use datafusion_common::TableReference;
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::resolve::resolve_table_references;
+use datafusion_sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
+
+use crate::desugar::distinct_names;
+use crate::error::{Result, SqlError};
+use crate::listed_values::lists_values;
+use crate::syntax;
+
+use self::target::Target;
+
+pub use self::insert::{Conflict, ConflictTarget, Listed};
+pub(crate) use self::nothing::with_nothing;
+pub use self::target::{TargetColumn, assignment_function};
+
+/// Relation of the rows that a statement may change, with their ids.
+pub const TARGET: &str = "taut target";
+/// Relation of the rows that a statement changed, for `RETURNING`.
+pub const WRITTEN: &str = "taut written";
+/// Column of [`TARGET`] and of the query that holds the id of a row. It is null for rows to insert.
+pub const ROW: &str = "taut row";
+/// Column of the query that holds the code of an [`Action`].
+pub const ACTION: &str = "taut action";
+
+/// Kind of a statement that changes rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MutationKind {
+    /// `INSERT`
+    Insert,
+    /// `UPDATE`
+    Update,
+    /// `DELETE`
+    Delete,
+    /// `MERGE`
+    Merge,
+}
+
+impl MutationKind {
+    /// The SQL keyword of this kind.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Merge => "MERGE",
+        }
+    }
+}
+
+/// Change of one row. Its code is the value in the column [`ACTION`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Action {
+    /// The row is skipped.
+    Nothing = 0,
+    /// A row is inserted.
+    Insert = 1,
+    /// The row gets new values.
+    Update = 2,
+    /// The row is deleted.
+    Delete = 3,
+}
+
+impl Action {
+    /// Returns the action with a code; `None` if no action has it.
+    pub fn from_code(code: i64) -> Option<Self> {
+        [Self::Nothing, Self::Insert, Self::Update, Self::Delete].into_iter().find(|action| *action as i64 == code)
+    }
+
+    fn code(self) -> Expr {
+        syntax::integer(self as u8)
+    }
+}
+
+/// A statement that changes rows of one table.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// Name of the table that is changed.
+    pub table: String,
+    /// Name by which the statement refers to rows of the table: its alias, or its own name.
+    pub alias: String,
+    /// Kind of the statement.
+    pub kind: MutationKind,
+    /// Items of `RETURNING`.
+    pub returning: Option<Vec<SelectItem>>,
+    /// Tables that the statement names, the changed one included. Empty for an `INSERT` of listed values that has
+    /// neither `ON CONFLICT` nor `RETURNING`.
+    pub named: Vec<TableReference>,
+    with: Option<With>,
+    parts: Parts,
+}
+
+#[derive(Clone, Debug)]
+enum Parts {
+    Insert(insert::Insert),
+    Update(update::Update),
+    Delete(delete::Delete),
+    Merge(Box<merge::Merge>),
+}
+
+/// Query that computes the changes of a [`Mutation`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MutationQuery {
+    /// The `SELECT` that returns the changes.
+    pub query: Box<Query>,
+    /// Meaning of the query's columns.
+    pub outputs: Outputs,
+}
+
+/// Meaning of the columns of a [`MutationQuery`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outputs {
+    /// Index of [`ROW`]. `None` if all rows are to be inserted.
+    pub row: Option<usize>,
+    /// Index of [`ACTION`]. `None` if the kind of the mutation determines the action.
+    pub action: Option<usize>,
+    /// Indexes of the table's columns, in table order. They hold new values, or the old values of rows to delete. Empty
+    /// for a delete without `RETURNING`.
+    pub columns: Range<usize>,
+}
+
+impl Outputs {
+    fn new(has_row: bool, has_action: bool, columns: usize) -> Self {
+        let first = usize::from(has_row) + usize::from(has_action);
+        Self {
+            row: has_row.then_some(0),
+            action: has_action.then_some(usize::from(has_row)),
+            columns: first..first + columns,
+        }
+    }
+}
+
+/// Tables that a statement names. Empty for an `INSERT` of listed values without `ON CONFLICT` and `RETURNING`. A name
+/// that matches no table becomes an error when the statement is planned.
+fn named_tables(ast: &Ast) -> Vec<TableReference> {
+    if let Ast::Insert(insert) = ast
+        && insert.source.as_ref().is_some_and(|source| lists_values(source))
+        && insert.on.is_none()
+        && insert.returning.is_none()
+    {
+        return Vec::new();
+    }
+    let statement = EngineStatement::Statement(Box::new(ast.clone()));
+    resolve_table_references(&statement, true).map(|(tables, _)| tables).unwrap_or_default()
+}
+
+impl Mutation {
+    /// Whether a statement changes rows in a way that DataFusion does not plan.
+    pub(crate) fn is(ast: &Ast) -> bool {
+        match ast {
+            Ast::Update(_) | Ast::Delete(_) | Ast::Merge(_) => true,
+            Ast::Insert(insert) => insert::is_ours(insert),
+            Ast::Query(query) => body_of(query).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Converts a statement for which [`Mutation::is`] holds.
+    ///
+    /// # Errors
+    /// If the statement has parts that are not supported.
+    pub(crate) fn of(ast: Ast) -> Result<Self> {
+        let named = named_tables(&ast);
+        Ok(Self { named, ..Self::without_names(ast)? })
+    }
+
+    fn without_names(ast: Ast) -> Result<Self> {
+        let (kind, (target, parts, returning)) = match ast {
+            Ast::Insert(insert) => (MutationKind::Insert, insert::parts(insert)?),
+            Ast::Update(update) => (MutationKind::Update, update::parts(update)?),
+            Ast::Delete(delete) => (MutationKind::Delete, delete::parts(delete)?),
+            Ast::Merge(merge) => (MutationKind::Merge, merge::parts(merge)?),
+            Ast::Query(query) if body_of(&query).is_some() => {
+                let with = query.with.clone();
+                check_with(with.as_ref())?;
+                let Some(body) = body_of(&query) else { return Err(no_mutation()) };
+                return Ok(Self { with, ..Self::without_names(body.clone())? });
+            }
+            _ => return Err(no_mutation()),
+        };
+        Ok(Self { table: target.table, alias: target.alias, kind, returning, named: Vec::new(), with: None, parts })
+    }
+
+    /// The `ON CONFLICT` clause, if there is one.
+    pub fn conflict(&self) -> Option<&Conflict> {
+        match &self.parts {
+            Parts::Insert(insert) => insert.conflict.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Rows of an `INSERT ... VALUES`. `None` if the statement gets its rows in another way.
+    pub fn listed(&self) -> Option<Listed<'_>> {
+        match &self.parts {
+            Parts::Insert(insert) => insert.listed(),
+            _ => None,
+        }
+    }
+
+    /// Converts an `INSERT` of one row into the `UPDATE` that runs when a row with its key exists. For `DO NOTHING` it
+    /// sets no column. Returns `None` for statements that one such update cannot express.
+    ///
+    /// # Errors
+    /// If [`Mutation::query`] fails on the same names or values.
+    pub fn on_conflict(&self, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Self>> {
+        let (Parts::Insert(insert), None) = (&self.parts, &self.with) else { return Ok(None) };
+        let target = Target { table: self.table.clone(), alias: self.alias.clone() };
+        let update = insert.update(&target, columns, key)?;
+        Ok(update.map(|update| Self { kind: MutationKind::Update, parts: Parts::Update(update), ..self.clone() }))
+    }
+
+    /// Indexes of the table's columns to which the statement may assign other values. `None` means all columns.
+    ///
+    /// # Errors
+    /// If [`Mutation::query`] fails on the same names or values.
+    pub fn assigned(&self, columns: &[TargetColumn<'_>]) -> Result<Option<Vec<usize>>> {
+        let target = Target { table: self.table.clone(), alias: self.alias.clone() };
+        match &self.parts {
+            Parts::Update(update) => update.assigned(&target, columns).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Builds the query that returns the rows, for a table with these columns. Only `ON CONFLICT` uses `conflict_keys`:
+    /// a row to insert conflicts with an existing row if both are equal in all columns of one of the keys. Without
+    /// keys, no row conflicts.
+    ///
+    /// # Errors
+    /// If the statement names a column that the table does not have, names one twice, or has more or fewer values than
+    /// columns.
+    pub fn query(&self, columns: &[TargetColumn<'_>], conflict_keys: &[Vec<String>]) -> Result<MutationQuery> {
+        let target = Target { table: self.table.clone(), alias: self.alias.clone() };
+        let mut query = match &self.parts {
+            Parts::Insert(insert) => insert.query(&target, columns, conflict_keys)?,
+            Parts::Update(update) => update.query(&target, columns)?,
+            Parts::Delete(delete) => delete.query(&target, columns, self.returning.is_some()),
+            Parts::Merge(merge) => merge.query(&target, columns)?,
+        };
+        query.query.with = self.with.clone();
+        Ok(query)
+    }
+
+    /// Builds the query of `RETURNING`, over the rows of the relation [`WRITTEN`].
+    ///
+    /// Other tables of the statement are not visible in it: their columns cannot be returned.
+    pub fn returning_query(&self) -> Option<Box<Query>> {
+        let mut items = self.returning.clone()?;
+        distinct_names(&mut items);
+        let mut query = syntax::select(items, vec![syntax::alone(syntax::table(WRITTEN, &self.alias))], None);
+        query.with = self.with.clone();
+        Some(query)
+    }
+}
+
+/// Returns the statement that changes rows after `WITH`, if the query has one.
+fn body_of(query: &Query) -> Option<&Ast> {
+    match query.body.as_ref() {
+        SetExpr::Insert(ast) | SetExpr::Update(ast) | SetExpr::Delete(ast) | SetExpr::Merge(ast) => Some(ast),
+        _ => None,
+    }
+}
+
+fn no_mutation() -> SqlError {
+    SqlError::unsupported("a statement that changes rows in another way", "INSERT, UPDATE, DELETE and MERGE are")
+}
+
+/// Refuses `WITH` queries that change rows.
+fn check_with(with: Option<&With>) -> Result<()> {
+    match with.iter().flat_map(|with| &with.cte_tables).find(|table| body_of(&table.query).is_some()) {
+        Some(table) => Err(SqlError::unsupported(
+            format!("a statement that changes rows as WITH {}", table.alias.name),
+            "WITH names queries",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a statement that has one of these parts. The error names the first.
+fn refuse(parts: &[(bool, &str)], allowed: &str) -> Result<()> {
+    match parts.iter().find(|(given, _)| *given) {
+        Some((_, what)) => Err(SqlError::unsupported(*what, allowed)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,104 @@
+//! Assignments of `SET`.
+
+use datafusion_sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, Select,
+    SelectItem, SetExpr,
+};
+
+use super::TargetColumn;
+use super::target::Target;
+use crate::error::{Result, SqlError};
+use crate::syntax::{alone, column, derived, item, select};
+
+/// Assigned value of each column, in table order. `None` for columns that are not assigned.
+pub(super) fn values_of(
+    assignments: &[Assignment],
+    target: &Target,
+    columns: &[TargetColumn<'_>],
+) -> Result<Vec<Option<Expr>>> {
+    let mut values = vec![None; columns.len()];
+    let mut set = |name: &ObjectName, value: &Expr| {
+        let place = target.place(name, columns)?;
+        if values[place].is_some() {
+            return Err(SqlError::Duplicate { kind: "column", name: columns[place].name.to_owned() });
+        }
+        values[place] = Some(columns[place].value(value));
+        Ok(())
+    };
+    for assignment in assignments {
+        match &assignment.target {
+            AssignmentTarget::ColumnName(name) => set(name, &assignment.value)?,
+            AssignmentTarget::Tuple(names) => {
+                for (name, value) in names.iter().zip(row(names.len(), &assignment.value)?) {
+                    set(name, &value)?;
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Values of a row expression that is assigned to `wanted` columns.
+fn row(wanted: usize, value: &Expr) -> Result<Vec<Expr>> {
+    let values = match value {
+        Expr::Tuple(values) => values.clone(),
+        Expr::Nested(value) if wanted == 1 => vec![value.as_ref().clone()],
+        Expr::Subquery(_) if wanted == 1 => vec![value.clone()],
+        Expr::Subquery(query) => columns_of(wanted, query)?,
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => match &function.args {
+            FunctionArguments::List(list) => list.args.iter().filter_map(argument).collect(),
+            _ => Vec::new(),
+        },
+        other => {
+            return Err(SqlError::unsupported(
+                format!("{other} for several columns"),
+                "SET (a, b) = (1, 2), = ROW(1, 2) and = (SELECT c, d ...) are",
+            ));
+        }
+    };
+    check_count(wanted, values.len())?;
+    Ok(values)
+}
+
+fn check_count(wanted: usize, given: usize) -> Result<()> {
+    if wanted == given {
+        return Ok(());
+    }
+    let message = format!("SET names {wanted} columns in one parenthesis and has {given} values for them");
+    Err(SqlError::Syntax { message, position: None })
+}
+
+fn argument(argument: &FunctionArg) -> Option<Expr> {
+    match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Splits a subquery of several columns into one scalar subquery per column, which the planner supports.
+fn columns_of(wanted: usize, query: &Query) -> Result<Vec<Expr>> {
+    let subquery = |query| Expr::Subquery(Box::new(query));
+    // Selecting fewer columns of such a query does not change its rows. It may also refer to columns of the target.
+    if let SetExpr::Select(plain) = query.body.as_ref()
+        && query.order_by.is_none()
+        && plain.distinct.is_none()
+    {
+        let is_value =
+            |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+        if plain.projection.iter().all(is_value) {
+            check_count(wanted, plain.projection.len())?;
+            let only = |item: &SelectItem| {
+                let select = Select { projection: vec![item.clone()], ..plain.as_ref().clone() };
+                subquery(Query { body: Box::new(SetExpr::Select(Box::new(select))), ..query.clone() })
+            };
+            return Ok(plain.projection.iter().map(only).collect());
+        }
+    }
+    let names: Vec<String> = (1..=wanted).map(|place| format!("taut value {place}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let only = |name: &&str| {
+        let rows = derived(Box::new(query.clone()), "taut values", &names);
+        subquery(*select(vec![item(column("taut values", name), name)], vec![alone(rows)], None))
+    };
+    Ok(names.iter().map(only).collect())
+}

@@ -1,0 +1,77 @@
+//! `WHEN ... THEN DO NOTHING` in `MERGE`, which the parser does not accept.
+
+use datafusion_sql::sqlparser::ast::{Assignment, AssignmentTarget, MergeAction, ObjectName};
+use datafusion_sql::sqlparser::keywords::Keyword;
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::dialect::Grammar;
+
+/// Column that stands for `DO NOTHING`: a clause that writes it does nothing.
+const NOTHING: &str = "taut nothing";
+
+/// Replaces `DO NOTHING` in clauses of `MERGE` with a write to the column [`NOTHING`], and returns the tokens of the
+/// new text. Returns `None` for texts without such clauses.
+pub fn with_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
+    let has = |word: &str| sql.as_bytes().windows(word.len()).any(|at| at.eq_ignore_ascii_case(word.as_bytes()));
+    if !has("matched") || !has("nothing") {
+        return None;
+    }
+    // Invalid tokens are left to the parser, whose error is better.
+    let tokens = Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()?;
+    let mut words = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
+    let mut found = false;
+    let mut written: Vec<TokenWithSpan> = Vec::new();
+    while let Some(token) = words.next() {
+        let is_then = written.last().is_some_and(|last| is_word(last, Keyword::THEN));
+        let is_nothing =
+            is_then && is_word(&token, Keyword::DO) && words.next_if(|next| is_word(next, Keyword::NOTHING)).is_some();
+        match is_nothing.then(|| stand_in(&written)).flatten() {
+            Some(stand_in) => {
+                found = true;
+                let span = token.span;
+                written.extend(stand_in.into_iter().map(|token| TokenWithSpan { token, span }));
+            }
+            None => written.push(token),
+        }
+    }
+    found.then_some(written)
+}
+
+/// Whether an action is the replacement of `DO NOTHING`.
+pub(super) fn is_nothing(action: &MergeAction) -> bool {
+    let is_only = |name: &ObjectName| match name.0.as_slice() {
+        [part] => part.as_ident().is_some_and(|part| part.value == NOTHING),
+        _ => false,
+    };
+    match action {
+        MergeAction::Insert(insert) => matches!(insert.columns.as_slice(), [name] if is_only(name)),
+        MergeAction::Update(update) => matches!(
+            update.assignments.as_slice(),
+            [Assignment { target: AssignmentTarget::ColumnName(name), .. }] if is_only(name)
+        ),
+        MergeAction::Delete { .. } => false,
+    }
+}
+
+/// Returns the replacement of `DO NOTHING` for the clause at the end of `tokens`. A clause for source rows without a
+/// match can only insert; the others update.
+fn stand_in(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
+    // A CASE in the condition has other words after WHEN.
+    let is_clause = |words: &[TokenWithSpan]| match is_word(&words[1], Keyword::NOT) {
+        true => is_word(&words[0], Keyword::WHEN) && is_word(&words[2], Keyword::MATCHED),
+        false => is_word(&words[0], Keyword::WHEN) && is_word(&words[1], Keyword::MATCHED),
+    };
+    let clause = tokens.windows(3).rposition(is_clause)?;
+    let is = |place: usize, keyword| tokens.get(clause + place).is_some_and(|token| is_word(token, keyword));
+    let is_not = is(1, Keyword::NOT);
+    let is_by_source = is(3, Keyword::BY) && is(4, Keyword::SOURCE);
+    let text = match is_not && !is_by_source {
+        true => format!("INSERT (\"{NOTHING}\") VALUES (NULL)"),
+        false => format!("UPDATE SET \"{NOTHING}\" = NULL"),
+    };
+    Tokenizer::new(&Grammar, &text).tokenize().ok()
+}
+
+fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
+    matches!(&token.token, Token::Word(word) if word.keyword == keyword)
+}

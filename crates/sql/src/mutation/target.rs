@@ -1,0 +1,172 @@
+//! The table that a statement changes, and its columns.
+
+use datafusion_sql::sqlparser::ast::{CastKind, Expr, Ident, ObjectName, TableFactor, TableWithJoins, Value};
+use taut_types::LogicalType;
+
+use super::{ROW, TARGET};
+use crate::error::{Result, SqlError};
+use crate::identifiers::{local_name, normalize};
+use crate::syntax::{call, column, is_default, null, table};
+use crate::types::sql_type;
+
+/// A column of the table that a statement changes.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetColumn<'a> {
+    /// Name of the column.
+    pub name: &'a str,
+    /// Default value of the column. `None` means null.
+    pub default: Option<&'a Expr>,
+    /// Type to which values are cast. Otherwise the values of the column in one `CASE` would all get a common type,
+    /// which may be narrower. Parameters need the cast because the planner cannot know their type. `None` leaves values
+    /// as they are.
+    pub logical_type: Option<LogicalType>,
+}
+
+impl TargetColumn<'_> {
+    /// The value of `DEFAULT` in this column.
+    pub(super) fn default(&self) -> Expr {
+        self.default.cloned().unwrap_or_else(null)
+    }
+
+    /// Casts an expression to the type of the column.
+    pub(super) fn cast(&self, expression: Expr) -> Expr {
+        if let Some(function) = self.logical_type.and_then(assignment_function) {
+            return call(function, expression);
+        }
+        match self.logical_type.and_then(sql_type) {
+            Some(data_type) => {
+                Expr::Cast { kind: CastKind::Cast, expr: Box::new(expression), data_type, array: false, format: None }
+            }
+            None => expression,
+        }
+    }
+
+    /// Converts a value of the statement: replaces `DEFAULT`, and casts a parameter to the type of the column.
+    pub(super) fn value(&self, expression: &Expr) -> Expr {
+        match expression {
+            _ if is_default(expression) => self.default(),
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => self.cast(expression.clone()),
+            other => other.clone(),
+        }
+    }
+}
+
+/// The table that a statement changes, and the name by which the statement refers to its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub table: String,
+    pub alias: String,
+}
+
+impl Target {
+    pub fn new(name: &ObjectName, alias: Option<&Ident>) -> Result<Self> {
+        let table = local_name(name)?;
+        let alias = alias.map_or_else(|| table.clone(), normalize);
+        Ok(Self { table, alias })
+    }
+
+    /// Converts a table reference as it is written in `FROM`.
+    pub fn of(factor: &TableFactor) -> Result<Self> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                version: None,
+                with_ordinality: false,
+                json_path: None,
+                sample: None,
+                ..
+            } if alias.as_ref().is_none_or(|alias| alias.columns.is_empty() && alias.at.is_none()) => {
+                Self::new(name, alias.as_ref().map(|alias| &alias.name))
+            }
+            other => Err(SqlError::unsupported(
+                format!("{other} as a table to change"),
+                "the name of a table is, with another name after AS",
+            )),
+        }
+    }
+
+    /// Converts the table of an `UPDATE` or `DELETE`. Other dialects allow joins there; here they are an error.
+    pub fn alone(verb: &str, table: &TableWithJoins, instead: &str) -> Result<Self> {
+        if table.joins.is_empty() {
+            return Self::of(&table.relation);
+        }
+        Err(SqlError::unsupported(format!("{verb} of joined tables"), format!("{instead} joins others")))
+    }
+
+    /// The rows of the table with their ids.
+    pub fn relation(&self) -> TableFactor {
+        table(TARGET, &self.alias)
+    }
+
+    pub fn row(&self) -> Expr {
+        column(&self.alias, ROW)
+    }
+
+    pub fn column(&self, name: &str) -> Expr {
+        column(&self.alias, name)
+    }
+
+    /// Index of a column that a statement assigns to.
+    pub fn place(&self, name: &ObjectName, columns: &[TargetColumn<'_>]) -> Result<usize> {
+        let not_found = |name: String| SqlError::NoColumn { name: format!("{}.{name}", self.table) };
+        let parts: Option<Vec<&Ident>> = name.0.iter().map(|part| part.as_ident()).collect();
+        let last = match parts.as_deref() {
+            Some([last]) => last,
+            Some([relation, last]) if normalize(relation) == self.alias => last,
+            _ => {
+                let allowed = format!("a statement sets columns of table {:?} only", self.table);
+                return Err(SqlError::unsupported(format!("{name} as a column to set"), allowed));
+            }
+        };
+        let last = normalize(last);
+        columns.iter().position(|column| column.name == last).ok_or_else(|| not_found(last))
+    }
+
+    /// Returns an error if a relation has the same name as the target.
+    pub fn check_names<'a>(&self, relations: impl IntoIterator<Item = &'a TableWithJoins>) -> Result<()> {
+        for relation in relations {
+            self.check_name(&relation.relation)?;
+            for join in &relation.joins {
+                self.check_name(&join.relation)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Like [`Target::check_names`], for one relation.
+    pub fn check_name(&self, factor: &TableFactor) -> Result<()> {
+        if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
+            return self.check_names([table_with_joins.as_ref()]);
+        }
+        if name_of(factor).is_some_and(|name| name == self.alias) {
+            return Err(SqlError::Duplicate { kind: "table name", name: self.alias.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// Name that qualifies the columns of a relation.
+pub(super) fn name_of(factor: &TableFactor) -> Option<String> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::TableFunction { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
+        | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(normalize(&alias.name)),
+        TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(normalize),
+        _ => None,
+    }
+}
+
+/// Function that casts a value to an integer type on assignment. `None` for other types.
+pub fn assignment_function(logical: LogicalType) -> Option<&'static str> {
+    Some(match logical {
+        LogicalType::SmallInt => "taut_assign_smallint",
+        LogicalType::Integer => "taut_assign_integer",
+        LogicalType::BigInt => "taut_assign_bigint",
+        _ => return None,
+    })
+}

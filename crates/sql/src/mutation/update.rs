@@ -1,0 +1,83 @@
+//! `UPDATE t SET ... [FROM ...] [WHERE ...]`.
+
+use datafusion_sql::sqlparser::ast::{
+    Assignment, Expr, LimitClause, Query, SelectItem, TableWithJoins, Update as Ast, UpdateTableFromKind,
+};
+
+use super::assign::values_of;
+use super::target::Target;
+use super::{MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
+use crate::error::{Result, SqlError};
+use crate::syntax::{alone, item, select};
+
+/// The parts of an `UPDATE`.
+#[derive(Clone, Debug)]
+pub(super) struct Update {
+    assignments: Vec<Assignment>,
+    from: Vec<TableWithJoins>,
+    selection: Option<Expr>,
+    limit: Option<Expr>,
+}
+
+pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
+    refuse(
+        &[
+            (update.or.is_some(), "UPDATE OR"),
+            (update.output.is_some(), "OUTPUT in UPDATE"),
+            (!update.order_by.is_empty(), "ORDER BY in UPDATE"),
+            (matches!(update.from, Some(UpdateTableFromKind::BeforeSet(_))), "FROM before SET"),
+        ],
+        "UPDATE t SET a = 1 FROM u WHERE t.b = u.b RETURNING t.a is",
+    )?;
+    let target = Target::alone("UPDATE", &update.table, "UPDATE t SET ... FROM")?;
+    let from = match update.from {
+        Some(UpdateTableFromKind::AfterSet(from)) => from,
+        _ => Vec::new(),
+    };
+    target.check_names(&from)?;
+    refuse_limit("UPDATE with FROM", update.limit.is_some() && !from.is_empty())?;
+    let parts = Update { assignments: update.assignments, from, selection: update.selection, limit: update.limit };
+    Ok((target, Parts::Update(parts), update.returning))
+}
+
+impl Update {
+    /// An update of all rows that meet a condition.
+    pub fn of(assignments: Vec<Assignment>, selection: Option<Expr>) -> Self {
+        Self { assignments, from: Vec::new(), selection, limit: None }
+    }
+
+    /// Indexes of the columns that the statement assigns to.
+    pub fn assigned(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
+        let values = values_of(&self.assignments, target, columns)?;
+        Ok(values.iter().enumerate().filter_map(|(place, value)| value.as_ref().map(|_| place)).collect())
+    }
+
+    pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {
+        let values = values_of(&self.assignments, target, columns)?;
+        let values = columns
+            .iter()
+            .zip(values)
+            .map(|(column, value)| item(value.unwrap_or_else(|| target.column(column.name)), column.name));
+        let projection = std::iter::once(item(target.row(), ROW)).chain(values).collect();
+        let from = std::iter::once(alone(target.relation())).chain(self.from.iter().cloned()).collect();
+        let query = limited(select(projection, from, self.selection.clone()), self.limit.as_ref());
+        Ok(MutationQuery { query, outputs: Outputs::new(true, false, columns.len()) })
+    }
+}
+
+/// Refuses `LIMIT` with a join: it would count the rows of the join, and one target row may have several.
+pub(super) fn refuse_limit(what: &str, is_given: bool) -> Result<()> {
+    match is_given {
+        true => Err(SqlError::unsupported(
+            format!("LIMIT in {what}"),
+            "WHERE with a subquery that has a LIMIT chooses rows by other tables",
+        )),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn limited(mut query: Box<Query>, limit: Option<&Expr>) -> Box<Query> {
+    query.limit_clause =
+        limit.map(|limit| LimitClause::LimitOffset { limit: Some(limit.clone()), offset: None, limit_by: Vec::new() });
+    query
+}

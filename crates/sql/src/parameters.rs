@@ -1,0 +1,257 @@
+//! Parameters of a statement and their values. Positional parameters are `$1`, `$2` and so on, or `?`, which takes the
+//! next number. Named parameters are `$name`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{self, Expr, UnaryOperator, visit_expressions_mut};
+use datafusion_sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+
+use crate::dialect::Grammar;
+use crate::error::{Result, SqlError};
+
+/// A value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Null, of any type.
+    Null,
+    /// `boolean`
+    Boolean(bool),
+    /// `bigint`
+    Integer(i64),
+    /// `decimal(precision, scale)`, as an unscaled integer.
+    Decimal {
+        /// The number times ten to the power of `scale`.
+        unscaled: i128,
+        /// Number of digits in total, 1 to 38.
+        precision: u8,
+        /// Digits after the decimal point.
+        scale: i8,
+    },
+    /// `double precision`
+    Double(f64),
+    /// `varchar`
+    Text(String),
+    /// `bytea`
+    Bytes(Vec<u8>),
+    /// `date`, in days since 1970-01-01.
+    Date(i32),
+    /// `timestamp`, in microseconds since 1970-01-01.
+    Timestamp(i64),
+    /// `timestamptz`, in microseconds since 1970-01-01 UTC.
+    TimestampTz(i64),
+}
+
+/// The values of a statement's parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameters {
+    /// Values for `$1`, `$2` and so on.
+    Positional(Vec<Value>),
+    /// Values by name. The value for `$name` has the key `name`.
+    Named(HashMap<String, Value>),
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self::Positional(Vec::new())
+    }
+}
+
+impl Parameters {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Positional(values) => values.len(),
+            Self::Named(values) => values.len(),
+        }
+    }
+
+    /// Whether there are no values.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Replaces the named parameters of a statement with numbered ones. Returns the new statement and the values by
+    /// position. The reason: the planner does not support names in the rows of an INSERT. Returns `None` if the values
+    /// are positional, or if the planner supports names in this statement.
+    ///
+    /// # Errors
+    /// If a parameter has no value, or a value has no parameter of the statement.
+    pub fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
+        // The planner supports names in EXPLAIN and COPY.
+        let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
+        self.check(&names_in(statement))?;
+        Ok(self.numbered_part(statement))
+    }
+
+    /// Like [`Parameters::numbered`], but for a part of a statement. The part may leave out parameters, so nothing is
+    /// checked.
+    pub fn numbered_part(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
+        let Self::Named(named) = self else { return None };
+        let EngineStatement::Statement(ast) = statement else { return None };
+        let mut ast = ast.clone();
+        let mut names: Vec<String> = Vec::new();
+        each_name(&mut ast, |name| {
+            let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+                names.push(name.clone());
+                names.len() - 1
+            });
+            *name = format!("${}", place + 1);
+        });
+        let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned().unwrap_or(Value::Null);
+        let values = names.iter().map(value).collect();
+        Some((EngineStatement::Statement(ast), Self::Positional(values)))
+    }
+
+    /// Checks that these are values for exactly the parameters of all parts of a statement.
+    ///
+    /// # Errors
+    /// If a parameter of a part has no value, or a value has no parameter in any part.
+    pub fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
+        self.check(&parts.iter().flat_map(|part| names_in(part)).collect())
+    }
+
+    /// Checks that these are values for exactly the parameters in `wanted`, whose names include the `$`.
+    ///
+    /// # Errors
+    /// If a parameter has no value, or a value has no parameter.
+    pub fn check(&self, wanted: &BTreeSet<String>) -> Result<()> {
+        let given = |parameter: &&String| {
+            let name = parameter.strip_prefix('$').unwrap_or(parameter);
+            match self {
+                Self::Positional(values) => name.parse().is_ok_and(|place| (1..=values.len()).contains(&place)),
+                Self::Named(values) => values.contains_key(name),
+            }
+        };
+        let missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
+        if !missing.is_empty() || wanted.len() != self.len() {
+            let missing = missing.join(", ");
+            return Err(SqlError::Parameters { wanted: wanted.len(), given: self.len(), missing });
+        }
+        Ok(())
+    }
+}
+
+/// Names of the parameters of a statement, each with its `$`.
+fn names_in(statement: &EngineStatement) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    if let EngineStatement::Statement(ast) = statement {
+        each_name(&mut ast.clone(), |name| {
+            names.insert(name.clone());
+        });
+    }
+    names
+}
+
+fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
+    let _: ControlFlow<()> = visit_expressions_mut(ast, |expression| {
+        if let Expr::Value(value) = expression
+            && let ast::Value::Placeholder(name) = &mut value.value
+        {
+            visit(name);
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+/// Index of a numbered parameter, given its name in a statement or plan: 0 for `$1`. Returns `None` for other names.
+pub fn place_of(name: &str) -> Option<usize> {
+    name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
+}
+
+/// Value of a literal or a negated number. Returns `None` for other expressions.
+pub fn literal(expression: &Expr) -> Option<Value> {
+    match expression {
+        Expr::Value(value) => match &value.value {
+            ast::Value::Number(number, _) => number_of(number),
+            ast::Value::SingleQuotedString(text) => Some(Value::Text(text.clone())),
+            ast::Value::Boolean(value) => Some(Value::Boolean(*value)),
+            ast::Value::Null => Some(Value::Null),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr)? {
+            Value::Integer(number) => Some(Value::Integer(-number)),
+            Value::Decimal { unscaled, precision, scale } => {
+                Some(Value::Decimal { unscaled: -unscaled, precision, scale })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Parses a number. Returns `None` if it has an exponent or too many digits.
+fn number_of(text: &str) -> Option<Value> {
+    let Some((whole, fraction)) = text.split_once('.') else {
+        return Some(Value::Integer(text.parse().ok()?));
+    };
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let precision = u8::try_from(digits.len().max(fraction.len()).max(1)).ok().filter(|precision| *precision <= 38)?;
+    let unscaled = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    Some(Value::Decimal { unscaled, precision, scale: i8::try_from(fraction.len()).ok()? })
+}
+
+/// Index of the parameter that a placeholder such as `$1` refers to: 0 for `$1`. Returns `None` for other expressions.
+pub fn parameter(expression: &Expr) -> Option<usize> {
+    let Expr::Value(value) = expression else { return None };
+    let ast::Value::Placeholder(name) = &value.value else { return None };
+    place_of(name)
+}
+
+/// Replaces each `?` that is a parameter with `$1`, `$2` and so on. Numbering restarts with each statement.
+pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
+    if !sql.contains('?') {
+        return Cow::Borrowed(sql);
+    }
+    // Invalid tokens are left to the parser, whose error is better.
+    let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else {
+        return Cow::Borrowed(sql);
+    };
+    let mut marks = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));
+    let mut next = marks.next();
+    let (mut place, mut number) = (Location { line: 1, column: 1 }, 0);
+    let mut text = String::with_capacity(sql.len() + 8);
+    for character in sql.chars() {
+        match next.filter(|mark| mark.span.start == place).map(|mark| &mark.token) {
+            Some(Token::Question) => {
+                number += 1;
+                text.push_str(&format!("${number}"));
+                next = marks.next();
+            }
+            Some(_) => {
+                number = 0;
+                text.push(character);
+                next = marks.next();
+            }
+            None => text.push(character),
+        }
+        match character {
+            '\n' => place = Location { line: place.line + 1, column: 1 },
+            _ => place.column += 1,
+        }
+    }
+    Cow::Owned(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbered;
+
+    #[test]
+    fn question_marks_are_numbered_where_they_are_parameters() {
+        let cases = [
+            ("SELECT 1", "SELECT 1"),
+            ("SELECT ?", "SELECT $1"),
+            ("SELECT ?, '?',\n  \"é?\", ? -- ?\n + ?", "SELECT $1, '?',\n  \"é?\", $2 -- ?\n + $3"),
+            ("VALUES (?,?)", "VALUES ($1,$2)"),
+            ("SELECT ?, ?; SELECT ';', ?", "SELECT $1, $2; SELECT ';', $1"),
+            ("SELECT '?", "SELECT '?"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(numbered(text), expected);
+        }
+    }
+}

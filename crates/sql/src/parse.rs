@@ -1,0 +1,328 @@
+//! Text to statements: DataFusion's parser, the statements that it does not support, and the conversion of its syntax
+//! trees.
+
+mod backup;
+mod columns;
+mod constraints;
+mod copy;
+mod ddl;
+mod maintenance;
+mod prepare;
+mod settings;
+mod timeout;
+mod transaction;
+
+use std::sync::Arc;
+
+use datafusion_common::DataFusionError;
+use datafusion_common::format::ExplainStatementOptions;
+use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
+use datafusion_sql::planner::object_name_to_table_reference;
+use datafusion_sql::sqlparser::ast::{Expr, ObjectType, Statement as Ast};
+use datafusion_sql::sqlparser::keywords::Keyword;
+use datafusion_sql::sqlparser::parser::Parser;
+use datafusion_sql::sqlparser::tokenizer::Token;
+
+use crate::attachment::Attachment;
+use crate::desugar::desugar;
+use crate::dialect::Grammar;
+use crate::error::{Result, SqlError};
+use crate::identifiers::{local_name, normalize};
+use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
+use crate::mutation::{Mutation, with_nothing};
+use crate::names::Names;
+use crate::parameters::{Parameters, literal, numbered};
+use crate::statement::Statement;
+
+pub use self::constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+pub use self::copy::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
+pub use self::settings::DEFAULT_TRANSACTION_READ_ONLY;
+pub use self::timeout::format_timeout;
+pub use self::transaction::IsolationLevel;
+
+/// Parses the statements of a text, separated by semicolons.
+///
+/// # Errors
+/// If a statement is invalid or not supported. The error is that of the first such statement.
+pub fn parse(sql: &str) -> Result<Vec<Statement>> {
+    let sql = &*numbered(sql);
+    chain::check(sql)?;
+    let mut parser = DFParserBuilder::new(sql)
+        .with_dialect(&Grammar)
+        .with_recursion_limit(RECURSION_MAX)
+        .build()
+        .map_err(parser_error)?;
+    if let Some(tokens) = with_nothing(sql) {
+        parser.parser = parser.parser.with_tokens_with_locations(tokens);
+    }
+    let mut statements = Vec::new();
+    loop {
+        while parser.parser.consume_token(&Token::SemiColon) {}
+        if parser.parser.peek_token().token == Token::EOF {
+            return Ok(statements);
+        }
+        if let Some(statement) = unknown_to_parser(&mut parser.parser)? {
+            check_end(&parser.parser)?;
+            statements.push(statement);
+            continue;
+        }
+        let start = parser.parser.index();
+        // DataFusion's own COPY parser supports neither FROM nor options in parentheses.
+        let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
+        let mut parsed = if is_copy {
+            EngineStatement::Statement(Box::new(parser.parser.parse_statement()?))
+        } else if let Some(abort) = transaction::abort(&mut parser.parser)? {
+            EngineStatement::Statement(Box::new(abort))
+        } else {
+            parser.parse_statement().map_err(parser_error)?
+        };
+        subqueries::check(&parsed)?;
+        desugar(&mut parsed);
+        check_end(&parser.parser)?;
+        let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);
+        let names = Names::of(&parsed, tokens).map(Arc::new);
+        statements.push(classify(parsed, names, is_long(sql))?);
+    }
+}
+
+/// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`
+/// for other statements and consumes none of their tokens.
+fn unknown_to_parser(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
+    for parse in [backup::backup, maintenance::maintenance, settings::settings] {
+        if let Some(statement) = parse(parser)? {
+            return Ok(Some(statement));
+        }
+    }
+    Ok(None)
+}
+
+/// Parses an expression, such as that of a default or a check. Ignores what follows it.
+///
+/// # Errors
+/// If the text does not begin with an expression.
+pub fn parse_expression(sql: &str) -> Result<Expr> {
+    Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
+}
+
+fn parser_error(error: DataFusionError) -> SqlError {
+    match error {
+        DataFusionError::SQL(error, _) => SqlError::from(*error),
+        other => SqlError::Engine(other),
+    }
+}
+
+/// Consumes the next token if it is this unquoted word, in any case. The word need not be a keyword of the parser.
+fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
+    let is_wanted = matches!(
+        &parser.peek_token_ref().token,
+        Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted)
+    );
+    if is_wanted {
+        parser.next_token();
+    }
+    is_wanted
+}
+
+/// Checks that a statement ends here.
+fn check_end(parser: &Parser<'_>) -> Result<()> {
+    let next = parser.peek_token();
+    if matches!(next.token, Token::EOF | Token::SemiColon) {
+        return Ok(());
+    }
+    let (line, column) = (next.span.start.line, next.span.start.column);
+    let message = format!("Expected: end of statement, found: {next} at Line: {line}, Column: {column}");
+    Err(SqlError::Syntax { message, position: Some((line, column)) })
+}
+
+fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
+    let statement = match statement {
+        EngineStatement::Statement(ast) if Mutation::is(&ast) => return mutation(*ast, None, names, is_long),
+        EngineStatement::Statement(ast) if prepare::is_mutation(&ast) => {
+            let (name, ast) = prepare::mutation(*ast)?;
+            let mutation = Box::new(mutation(ast, None, names, is_long)?);
+            return Ok(Statement::Prepare { name, mutation });
+        }
+        EngineStatement::Explain(ExplainStatement { options, statement }) => match *statement {
+            EngineStatement::Statement(ast) if Mutation::is(&ast) => {
+                return mutation(*ast, Some(options), names, is_long);
+            }
+            other => EngineStatement::Explain(ExplainStatement { options, statement: Box::new(other) }),
+        },
+        other => other,
+    };
+    let engine = |statement| {
+        Ok(Statement::Engine { statement: Arc::new(statement), names, is_long, plan: Attachment::default() })
+    };
+    let ast = match statement {
+        EngineStatement::Statement(ast) => *ast,
+        EngineStatement::CreateExternalTable(_) => {
+            return Err(SqlError::unsupported(
+                "CREATE EXTERNAL TABLE",
+                "files can be queried directly (SELECT ... FROM 'file.parquet') and loaded \
+                 (COPY t FROM 'file.parquet')",
+            ));
+        }
+        other => return engine(other),
+    };
+    match ast {
+        Ast::Query(query) if !query.locks.is_empty() => {
+            let what = format!("SELECT ... {}", query.locks[0]);
+            Err(SqlError::unsupported(what, "rows are locked by UPDATE; SERIALIZABLE refuses what has read other rows"))
+        }
+        Ast::CreateTable(create) => ddl::create_table(create),
+        Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
+            ddl::drop_statement("table", names, if_exists)
+        }
+        Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => {
+            ddl::drop_statement("view", names, if_exists)
+        }
+        Ast::Drop { object_type: ObjectType::Index, if_exists, names, table, purge, temporary, .. } => {
+            if table.is_some() || purge || temporary {
+                return Err(SqlError::unsupported("DROP INDEX with ON, PURGE or TEMPORARY", "DROP INDEX name is"));
+            }
+            ddl::drop_statement("index", names, if_exists)
+        }
+        Ast::AlterTable(alter) => ddl::alter_table(alter.name, alter.operations),
+        Ast::Copy { source, to, target, options, legacy_options, .. } => {
+            if let Some(option) = legacy_options.first() {
+                return Err(SqlError::unsupported(
+                    format!("COPY option {option} without parentheses"),
+                    "write options in parentheses, such as (FORMAT csv, HEADER, DELIMITER ';')",
+                ));
+            }
+            copy::copy(source, to, target, &options)
+        }
+        Ast::CreateView(view) => {
+            if view.materialized || view.temporary {
+                return Err(SqlError::unsupported("a materialized or temporary view", "plain views are"));
+            }
+            Ok(Statement::CreateView {
+                name: local_name(&view.name)?,
+                or_replace: view.or_replace,
+                columns: view.columns.iter().map(|column| normalize(&column.name)).collect(),
+                sql: view.query.to_string(),
+            })
+        }
+        Ast::ExplainTable { table_name, .. } => {
+            Ok(Statement::Describe { name: object_name_to_table_reference(table_name, true)? })
+        }
+        Ast::ShowTables { .. } => Ok(Statement::ShowTables),
+        Ast::Truncate(truncate) => ddl::truncate(truncate),
+        ast if transaction::is_transaction(&ast) => transaction::transaction(ast),
+        Ast::CreateIndex(create) => ddl::create_index(create),
+        Ast::Execute { name: Some(ref name), ref parameters, immediate: false, ref into, ref using, .. }
+            if into.is_empty() && using.is_empty() =>
+        {
+            match (local_name(name), parameters.iter().map(literal).collect()) {
+                (Ok(name), Some(values)) => {
+                    let values = Parameters::Positional(values);
+                    let statement = Arc::new(EngineStatement::Statement(Box::new(ast)));
+                    Ok(Statement::Execute { name, values, statement })
+                }
+                _ => engine(EngineStatement::Statement(Box::new(ast))),
+            }
+        }
+        other => engine(EngineStatement::Statement(Box::new(other))),
+    }
+}
+
+fn mutation(
+    ast: Ast,
+    explain: Option<ExplainStatementOptions>,
+    names: Option<Arc<Names>>,
+    is_long: bool,
+) -> Result<Statement> {
+    Ok(Statement::Mutation {
+        mutation: Arc::new(Mutation::of(ast)?),
+        explain,
+        names,
+        is_long,
+        plan: Attachment::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_types::IndexKind;
+
+    use super::*;
+    use crate::statement::{NewIndex, TableSource};
+
+    fn one(sql: &str) -> Statement {
+        parse(sql).unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn storage_statements_are_taken_with_their_options() {
+        let Statement::CreateTable { name, options, source: TableSource::Columns { columns, .. }, .. } =
+            one("create table \"T t\" (a int not null, b varchar) \
+             with (layout = row, sort_by = 'a, b desc', block_size=131072);")
+        else {
+            panic!("no CREATE TABLE")
+        };
+        assert_eq!((name.as_str(), columns.len(), columns[0].nullable), ("T t", 2, false));
+        let expected = [("layout", "row"), ("sort_by", "a, b desc"), ("block_size", "131072")];
+        assert!(options.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected));
+        assert!(matches!(
+            one("CREATE TABLE t WITH (layout='column') AS SELECT 1 AS a"),
+            Statement::CreateTable { source: TableSource::Query(_), .. }
+        ));
+        let index = |name: Option<&str>, kind, columns: &[&str]| {
+            let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+            NewIndex { name: name.map(str::to_owned), table: "t".to_owned(), kind, columns, if_not_exists: false }
+        };
+        for (sql, expected) in [
+            ("create index I on T using CSB (a, \"B\")", index(Some("i"), IndexKind::CsbTree, &["a", "B"])),
+            ("create index on t (a)", index(None, IndexKind::CsbTree, &["a"])),
+            ("create index i on public.t using bloom (a)", index(Some("i"), IndexKind::Bloom, &["a"])),
+        ] {
+            assert!(matches!(one(sql), Statement::CreateIndex(found) if found == expected), "{sql}");
+        }
+        assert!(matches!(one("drop index if exists i, j"), Statement::Drop { kind: "index", if_exists: true, .. }));
+        assert!(matches!(one("ALTER TABLE public.t SET (layout = 'row')"), Statement::AlterTable { .. }));
+        assert!(matches!(
+            one("copy t(a, b) from 'x.csv' (format csv, header, delimiter ';')"),
+            Statement::CopyFrom { columns, options, .. } if columns.len() == 2 && options.len() == 3
+        ));
+        assert!(matches!(one("copy (select 1) to 'x.parquet'"), Statement::Engine { .. }));
+        assert!(matches!(one("SELECT * FROM 'x.parquet'"), Statement::Engine { .. }));
+        assert_eq!(parse("select 1;; select 2; -- end\n").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn errors_say_where_and_what_is_allowed() {
+        let cases = [
+            ("select (1\nfrom x", "Line: 2"),
+            ("selec 1", "Line: 1, Column: 1"),
+            ("select 1 2 3", "end of statement"),
+            ("prepare p (int, int) as update t set a = $1", "2 types for 1"),
+            ("truncate t cascade", "TRUNCATE ... CASCADE"),
+            ("truncate t restart identity", "RESTART IDENTITY"),
+            ("truncate taut.t", "schema public"),
+            ("begin deferred", "end of statement"),
+            ("commit and chain", "COMMIT AND CHAIN"),
+            ("rollback and chain", "ROLLBACK AND CHAIN"),
+            ("begin read only, read write", "READ WRITE"),
+            ("set transaction snapshot 'a'", "SNAPSHOT"),
+            ("create table t (a int, unique nulls not distinct (a))", "NULLS NOT DISTINCT"),
+            ("create table t (a int primary key deferrable)", "DEFERRABLE"),
+            ("create table t (a int references u on update cascade)", "ON UPDATE CASCADE"),
+            ("create table t (a int generated always as identity)", "on column \"a\""),
+            ("alter table t add constraint c check (a > 0) not valid", "NOT VALID"),
+            ("create table t (a json)", "json"),
+            ("create unique index i on t (a)", "unique index"),
+            ("create index i on t using gin (a)", "USING csb"),
+            ("drop index i on t", "DROP INDEX name"),
+            ("create index i on t (lower(a))", "lower(a)"),
+            ("create index i on t (a desc)", "a DESC"),
+            ("create index i on t (a) where a > 1", "part of the rows"),
+            ("alter table t add column b int", "SET (name = 'value'"),
+            ("copy t from stdin", "name of a file"),
+            ("create table taut.t (a int)", "schema public"),
+        ];
+        for (sql, message) in cases {
+            let error = parse(sql).unwrap_err().to_string();
+            assert!(error.to_lowercase().contains(&message.to_lowercase()), "{sql}: {error}");
+        }
+    }
+}

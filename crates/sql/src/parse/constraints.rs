@@ -1,0 +1,237 @@
+//! Constraints and defaults, as `CREATE TABLE` and `ALTER TABLE` declare them. Names in them are not resolved yet.
+
+use datafusion_sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTableOperation, CheckConstraint, ColumnOption, ConstraintCharacteristics,
+    DeferrableInitial, DropBehavior, Expr, ForeignKeyConstraint, Ident, IndexColumn, NullsDistinctOption, OrderByExpr,
+    OrderByOptions, PrimaryKeyConstraint, ReferentialAction as AstAction, TableConstraint, UniqueConstraint,
+};
+use taut_store::ReferentialAction;
+
+use crate::error::{Result, SqlError};
+use crate::identifiers::{local_name, normalize};
+
+/// Declarations of a table other than its columns and their types.
+#[derive(Clone, Debug, Default)]
+pub struct Declared {
+    /// Constraints in the order of the statement.
+    pub constraints: Vec<DeclaredConstraint>,
+    /// Names of columns with the expressions of their defaults.
+    pub defaults: Vec<(String, Expr)>,
+}
+
+/// A constraint that a statement declares.
+#[derive(Clone, Debug)]
+pub struct DeclaredConstraint {
+    /// Name of the constraint, if one is given.
+    pub name: Option<String>,
+    /// Rule that rows must obey.
+    pub rule: DeclaredRule,
+}
+
+/// Rule that a constraint imposes on rows.
+#[derive(Clone, Debug)]
+pub enum DeclaredRule {
+    /// `PRIMARY KEY` or `UNIQUE`.
+    Key {
+        /// Columns of the key.
+        columns: Vec<String>,
+        /// True for `PRIMARY KEY`, false for `UNIQUE`.
+        is_primary: bool,
+    },
+    /// `CHECK`.
+    Check {
+        /// Condition of the check.
+        condition: Box<Expr>,
+    },
+    /// `FOREIGN KEY`.
+    ForeignKey {
+        /// Columns that reference the other table.
+        columns: Vec<String>,
+        /// The referenced table.
+        table: String,
+        /// Columns of the referenced table. Empty means its primary key.
+        referenced: Vec<String>,
+        /// Action on rows whose referenced row is deleted.
+        on_delete: ReferentialAction,
+    },
+}
+
+/// A change of the constraints of a table.
+#[derive(Clone, Debug)]
+pub enum ConstraintChange {
+    /// `ADD CONSTRAINT`
+    Add(DeclaredConstraint),
+    /// `DROP CONSTRAINT`
+    Drop {
+        /// Name of the constraint.
+        name: String,
+        /// Whether a missing constraint is ignored.
+        if_exists: bool,
+    },
+    /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
+    Nullable {
+        /// Name of the column.
+        column: String,
+        /// Whether the column may hold nulls.
+        nullable: bool,
+    },
+    /// `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`
+    Default {
+        /// Name of the column.
+        column: String,
+        /// The default expression. `None` means null.
+        value: Option<Box<Expr>>,
+    },
+}
+
+impl Declared {
+    /// Adds an option of a column. Returns `None` if the option is not a constraint or a default.
+    pub(super) fn take(&mut self, column: &str, name: Option<&Ident>, option: &ColumnOption) -> Result<Option<()>> {
+        let columns = || vec![column.to_owned()];
+        let rule = match option {
+            ColumnOption::Default(value) => {
+                self.defaults.push((column.to_owned(), value.clone()));
+                return Ok(Some(()));
+            }
+            ColumnOption::PrimaryKey(key) => {
+                plain(&key.characteristics)?;
+                DeclaredRule::Key { columns: columns(), is_primary: true }
+            }
+            ColumnOption::Unique(key) => {
+                unique(key)?;
+                DeclaredRule::Key { columns: columns(), is_primary: false }
+            }
+            ColumnOption::Check(check) => check_rule(check)?,
+            ColumnOption::ForeignKey(key) => foreign_key(key, columns())?,
+            _ => return Ok(None),
+        };
+        self.constraints.push(DeclaredConstraint { name: name.map(normalize), rule });
+        Ok(Some(()))
+    }
+
+    /// Whether a column is part of the primary key.
+    pub(super) fn is_primary(&self, column: &str) -> bool {
+        self.constraints.iter().any(|constraint| match &constraint.rule {
+            DeclaredRule::Key { columns, is_primary: true } => columns.iter().any(|name| name == column),
+            _ => false,
+        })
+    }
+}
+
+/// Converts a table constraint.
+pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> {
+    let (name, rule) = match &constraint {
+        TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
+            plain(characteristics)?;
+            (name, DeclaredRule::Key { columns: names_of(columns)?, is_primary: true })
+        }
+        TableConstraint::Unique(key) => {
+            unique(key)?;
+            (&key.name, DeclaredRule::Key { columns: names_of(&key.columns)?, is_primary: false })
+        }
+        TableConstraint::Check(check) => (&check.name, check_rule(check)?),
+        TableConstraint::ForeignKey(key) => (&key.name, foreign_key(key, key.columns.iter().map(normalize).collect())?),
+        other => {
+            let allowed = "PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY are";
+            return Err(SqlError::unsupported(format!("table constraint {other}"), allowed));
+        }
+    };
+    Ok(DeclaredConstraint { name: name.as_ref().map(normalize), rule })
+}
+
+/// Converts a change of constraints or defaults. Returns `None` for other changes of a table.
+pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintChange>> {
+    Ok(Some(match operation {
+        AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
+            ConstraintChange::Add(constraint_of(constraint.clone())?)
+        }
+        AlterTableOperation::AddConstraint { .. } => {
+            return Err(SqlError::unsupported("NOT VALID", "a constraint holds for all rows of its table"));
+        }
+        AlterTableOperation::DropConstraint { if_exists, name, drop_behavior: None | Some(DropBehavior::Restrict) } => {
+            ConstraintChange::Drop { name: normalize(name), if_exists: *if_exists }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::SetDefault { value } } => {
+            ConstraintChange::Default { column: normalize(column_name), value: Some(Box::new(value.clone())) }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::DropDefault } => {
+            ConstraintChange::Default { column: normalize(column_name), value: None }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::SetNotNull } => {
+            ConstraintChange::Nullable { column: normalize(column_name), nullable: false }
+        }
+        AlterTableOperation::AlterColumn { column_name, op: AlterColumnOperation::DropNotNull } => {
+            ConstraintChange::Nullable { column: normalize(column_name), nullable: true }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn names_of(columns: &[IndexColumn]) -> Result<Vec<String>> {
+    let name = |column: &IndexColumn| match &column.column {
+        OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
+            if column.operator_class.is_none() && *options == OrderByOptions::default() =>
+        {
+            Ok(normalize(name))
+        }
+        _ => Err(SqlError::unsupported(format!("{column} in a key"), "names of columns are")),
+    };
+    columns.iter().map(name).collect()
+}
+
+fn unique(key: &UniqueConstraint) -> Result<()> {
+    plain(&key.characteristics)?;
+    match key.nulls_distinct {
+        NullsDistinctOption::NotDistinct => {
+            Err(SqlError::unsupported("UNIQUE NULLS NOT DISTINCT", "rows with a null in a key are all distinct"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_rule(check: &CheckConstraint) -> Result<DeclaredRule> {
+    match check.enforced {
+        Some(false) => Err(not_enforced()),
+        _ => Ok(DeclaredRule::Check { condition: check.expr.clone() }),
+    }
+}
+
+fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<DeclaredRule> {
+    plain(&key.characteristics)?;
+    let allowed = "FOREIGN KEY (a) REFERENCES t (b) ON DELETE NO ACTION, RESTRICT, CASCADE or SET NULL is";
+    if let Some(kind) = &key.match_kind
+        && kind.to_string() != "MATCH SIMPLE"
+    {
+        return Err(SqlError::unsupported(kind.to_string(), allowed));
+    }
+    let on_delete = match key.on_delete {
+        None | Some(AstAction::NoAction | AstAction::Restrict) => ReferentialAction::NoAction,
+        Some(AstAction::Cascade) => ReferentialAction::Cascade,
+        Some(AstAction::SetNull) => ReferentialAction::SetNull,
+        Some(AstAction::SetDefault) => return Err(SqlError::unsupported("ON DELETE SET DEFAULT", allowed)),
+    };
+    if let Some(action @ (AstAction::Cascade | AstAction::SetNull | AstAction::SetDefault)) = &key.on_update {
+        return Err(SqlError::unsupported(format!("ON UPDATE {action}"), "ON UPDATE NO ACTION and RESTRICT are"));
+    }
+    let referenced = key.referred_columns.iter().map(normalize).collect();
+    Ok(DeclaredRule::ForeignKey { columns, table: local_name(&key.foreign_table)?, referenced, on_delete })
+}
+
+/// Refuses constraints that are deferrable, deferred or not enforced: every constraint holds at the end of each
+/// statement.
+fn plain(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
+    match characteristics {
+        Some(ConstraintCharacteristics { enforced: Some(false), .. }) => Err(not_enforced()),
+        Some(ConstraintCharacteristics { deferrable: Some(true), .. }) => {
+            Err(SqlError::unsupported("DEFERRABLE", "constraints hold at the end of each statement"))
+        }
+        Some(ConstraintCharacteristics { initially: Some(DeferrableInitial::Deferred), .. }) => {
+            Err(SqlError::unsupported("INITIALLY DEFERRED", "constraints hold at the end of each statement"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_enforced() -> SqlError {
+    SqlError::unsupported("NOT ENFORCED", "a constraint holds for all rows of its table")
+}

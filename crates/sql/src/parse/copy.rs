@@ -1,0 +1,168 @@
+//! `COPY`, its options, and the formats of files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion_sql::parser::{CopyToSource, CopyToStatement, Statement as EngineStatement};
+use datafusion_sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Value};
+
+use crate::attachment::Attachment;
+use crate::error::{Result, SqlError};
+use crate::identifiers::{local_name, normalize};
+use crate::statement::Statement;
+
+/// Supported options of `COPY`, for error messages.
+pub const OPTIONS_ALLOWED: &str =
+    "COPY takes FORMAT parquet, csv or json, and for csv HEADER, DELIMITER, QUOTE, ESCAPE and NULL";
+
+/// Format of a file that `COPY` reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Apache Parquet.
+    Parquet,
+    /// Comma-separated values, or another delimiter.
+    Csv,
+    /// One JSON object per line.
+    Json,
+}
+
+impl FileFormat {
+    /// Returns the format with a name such as `csv`, in any case.
+    ///
+    /// # Errors
+    /// If no format has this name.
+    pub fn from_name(name: &str) -> Result<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "parquet" => Ok(Self::Parquet),
+            "csv" | "tsv" => Ok(Self::Csv),
+            "json" | "ndjson" | "jsonl" => Ok(Self::Json),
+            _ => Err(SqlError::unsupported(format!("format {name:?}"), "formats are parquet, csv and json")),
+        }
+    }
+
+    /// Returns the format of a file by the extension of its name. An extension such as `.gz` at the end is skipped.
+    ///
+    /// # Errors
+    /// If no format has this extension.
+    pub fn of_path(path: &Path) -> Result<Self> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
+        let stem = COMPRESSIONS.iter().find_map(|(ending, _)| name.strip_suffix(ending)).unwrap_or(&name);
+        match stem.rsplit_once('.').map(|(_, end)| end) {
+            Some("parquet" | "pq" | "parq") => Ok(Self::Parquet),
+            Some("csv" | "tsv" | "tbl" | "txt") => Ok(Self::Csv),
+            Some("json" | "ndjson" | "jsonl") => Ok(Self::Json),
+            _ => Err(SqlError::unsupported(
+                format!("the format of {}", path.display()),
+                "name it as parquet, csv or json where the file's ending does not tell it",
+            )),
+        }
+    }
+}
+
+/// The engine's option for the delimiter.
+const DELIMITER: &str = "format.delimiter";
+/// Extensions of compressed text files, and the engine's names of their compression.
+const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".bz2", "bzip2"), (".xz", "xz")];
+
+fn compression_of(file: &str) -> Option<&'static str> {
+    let file = file.to_ascii_lowercase();
+    COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
+}
+
+/// Whether the path of a file contains `.tsv`, so that its values are separated by tabs.
+pub fn is_separated_by_tabs(file: &Path) -> bool {
+    file.to_str().is_some_and(|file| file.contains(".tsv"))
+}
+
+pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[CopyOption]) -> Result<Statement> {
+    let CopyTarget::File { filename } = target else {
+        return Err(SqlError::unsupported("COPY with STDIN, STDOUT or PROGRAM", "COPY takes the name of a file"));
+    };
+    let options = options.iter().map(copy_option).collect::<Result<Vec<_>>>()?;
+    let (source, columns) = match source {
+        CopySource::Table { table_name, columns } if to && columns.is_empty() => {
+            (CopyToSource::Relation(table_name), Vec::new())
+        }
+        CopySource::Query(query) if to => (CopyToSource::Query(query), Vec::new()),
+        CopySource::Table { table_name, columns } => (CopyToSource::Relation(table_name), columns),
+        CopySource::Query(_) => {
+            return Err(SqlError::unsupported(
+                "COPY (query) FROM",
+                "COPY (query) TO 'file' and COPY t FROM 'file' are",
+            ));
+        }
+    };
+    match source {
+        CopyToSource::Relation(table) if !to => Ok(Statement::CopyFrom {
+            name: local_name(&table)?,
+            columns: columns.iter().map(normalize).collect(),
+            file: filename,
+            options,
+        }),
+        source if columns.is_empty() => {
+            let (stored_as, options) = engine_options(&filename, options)?;
+            let text = |value: String| Value::SingleQuotedString(value);
+            let copy = CopyToStatement {
+                source,
+                target: filename,
+                partitioned_by: Vec::new(),
+                stored_as: Some(stored_as),
+                options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
+            };
+            // The query may be long.
+            let statement = Arc::new(EngineStatement::CopyTo(copy));
+            Ok(Statement::Engine { statement, names: None, is_long: true, plan: Attachment::default() })
+        }
+        _ => Err(SqlError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
+    }
+}
+
+fn copy_option(option: &CopyOption) -> Result<(String, String)> {
+    let pair = |name: &str, value: String| Ok((name.to_owned(), value));
+    match option {
+        CopyOption::Format(format) => pair("format", format.value.to_ascii_lowercase()),
+        CopyOption::Header(header) => pair("header", header.to_string()),
+        CopyOption::Delimiter(delimiter) => pair("delimiter", delimiter.to_string()),
+        CopyOption::Quote(quote) => pair("quote", quote.to_string()),
+        CopyOption::Escape(escape) => pair("escape", escape.to_string()),
+        CopyOption::Null(null) => pair("null", null.clone()),
+        other => Err(SqlError::unsupported(format!("COPY option {other}"), OPTIONS_ALLOWED)),
+    }
+}
+
+/// Translates the options of `COPY ... TO` into the engine's format name and options.
+///
+/// # Errors
+/// If the format or an option is not known.
+fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, Vec<(String, String)>)> {
+    let mut format = None;
+    let mut options: Vec<(String, String)> = Vec::new();
+    for (name, value) in pairs {
+        match name.as_str() {
+            "format" => format = Some(FileFormat::from_name(&value)?),
+            "header" => options.push(("format.has_header".to_owned(), value)),
+            "delimiter" | "quote" | "escape" => options.push((format!("format.{name}"), value)),
+            "null" => options.push(("format.null_value".to_owned(), value)),
+            _ => return Err(SqlError::unsupported(format!("COPY option {name}"), OPTIONS_ALLOWED)),
+        }
+    }
+    let format = format.map_or_else(|| FileFormat::of_path(Path::new(file)), Ok)?;
+    if format != FileFormat::Csv && !options.is_empty() {
+        return Err(SqlError::unsupported(format!("COPY option {} for this format", options[0].0), OPTIONS_ALLOWED));
+    }
+    if format == FileFormat::Csv && is_separated_by_tabs(Path::new(file)) {
+        let is_given = options.iter().any(|(name, _)| name == DELIMITER);
+        options.extend((!is_given).then(|| (DELIMITER.to_owned(), "\t".to_owned())));
+    }
+    if format != FileFormat::Parquet
+        && let Some(compression) = compression_of(file)
+    {
+        options.push(("format.compression".to_owned(), compression.to_owned()));
+    }
+    let name = match format {
+        FileFormat::Parquet => "PARQUET",
+        FileFormat::Csv => "CSV",
+        FileFormat::Json => "JSON",
+    };
+    Ok((name.to_owned(), options))
+}

@@ -1,0 +1,165 @@
+//! Statements that create, change, empty and drop tables and indexes.
+
+use datafusion_sql::sqlparser::ast::{
+    AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableOptions, Expr, IndexColumn, IndexType,
+    ObjectName, OrderByExpr, OrderByOptions, SqlOption, Truncate, TruncateIdentityOption, Value,
+};
+use taut_types::IndexKind;
+
+use super::columns::columns_of;
+use super::constraints::{change_of, constraint_of};
+use crate::error::{Result, SqlError};
+use crate::identifiers::{local_name, normalize};
+use crate::statement::{NewIndex, Statement, TableSource};
+
+pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
+    let unsupported = [
+        (create.temporary, "a temporary table"),
+        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.external, "an external table"),
+        (create.partition_by.is_some(), "PARTITION BY"),
+        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE ... LIKE"),
+        (create.inherits.is_some(), "INHERITS"),
+        (create.on_commit.is_some(), "ON COMMIT"),
+    ];
+    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+        return Err(SqlError::unsupported(what, "CREATE TABLE t (columns) WITH (options) and AS query are"));
+    }
+    let options = match create.table_options {
+        CreateTableOptions::None => Vec::new(),
+        CreateTableOptions::With(options) => options.into_iter().map(option_pair).collect::<Result<_>>()?,
+        other => {
+            return Err(SqlError::unsupported(format!("{other}"), "table options are written WITH (name = 'value')"));
+        }
+    };
+    let mut notices = Vec::new();
+    let source = match (create.query, create.columns.is_empty()) {
+        (Some(query), true) => TableSource::Query(query),
+        (Some(_), false) => {
+            return Err(SqlError::unsupported("a list of columns before AS", "name the columns in the query"));
+        }
+        (None, _) => {
+            let (mut columns, mut declared) = columns_of(&create.columns, &mut notices)?;
+            for constraint in create.constraints {
+                declared.constraints.push(constraint_of(constraint)?);
+            }
+            for column in &mut columns {
+                column.nullable &= !declared.is_primary(&column.name);
+            }
+            TableSource::Columns { columns, declared }
+        }
+    };
+    let name = local_name(&create.name)?;
+    Ok(Statement::CreateTable { name, if_not_exists: create.if_not_exists, source, options, notices })
+}
+
+pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
+    let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
+    if create.unique {
+        return Err(SqlError::unsupported("a unique index", "ALTER TABLE t ADD UNIQUE (a) makes one"));
+    }
+    let unsupported = [
+        (!create.include.is_empty(), "INCLUDE"),
+        (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
+        (create.predicate.is_some(), "an index on a part of the rows"),
+        (!create.with.is_empty() || !create.index_options.is_empty(), "an option of an index"),
+        (!create.alter_options.is_empty(), "ALGORITHM or LOCK"),
+    ];
+    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+        return Err(SqlError::unsupported(what, allowed));
+    }
+    let kind = match &create.using {
+        // CSB+-trees take the role of B-trees.
+        None | Some(IndexType::BTree) => IndexKind::CsbTree,
+        Some(IndexType::Bloom) => IndexKind::Bloom,
+        Some(IndexType::Custom(name)) if normalize(name) == IndexKind::CsbTree.name() => IndexKind::CsbTree,
+        Some(other) => return Err(SqlError::unsupported(format!("an index USING {other}"), allowed)),
+    };
+    let column = |index: &IndexColumn| match &index.column {
+        OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
+            if index.operator_class.is_none() && *options == OrderByOptions::default() =>
+        {
+            Ok(normalize(name))
+        }
+        _ => Err(SqlError::unsupported(format!("{index} in an index"), allowed)),
+    };
+    Ok(Statement::CreateIndex(NewIndex {
+        name: create.name.as_ref().map(local_name).transpose()?,
+        table: local_name(&create.table_name)?,
+        kind,
+        columns: create.columns.iter().map(column).collect::<Result<_>>()?,
+        if_not_exists: create.if_not_exists,
+    }))
+}
+
+pub(super) fn drop_statement(kind: &'static str, names: Vec<ObjectName>, if_exists: bool) -> Result<Statement> {
+    let names = names.iter().map(local_name).collect::<Result<_>>()?;
+    Ok(Statement::Drop { kind, names, if_exists })
+}
+
+pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
+    let unsupported = [
+        (truncate.identity == Some(TruncateIdentityOption::Restart), "TRUNCATE ... RESTART IDENTITY"),
+        (truncate.cascade == Some(CascadeOption::Cascade), "TRUNCATE ... CASCADE"),
+        (truncate.if_exists, "TRUNCATE IF EXISTS"),
+        (truncate.partitions.is_some(), "TRUNCATE ... PARTITION"),
+        (truncate.on_cluster.is_some(), "TRUNCATE ... ON CLUSTER"),
+    ];
+    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+        return Err(SqlError::unsupported(what, "TRUNCATE TABLE t, u CONTINUE IDENTITY RESTRICT is"));
+    }
+    // ONLY and * matter only for inherited tables, which do not exist here.
+    let names = truncate.table_names.iter().map(|table| local_name(&table.name)).collect::<Result<_>>()?;
+    Ok(Statement::Truncate { names })
+}
+
+pub(super) fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>) -> Result<Statement> {
+    let (mut options, mut changes) = (Vec::new(), Vec::new());
+    for operation in operations {
+        if let Some(change) = change_of(&operation)? {
+            changes.push(change);
+            continue;
+        }
+        match operation {
+            AlterTableOperation::SetOptionsParens { options: given } => {
+                for option in given {
+                    options.push(option_pair(option)?);
+                }
+            }
+            other => {
+                return Err(SqlError::unsupported(
+                    format!("ALTER TABLE ... {other}"),
+                    "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD and DROP CONSTRAINT \
+                     and ALTER COLUMN a SET and DROP DEFAULT what its rows must obey",
+                ));
+            }
+        }
+    }
+    let name = local_name(&name)?;
+    match (changes.is_empty(), options.is_empty()) {
+        (true, _) => Ok(Statement::AlterTable { name, options }),
+        (false, true) => Ok(Statement::AlterConstraints { name, changes }),
+        (false, false) => Err(SqlError::unsupported(
+            "a change of the design and of constraints in one statement",
+            "one ALTER TABLE for each is",
+        )),
+    }
+}
+
+/// Converts `name = value`. The value is a string, number, boolean or bare word and becomes text.
+fn option_pair(option: SqlOption) -> Result<(String, String)> {
+    let SqlOption::KeyValue { key, value } = option else {
+        return Err(SqlError::unsupported(format!("option {option}"), "options are written name = 'value'"));
+    };
+    let text = match value {
+        Expr::Value(value) => match value.value {
+            Value::SingleQuotedString(text) => text,
+            Value::Number(number, _) => number,
+            Value::Boolean(flag) => flag.to_string(),
+            other => return Err(SqlError::unsupported(format!("option {key} = {other}"), "write name = 'value'")),
+        },
+        Expr::Identifier(word) => word.value,
+        other => return Err(SqlError::unsupported(format!("option {key} = {other}"), "write name = 'value'")),
+    };
+    Ok((normalize(&key), text))
+}

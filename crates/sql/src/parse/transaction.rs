@@ -1,0 +1,186 @@
+//! Transaction control statements.
+
+use datafusion_sql::sqlparser::ast::{
+    Set, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+};
+use datafusion_sql::sqlparser::keywords::Keyword;
+use datafusion_sql::sqlparser::parser::Parser;
+use datafusion_sql::sqlparser::tokenizer::Token;
+
+use crate::error::{Result, SqlError};
+use crate::identifiers::normalize;
+use crate::statement::Statement;
+
+/// Isolation level of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// Each statement sees what was committed when it began. `READ UNCOMMITTED` is the same, as in PostgreSQL.
+    ReadCommitted,
+    /// All statements see what was committed when the first began: `REPEATABLE READ`, or `SNAPSHOT`.
+    Snapshot,
+    /// Transactions behave as if they ran one after the other.
+    Serializable,
+}
+
+/// Whether a statement controls transactions.
+pub(super) fn is_transaction(ast: &Ast) -> bool {
+    matches!(
+        ast,
+        Ast::StartTransaction { .. }
+            | Ast::Commit { .. }
+            | Ast::Rollback { .. }
+            | Ast::Savepoint { .. }
+            | Ast::ReleaseSavepoint { .. }
+            | Ast::Set(Set::SetTransaction { .. })
+    )
+}
+
+/// Parses `ABORT`, which the parser does not support, as `ROLLBACK`.
+pub(super) fn abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
+    let is_abort = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::ABORT);
+    if !is_abort {
+        return Ok(None);
+    }
+    parser.next_token();
+    Ok(Some(Ast::Rollback { chain: parser.parse_commit_rollback_chain()?, savepoint: None }))
+}
+
+/// Converts a statement for which [`is_transaction`] holds.
+///
+/// # Errors
+/// If the statement has parts that are not supported.
+pub(super) fn transaction(ast: Ast) -> Result<Statement> {
+    match ast {
+        Ast::StartTransaction { modes, modifier, statements, exception, has_end_keyword, .. } => {
+            if let Some(modifier) = modifier {
+                return Err(SqlError::unsupported(format!("BEGIN {modifier}"), BEGIN_ALLOWED));
+            }
+            if !statements.is_empty() || exception.is_some() || has_end_keyword {
+                return Err(SqlError::unsupported("a block of BEGIN and END", BEGIN_ALLOWED));
+            }
+            let Modes { isolation, read_only } = Modes::of(&modes)?;
+            Ok(Statement::Begin { isolation, read_only })
+        }
+        Ast::Commit { chain, modifier, .. } => {
+            check_chain("COMMIT", chain)?;
+            match modifier {
+                Some(modifier) => Err(SqlError::unsupported(format!("END {modifier}"), "COMMIT is")),
+                None => Ok(Statement::Commit),
+            }
+        }
+        Ast::Rollback { chain, savepoint } => {
+            check_chain("ROLLBACK", chain)?;
+            Ok(Statement::Rollback { savepoint: savepoint.as_ref().map(normalize) })
+        }
+        Ast::Savepoint { name } => Ok(Statement::Savepoint { name: normalize(&name) }),
+        Ast::ReleaseSavepoint { name } => Ok(Statement::Release { name: normalize(&name) }),
+        Ast::Set(Set::SetTransaction { modes, snapshot: None, session }) => {
+            let Modes { isolation, read_only } = Modes::of(&modes)?;
+            if isolation.is_none() && read_only.is_none() {
+                let message = "SET TRANSACTION names ISOLATION LEVEL, READ ONLY or READ WRITE".to_owned();
+                return Err(SqlError::Syntax { message, position: None });
+            }
+            Ok(Statement::SetTransaction { isolation, read_only, session })
+        }
+        other => Err(SqlError::unsupported(format!("{other}"), "SET TRANSACTION ISOLATION LEVEL is")),
+    }
+}
+
+const BEGIN_ALLOWED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, REPEATABLE READ or SERIALIZABLE, READ ONLY or READ \
+                             WRITE is";
+
+fn check_chain(verb: &str, chain: bool) -> Result<()> {
+    match chain {
+        true => Err(SqlError::unsupported(format!("{verb} AND CHAIN"), format!("{verb}; BEGIN is"))),
+        false => Ok(()),
+    }
+}
+
+/// Modes of a `BEGIN` or `SET TRANSACTION`.
+struct Modes {
+    isolation: Option<IsolationLevel>,
+    read_only: Option<bool>,
+}
+
+impl Modes {
+    fn of(modes: &[TransactionMode]) -> Result<Self> {
+        let mut found = Self { isolation: None, read_only: None };
+        for mode in modes {
+            let is_twice = match mode {
+                TransactionMode::IsolationLevel(level) => found.isolation.replace(level_of(*level)).is_some(),
+                TransactionMode::AccessMode(mode) => {
+                    found.read_only.replace(*mode == TransactionAccessMode::ReadOnly).is_some()
+                }
+            };
+            if is_twice {
+                let message = format!("{mode} is given where there is another of its kind");
+                return Err(SqlError::Syntax { message, position: None });
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn level_of(level: TransactionIsolationLevel) -> IsolationLevel {
+    match level {
+        TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+            IsolationLevel::ReadCommitted
+        }
+        TransactionIsolationLevel::RepeatableRead | TransactionIsolationLevel::Snapshot => IsolationLevel::Snapshot,
+        TransactionIsolationLevel::Serializable => IsolationLevel::Serializable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{IsolationLevel, Statement, parse};
+
+    fn one(sql: &str) -> Statement {
+        parse(sql).unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn transactions_are_taken_with_their_modes() {
+        let begin = |sql| match one(sql) {
+            Statement::Begin { isolation, read_only } => (isolation, read_only),
+            other => panic!("{sql}: {other:?}"),
+        };
+        use IsolationLevel::{ReadCommitted, Serializable, Snapshot};
+        for (sql, expected) in [
+            ("BEGIN", (None, None)),
+            ("begin work read write", (None, Some(false))),
+            ("BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", (Some(Serializable), Some(true))),
+            ("START TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ", (Some(Snapshot), Some(true))),
+            ("BEGIN ISOLATION LEVEL SNAPSHOT", (Some(Snapshot), None)),
+            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", (Some(ReadCommitted), None)),
+        ] {
+            assert_eq!(begin(sql), expected, "{sql}");
+        }
+        for sql in ["COMMIT", "commit work and no chain", "END", "END TRANSACTION"] {
+            assert!(matches!(one(sql), Statement::Commit), "{sql}");
+        }
+        for (sql, expected) in [
+            ("ROLLBACK", None),
+            ("ABORT WORK", None),
+            ("ROLLBACK WORK TO SAVEPOINT A", Some("a")),
+            ("ROLLBACK TO \"A\"", Some("A")),
+        ] {
+            assert!(matches!(one(sql), Statement::Rollback { savepoint } if savepoint.as_deref() == expected), "{sql}");
+        }
+        assert!(matches!(one("SAVEPOINT A"), Statement::Savepoint { name } if name == "a"));
+        assert!(matches!(one("RELEASE A"), Statement::Release { name } if name == "a"));
+        assert!(matches!(one("RELEASE SAVEPOINT \"A\""), Statement::Release { name } if name == "A"));
+        assert!(matches!(
+            one("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"),
+            Statement::SetTransaction { isolation: Some(ReadCommitted), read_only: None, session: false }
+        ));
+        assert!(matches!(
+            one("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"),
+            Statement::SetTransaction { isolation: None, read_only: Some(false), session: true }
+        ));
+        assert!(matches!(
+            one("TRUNCATE TABLE T, public.u CONTINUE IDENTITY RESTRICT"),
+            Statement::Truncate { names } if names == ["t", "u"]
+        ));
+    }
+}

@@ -1,0 +1,266 @@
+//! Parsed statements.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion_common::TableReference;
+use datafusion_common::format::ExplainStatementOptions;
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{Query, Statement as Ast};
+use taut_store::Synchronous;
+use taut_store::backup::BackupOptions;
+use taut_types::{Column, IndexKind};
+
+use crate::attachment::Attachment;
+use crate::mutation::Mutation;
+use crate::names::Names;
+use crate::parameters::Parameters;
+use crate::parse::{ConstraintChange, Declared, IsolationLevel};
+
+/// One parsed statement.
+// Not `non_exhaustive`: the compiler then shows the engine which statements it does not run yet.
+#[derive(Clone, Debug)]
+pub enum Statement {
+    /// `CREATE TABLE`.
+    CreateTable {
+        /// Name of the table.
+        name: String,
+        /// Whether an existing table is left alone.
+        if_not_exists: bool,
+        /// Source of the columns.
+        source: TableSource,
+        /// Options of the design, in order.
+        options: Vec<(String, String)>,
+        /// Notices for the user.
+        notices: Vec<String>,
+    },
+    /// `CREATE INDEX`.
+    CreateIndex(NewIndex),
+    /// `DROP TABLE`, `DROP VIEW` or `DROP INDEX`.
+    Drop {
+        /// `table`, `view` or `index`.
+        kind: &'static str,
+        /// Objects to drop, all or none.
+        names: Vec<String>,
+        /// Whether missing names are ignored.
+        if_exists: bool,
+    },
+    /// `ALTER TABLE ... SET (...)`.
+    AlterTable {
+        /// Name of the table.
+        name: String,
+        /// Options of the design to change.
+        options: Vec<(String, String)>,
+    },
+    /// `ALTER TABLE ... ADD CONSTRAINT`, `DROP CONSTRAINT`, `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`.
+    AlterConstraints {
+        /// Name of the table.
+        name: String,
+        /// Changes in order, applied all or none.
+        changes: Vec<ConstraintChange>,
+    },
+    /// `COPY ... FROM 'file'`.
+    CopyFrom {
+        /// Name of the table.
+        name: String,
+        /// Columns in the file, in its order; empty for all columns of the table.
+        columns: Vec<String>,
+        /// Path of the file.
+        file: String,
+        /// Options such as `format`, `header`, `delimiter`.
+        options: Vec<(String, String)>,
+    },
+    /// `CREATE VIEW`.
+    CreateView {
+        /// Name of the view.
+        name: String,
+        /// Whether an existing view is replaced.
+        or_replace: bool,
+        /// Names of the columns; empty for the names of the query's columns.
+        columns: Vec<String>,
+        /// The query, as text.
+        sql: String,
+    },
+    /// `BACKUP DATABASE TO`.
+    Backup {
+        /// Path of the backup directory.
+        directory: String,
+        /// Options of the backup.
+        options: BackupOptions,
+    },
+    /// `BACKUP DATABASE STOP LOG`.
+    StopLogRetention,
+    /// `CHECKPOINT`.
+    Checkpoint,
+    /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
+    Vacuum {
+        /// Whether to compact until each table is as if it had just been loaded. Otherwise only due compactions run.
+        full: bool,
+        /// Names of the tables; empty for all.
+        names: Vec<String>,
+    },
+    /// `SET temp_directory`; `None` is `DEFAULT`.
+    SetTempDirectory(Option<String>),
+    /// `SHOW temp_directory`.
+    ShowTempDirectory,
+    /// `SET statement_timeout`; `None` for no limit.
+    SetStatementTimeout(Option<Duration>),
+    /// `SHOW statement_timeout`.
+    ShowStatementTimeout,
+    /// `SET synchronous`.
+    SetSynchronous(Synchronous),
+    /// `SHOW synchronous`.
+    ShowSynchronous,
+    /// `SET mover`: whether the mover compacts in the background.
+    SetMover(bool),
+    /// `SHOW mover`.
+    ShowMover,
+    /// `SHOW transaction_read_only` or `SHOW default_transaction_read_only`.
+    ShowReadOnly {
+        /// Name of the setting.
+        setting: &'static str,
+    },
+    /// `DESCRIBE t`.
+    Describe {
+        /// Name of the table.
+        name: TableReference,
+    },
+    /// `SHOW TABLES`.
+    ShowTables,
+    /// `UPDATE`, `DELETE`, `MERGE`, and `INSERT` with `ON CONFLICT`, `RETURNING` or `DEFAULT`.
+    Mutation {
+        /// The change of rows.
+        mutation: Arc<Mutation>,
+        /// Options of the `EXPLAIN` around the statement, if there is one.
+        explain: Option<ExplainStatementOptions>,
+        /// Names of the columns that the statement may refer to in tables other than [`TARGET`](crate::TARGET); `None`
+        /// for all.
+        names: Option<Arc<Names>>,
+        /// Whether the statement has a long text; see [`is_long`](crate::is_long).
+        is_long: bool,
+        /// The cached plan of the statement.
+        plan: Attachment,
+    },
+    /// `PREPARE` of a [`Statement::Mutation`].
+    Prepare {
+        /// The name of the prepared statement.
+        name: String,
+        /// The statement. Its parameters have the declared types.
+        mutation: Box<Statement>,
+    },
+    /// `TRUNCATE`.
+    Truncate {
+        /// Names of the tables.
+        names: Vec<String>,
+    },
+    /// `BEGIN` or `START TRANSACTION`.
+    Begin {
+        /// Isolation level, if specified.
+        isolation: Option<IsolationLevel>,
+        /// Whether the transaction is read-only, if specified.
+        read_only: Option<bool>,
+    },
+    /// `COMMIT` or `END`.
+    Commit,
+    /// `ROLLBACK` or `ABORT`.
+    Rollback {
+        /// Savepoint to roll back to; `None` for the whole transaction.
+        savepoint: Option<String>,
+    },
+    /// `SAVEPOINT`.
+    Savepoint {
+        /// Name of the savepoint.
+        name: String,
+    },
+    /// `RELEASE SAVEPOINT`.
+    Release {
+        /// Name of the savepoint.
+        name: String,
+    },
+    /// `SET TRANSACTION`, or `SET SESSION CHARACTERISTICS AS TRANSACTION`. Specifies at least one of the first two
+    /// fields.
+    SetTransaction {
+        /// Isolation level, if specified.
+        isolation: Option<IsolationLevel>,
+        /// Whether transactions are read-only, if specified.
+        read_only: Option<bool>,
+        /// Whether the settings apply to all following transactions of the session, rather than to the current one.
+        session: bool,
+    },
+    /// Any other statement, planned by DataFusion.
+    Engine {
+        /// The statement as parsed.
+        statement: Arc<EngineStatement>,
+        /// Column names that the statement may refer to; `None` for all.
+        names: Option<Arc<Names>>,
+        /// Whether the statement has a long text; see [`is_long`](crate::is_long).
+        is_long: bool,
+        /// The cached plan of the statement.
+        plan: Attachment,
+    },
+    /// `EXECUTE` whose arguments are all literals.
+    Execute {
+        /// Name of the prepared statement.
+        name: String,
+        /// The arguments.
+        values: Parameters,
+        /// The statement as parsed.
+        statement: Arc<EngineStatement>,
+    },
+}
+
+impl Statement {
+    /// Whether the statement has a long text, see [`is_long`](crate::is_long). Variants that do not record it return
+    /// false.
+    pub fn is_long(&self) -> bool {
+        matches!(self, Self::Engine { is_long: true, .. } | Self::Mutation { is_long: true, .. })
+    }
+}
+
+/// Whether a statement only returns rows.
+pub fn is_query(statement: &EngineStatement) -> bool {
+    matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
+}
+
+/// Whether a statement is an `INSERT`, an `EXPLAIN ANALYZE` of one, or a `PREPARE` of one.
+pub fn is_insert(statement: &EngineStatement) -> bool {
+    let ast = match statement {
+        EngineStatement::Statement(ast) => ast,
+        EngineStatement::Explain(explain) => return explain.options.analyze && is_insert(&explain.statement),
+        _ => return false,
+    };
+    match ast.as_ref() {
+        Ast::Insert(_) => true,
+        Ast::Prepare { statement, .. } => matches!(statement.as_ref(), Ast::Insert(_)),
+        _ => false,
+    }
+}
+
+/// An index to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewIndex {
+    /// Name of the index; `None` to generate one.
+    pub name: Option<String>,
+    /// Name of the table.
+    pub table: String,
+    /// Kind of index.
+    pub kind: IndexKind,
+    /// Names of the columns, in order.
+    pub columns: Vec<String>,
+    /// Whether an existing index is left alone.
+    pub if_not_exists: bool,
+}
+
+/// Source of the columns of a new table.
+#[derive(Clone, Debug)]
+pub enum TableSource {
+    /// Declared columns.
+    Columns {
+        /// The columns.
+        columns: Vec<Column>,
+        /// Constraints and defaults of the table.
+        declared: Declared,
+    },
+    /// The columns of a query, whose rows fill the table.
+    Query(Box<Query>),
+}

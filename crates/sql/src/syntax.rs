@@ -1,0 +1,203 @@
+//! Builds and recognizes nodes of syntax trees. All names that are made here are quoted, so that no planner folds their
+//! case.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion_sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    GroupByExpr, Ident, Join, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value, Visit, Visitor,
+};
+
+pub fn quoted(name: &str) -> Ident {
+    Ident::with_quote('"', name)
+}
+
+/// A column of a relation.
+pub fn column(relation: &str, name: &str) -> Expr {
+    Expr::CompoundIdentifier(vec![quoted(relation), quoted(name)])
+}
+
+/// A call of a function with one argument.
+pub fn call(function: &str, value: Expr) -> Expr {
+    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+    Expr::Function(Function {
+        name: ObjectName(vec![ObjectNamePart::Identifier(quoted(function))]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
+pub fn integer(number: u8) -> Expr {
+    Expr::value(Value::Number(number.to_string(), false))
+}
+
+pub fn null() -> Expr {
+    Expr::value(Value::Null)
+}
+
+/// A condition that no row meets.
+pub fn never() -> Expr {
+    Expr::value(Value::Boolean(false))
+}
+
+pub fn is_null(expression: Expr) -> Expr {
+    Expr::IsNull(Box::new(expression))
+}
+
+pub fn is_not_null(expression: Expr) -> Expr {
+    Expr::IsNotNull(Box::new(expression))
+}
+
+pub fn equal(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::Eq, right: Box::new(right) }
+}
+
+/// The conjunction of the conditions. `None` if there are no conditions.
+pub fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
+    combined(conditions, &BinaryOperator::And)
+}
+
+/// The disjunction of the conditions. `None` if there are no conditions.
+pub fn any_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
+    combined(conditions, &BinaryOperator::Or)
+}
+
+fn combined(conditions: impl IntoIterator<Item = Expr>, op: &BinaryOperator) -> Option<Expr> {
+    let both = |left, right| Expr::BinaryOp { left: Box::new(left), op: op.clone(), right: Box::new(right) };
+    conditions.into_iter().reduce(both)
+}
+
+/// An expression in parentheses if it needs them as a part of another.
+pub fn nested(expression: Expr) -> Expr {
+    match expression {
+        Expr::BinaryOp { .. } | Expr::UnaryOp { .. } | Expr::Between { .. } | Expr::InList { .. } => {
+            Expr::Nested(Box::new(expression))
+        }
+        other => other,
+    }
+}
+
+/// `CASE` with the value of the first condition that holds. Without conditions it is `otherwise`.
+pub fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
+    if branches.is_empty() {
+        return otherwise;
+    }
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: branches.into_iter().map(|(condition, result)| CaseWhen { condition, result }).collect(),
+        else_result: Some(Box::new(otherwise)),
+    }
+}
+
+/// An output column with an alias.
+pub fn item(expr: Expr, name: &str) -> SelectItem {
+    SelectItem::ExprWithAlias { expr, alias: quoted(name) }
+}
+
+fn alias_of(name: &str, columns: &[&str]) -> TableAlias {
+    let columns = columns.iter().map(|column| TableAliasColumnDef { name: quoted(column), data_type: None });
+    TableAlias { explicit: true, name: quoted(name), columns: columns.collect(), at: None }
+}
+
+/// A table of the catalog with an alias.
+pub fn table(name: &str, alias: &str) -> TableFactor {
+    TableFactor::Table {
+        name: ObjectName(vec![ObjectNamePart::Identifier(quoted(name))]),
+        alias: Some(alias_of(alias, &[])),
+        args: None,
+        with_hints: Vec::new(),
+        version: None,
+        with_ordinality: false,
+        partitions: Vec::new(),
+        json_path: None,
+        sample: None,
+        index_hints: Vec::new(),
+    }
+}
+
+/// The rows of a query as a relation. `columns` renames its columns unless it is empty.
+pub fn derived(subquery: Box<Query>, alias: &str, columns: &[&str]) -> TableFactor {
+    TableFactor::Derived { lateral: false, subquery, alias: Some(alias_of(alias, columns)), sample: None }
+}
+
+/// A relation without joins.
+pub fn alone(relation: TableFactor) -> TableWithJoins {
+    TableWithJoins { relation, joins: Vec::new() }
+}
+
+/// A relation joined with another.
+pub fn joined(relation: TableFactor, join_operator: JoinOperator, other: TableFactor) -> TableWithJoins {
+    TableWithJoins { relation, joins: vec![Join { relation: other, global: false, join_operator }] }
+}
+
+pub fn select(projection: Vec<SelectItem>, from: Vec<TableWithJoins>, selection: Option<Expr>) -> Box<Query> {
+    query(SetExpr::Select(Box::new(Select {
+        select_token: AttachedToken::empty(),
+        optimizer_hints: Vec::new(),
+        distinct: None,
+        select_modifiers: None,
+        top: None,
+        top_before_distinct: false,
+        projection,
+        exclude: None,
+        into: None,
+        from,
+        lateral_views: Vec::new(),
+        prewhere: None,
+        selection,
+        connect_by: Vec::new(),
+        group_by: GroupByExpr::Expressions(Vec::new(), Vec::new()),
+        cluster_by: Vec::new(),
+        distribute_by: Vec::new(),
+        sort_by: Vec::new(),
+        having: None,
+        named_window: Vec::new(),
+        qualify: None,
+        window_before_qualify: false,
+        value_table_mode: None,
+        flavor: SelectFlavor::Standard,
+    })))
+}
+
+fn query(body: SetExpr) -> Box<Query> {
+    Box::new(Query {
+        with: None,
+        body: Box::new(body),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    })
+}
+
+/// Whether an expression is the keyword `DEFAULT`.
+pub fn is_default(expression: &Expr) -> bool {
+    let Expr::Identifier(name) = expression else { return false };
+    name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
+}
+
+/// Whether an expression contains a query.
+pub fn has_query(expression: &Expr) -> bool {
+    struct Found;
+    impl Visitor for Found {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    expression.visit(&mut Found).is_break()
+}
